@@ -1,0 +1,96 @@
+"""Where the camera is and how it projects: the one place that fixes axes and signs.
+
+World: metres, z up. Heading: degrees about +z, 0 looks along +x and 90 along +y, so that a *positive*
+rotation turns the camera to its *left* (counter-clockwise seen from above). Pitch: degrees above the
+horizon, negative looks down. Camera: OpenCV axes, x right, y down, z forward. Pixels: (0, 0) is the
+outer corner of the top left pixel, whose centre is (0.5, 0.5).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Intrinsics:
+    """A pinhole camera without distortion; the principal point is the image's centre.
+
+    `width` and `height` are pixels, `focal_px` is the focal length in pixels for both axes.
+    """
+
+    width: int
+    height: int
+    focal_px: float
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The (3, 3) float64 matrix K that maps camera coordinates to homogeneous pixels."""
+        return np.array(
+            [[self.focal_px, 0, self.width / 2], [0, self.focal_px, self.height / 2], [0, 0, 1]], dtype=np.float64
+        )
+
+
+@dataclass(frozen=True)
+class CameraPose:
+    """Position in world metres and viewing direction in degrees."""
+
+    x_m: float
+    y_m: float
+    z_m: float
+    heading_deg: float
+    pitch_deg: float = 0.0
+
+    @property
+    def position(self) -> np.ndarray:
+        """(3,) float64, world metres."""
+        return np.array([self.x_m, self.y_m, self.z_m])
+
+    @property
+    def forward(self) -> np.ndarray:
+        """(3,) unit vector of the horizontal heading; pitch does not tilt it, so that walking stays level."""
+        heading = math.radians(self.heading_deg)
+        return np.array([math.cos(heading), math.sin(heading), 0.0])
+
+    @property
+    def left(self) -> np.ndarray:
+        """(3,) unit vector to the camera's left, horizontal."""
+        heading = math.radians(self.heading_deg)
+        return np.array([-math.sin(heading), math.cos(heading), 0.0])
+
+    @property
+    def camera_to_world(self) -> np.ndarray:
+        """(4, 4) float64; columns are the camera's right, down and forward axes and its position."""
+        pitch = math.radians(self.pitch_deg)
+        up = np.array([0.0, 0.0, 1.0])
+        look = math.cos(pitch) * self.forward + math.sin(pitch) * up
+        right = -self.left
+        matrix = np.eye(4)
+        matrix[:3, 0] = right
+        matrix[:3, 1] = np.cross(look, right)
+        matrix[:3, 2] = look
+        matrix[:3, 3] = self.position
+        return matrix
+
+    @property
+    def world_to_camera(self) -> np.ndarray:
+        """(4, 4) float64, the inverse of `camera_to_world`."""
+        rotation = self.camera_to_world[:3, :3].T
+        matrix = np.eye(4)
+        matrix[:3, :3] = rotation
+        matrix[:3, 3] = -rotation @ self.position
+        return matrix
+
+    def turned(self, rotation_deg: float) -> "CameraPose":
+        """The pose after turning left by `rotation_deg` (negative: right); heading stays in [0, 360)."""
+        return replace(self, heading_deg=(self.heading_deg + rotation_deg) % 360.0)
+
+    def at(self, position: np.ndarray) -> "CameraPose":
+        """The same viewing direction at another (3,) position, world metres."""
+        x, y, z = (float(value) for value in position)
+        return replace(self, x_m=x, y_m=y, z_m=z)
+
+    def moved(self, rotation_deg: float, forward_m: float, left_m: float, up_m: float) -> "CameraPose":
+        """The pose after turning first and then moving in the new heading, with nothing in the way."""
+        turned = self.turned(rotation_deg)
+        return turned.at(self.position + forward_m * turned.forward + left_m * turned.left + [0.0, 0.0, up_m])
