@@ -1,0 +1,555 @@
+"""What is asked: the ten VSI-Bench question types, and questions read from the hub, from a file or from one person."""
+
+import ast
+import csv
+import hashlib
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+logger = logging.getLogger(__name__)
+
+HUB_DATASET = "nyu-visionx/VSI-Bench"
+COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
+
+Metric = Literal["mra", "accuracy"]
+Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
+Row = Mapping[str, object]
+
+
+class QuestionError(Exception):
+    """Questions that cannot be used; the message is one sentence that names file, row and mend."""
+
+
+@dataclass(frozen=True)
+class QuestionType:
+    """One kind of question: how it is scored, in which unit it is answered and how VSI-Bench words it.
+
+    `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored).
+    `task` is the line of the benchmark's table that the type counts for. `unit` is empty where the answer
+    has none. `wording` is a regular expression, matched ignoring case; empty where any wording will do.
+    """
+
+    name: str
+    task: str
+    family: Family
+    metric: Metric | None
+    unit: str = ""
+    wording: str = ""
+
+
+_FACING = r"if i am standing by .+ and facing .+, is .+ to "
+_DIRECTION = "object_rel_direction"
+# Names, metrics and wordings as VSI-Bench publishes them (Yang et al., "Thinking in Space", arXiv:2412.14171).
+QUESTION_TYPES: dict[str, QuestionType] = {
+    kind.name: kind
+    for kind in (
+        QuestionType(
+            "object_counting",
+            "object_counting",
+            "counting",
+            "mra",
+            "objects",
+            r"how many .+ (are|is)( there)? in (this|the) room\b",
+        ),
+        QuestionType(
+            "object_abs_distance",
+            "object_abs_distance",
+            "distance",
+            "mra",
+            "m",
+            r"(measuring from .+, )?what is the distance between .+ and .+\(in meters\)",
+        ),
+        QuestionType(
+            "object_size_estimation",
+            "object_size_estimation",
+            "size",
+            "mra",
+            "cm",
+            r"what is the length of the longest dimension .+ of .+ centimeters",
+        ),
+        QuestionType(
+            "room_size_estimation",
+            "room_size_estimation",
+            "room_size",
+            "mra",
+            "m²",
+            r"what is the size of (this|the) room \(in square meters\)",
+        ),
+        QuestionType(
+            "object_rel_distance",
+            "object_rel_distance",
+            "nearest",
+            "accuracy",
+            wording=r"(measuring from .+, )?which of these objects .+ is the closest to ",
+        ),
+        QuestionType(
+            f"{_DIRECTION}_easy",
+            _DIRECTION,
+            "direction",
+            "accuracy",
+            wording=_FACING + "the left or the right of ",
+        ),
+        QuestionType(
+            f"{_DIRECTION}_medium",
+            _DIRECTION,
+            "direction",
+            "accuracy",
+            wording=_FACING + "my left, right, or back",
+        ),
+        QuestionType(
+            f"{_DIRECTION}_hard",
+            _DIRECTION,
+            "direction",
+            "accuracy",
+            wording=_FACING + "my front-left, front-right, back-left, or back-right",
+        ),
+        QuestionType(
+            "route_planning",
+            "route_planning",
+            "route",
+            "accuracy",
+            wording=r"you are a robot beginning at .+ you want to navigate to .+\[please fill in\]",
+        ),
+        QuestionType(
+            "obj_appearance_order",
+            "obj_appearance_order",
+            "order",
+            "accuracy",
+            wording=r"what will be the first-time appearance order of .+ in the video",
+        ),
+    )
+}
+NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "mra")
+CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
+# Asks for an order in the video that the scan was made from; the scan itself cannot tell.
+VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
+# A free question of one person: any text is an answer, nothing is scored. Files may not use it.
+OPEN_TYPE = QuestionType("open", "open", "open", None)
+
+_LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about one scan, with VSI-Bench's columns.
+
+    `options` carry their own letter ("A. Turn Back") and are empty where a number or a text is asked for.
+    `ground_truth` is a letter or a number as text, None where nobody knows it.
+    """
+
+    id: str
+    dataset: str
+    scene_name: str
+    question_type: str
+    question: str
+    options: tuple[str, ...] = ()
+    ground_truth: str | None = None
+
+    @property
+    def kind(self) -> QuestionType:
+        """The type's entry in QUESTION_TYPES, or OPEN_TYPE."""
+        return OPEN_TYPE if self.question_type == OPEN_TYPE.name else QUESTION_TYPES[self.question_type]
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters this question offers, read from its options in their order."""
+        found = (_LETTERED_OPTION.match(option) for option in self.options)
+        return tuple(match[1] for match in found if match)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the answer is a number in `unit`."""
+        return self.kind.metric == "mra"
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the answer is one of `letters`."""
+        return self.kind.metric == "accuracy"
+
+    @property
+    def unit(self) -> str:
+        """The unit of a numeric answer; empty for every other question."""
+        return self.kind.unit
+
+
+def load_questions(
+    source: Path | None,
+    *,
+    datasets: Sequence[str] = (),
+    question_types: Sequence[str] = (),
+    scenes: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    num_questions: int | None = None,
+) -> list[Question]:
+    """The questions of `source`, filtered, in the order of the source.
+
+    `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; others are ignored),
+    or None for the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. An empty filter lets all pass;
+    filters combine. Types in VIDEO_ONLY_TYPES are left out unless `question_types` names them. Of what
+    remains, the first `num_questions` are returned.
+
+    Rows in messages count from 1: the line of a .jsonl file, else the record without any header.
+
+    Raises QuestionError for a source that cannot be read, for the first bad row (missing column, unknown type,
+    duplicate id, empty question, options or ground truth that do not fit the type), for a filter that names
+    something the source does not hold, and when nothing remains.
+    """
+    if num_questions is not None and num_questions < 1:
+        raise QuestionError(f"--num-questions takes a number of at least 1, not {num_questions}")
+    name = HUB_DATASET if source is None else str(source)
+    everything = _parse_all(_hub_rows() if source is None else _file_rows(Path(source)), name)
+    kept = everything
+    for flag, wanted, column in (
+        ("--datasets", datasets, "dataset"),
+        ("--question-types", question_types, "question_type"),
+        ("--scenes", scenes, "scene_name"),
+        ("--ids", ids, "id"),
+    ):
+        _require_present(everything, flag, wanted, column, name)
+        kept = [question for question in kept if not wanted or getattr(question, column) in set(wanted)]
+    kept = _without_video_only(kept, question_types)
+    if not kept:
+        raise QuestionError(
+            f"{name}: no question passes all of --datasets, --question-types, --scenes and --ids together "
+            f"({', '.join(sorted(VIDEO_ONLY_TYPES))} counts only where --question-types names it); loosen one of them"
+        )
+    return kept[:num_questions]
+
+
+def ask_one(
+    question: str,
+    scene_name: str,
+    options: Sequence[str] = (),
+    question_type: str | None = None,
+    ground_truth: str | None = None,
+) -> Question:
+    """One question asked by hand on one scan.
+
+    Without `question_type`, VSI-Bench's wording tells the type, where type and options agree (a choice with
+    options, a number without). Any other question with options becomes `object_rel_distance`, the benchmark's
+    general "which of these"; any other without options becomes "open". Options that carry no letter get A, B, ...
+
+    Raises QuestionError where question, type, options and ground truth do not fit together.
+    """
+    lettered = _with_letters(options)
+    asked = Question(
+        id="asked",
+        dataset="asked",
+        scene_name=scene_name,
+        question_type=question_type or _type_of_wording(question, bool(lettered)),
+        question=question,
+        options=lettered,
+        ground_truth=ground_truth,
+    )
+    if asked.question_type != OPEN_TYPE.name:
+        _check_type(asked, "the question")
+    _check_content(asked, "the question")
+    if ground_truth is not None:
+        _check_ground_truth(asked, ground_truth, "the question")
+    return asked
+
+
+def fingerprint(questions: Iterable[Question]) -> str:
+    """SHA-256 (64 hex digits) of all fields of all questions in their order; equal exactly for equal questions."""
+    content = json.dumps([asdict(question) for question in questions], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+# Filters
+
+
+def _require_present(questions: list[Question], flag: str, wanted: Sequence[str], column: str, name: str) -> None:
+    existing = dict.fromkeys(getattr(question, column) for question in questions)
+    absent = [value for value in wanted if value not in existing]
+    if absent:
+        raise QuestionError(f"{flag} names {_listed(absent)}, which {name} does not hold; it holds {_listed(existing)}")
+
+
+def _without_video_only(questions: list[Question], question_types: Sequence[str]) -> list[Question]:
+    unwanted = VIDEO_ONLY_TYPES.difference(question_types)
+    kept = [question for question in questions if question.question_type not in unwanted]
+    if len(kept) < len(questions):
+        logger.info(
+            "Left out %d questions of type %s: they ask for an order in the video, which a scan cannot tell "
+            "(--question-types with that name includes them)",
+            len(questions) - len(kept),
+            _listed(sorted(unwanted)),
+        )
+    return kept
+
+
+def _listed(values: Iterable[str], at_most: int = 20) -> str:
+    values = list(values)
+    more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
+    return ", ".join(values[:at_most]) + more
+
+
+# One question by hand
+
+
+def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
+    lettered = [bool(_LETTERED_OPTION.match(option)) for option in options]
+    if any(lettered):
+        return tuple(options)
+    if len(options) > 26:
+        raise QuestionError(f"the question has {len(options)} options; letters reach for 26")
+    return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
+
+
+def _type_of_wording(question: str, has_options: bool) -> str:
+    for name, kind in QUESTION_TYPES.items():
+        if (kind.metric == "accuracy") == has_options and re.match(kind.wording, question.strip(), re.I | re.S):
+            return name
+    return "object_rel_distance" if has_options else OPEN_TYPE.name
+
+
+# Rows of any source to questions
+
+
+def _parse_all(rows: Iterable[tuple[int, Row]], name: str) -> list[Question]:
+    first_row: dict[str, int] = {}
+    questions = []
+    for number, row in rows:
+        question = _parse_row(row, f"{name}, row {number}")
+        if question.id in first_row:
+            raise QuestionError(
+                f"{name}, row {number}: duplicate id {question.id}, which row {first_row[question.id]} has too; "
+                "give every question its own"
+            )
+        first_row[question.id] = number
+        questions.append(question)
+    if not questions:
+        raise QuestionError(f"{name} is empty: it holds no questions")
+    return questions
+
+
+def _parse_row(row: Row, place: str) -> Question:
+    missing = [column for column in COLUMNS if column not in row]
+    if missing:
+        raise QuestionError(f"{place}: missing column {_listed(missing)}; VSI-Bench's columns are {_listed(COLUMNS)}")
+    question_id = _name(row["id"], "id", place)
+    place = f"{place} (id {question_id})"
+    text = row["question"]
+    question = Question(
+        id=question_id,
+        dataset=_name(row["dataset"], "dataset", place),
+        scene_name=_name(row["scene_name"], "scene_name", place),
+        question_type=_name(row["question_type"], "question_type", place),
+        question=text if isinstance(text, str) else "",
+        options=_options(row["options"], place),
+        ground_truth=_truth(row["ground_truth"]),
+    )
+    _check_type(question, place)
+    _check_content(question, place)
+    _check_ground_truth(question, question.ground_truth, place)
+    return question
+
+
+def _name(value: object, column: str, place: str) -> str:
+    """An id or a name as text: whole numbers become their digits, never '42446167.0' (exact below 2**53)."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip() and _is_unicode(value):
+        return value.strip()
+    raise QuestionError(f"{place}: {column} is {value!r}; it takes a text or a whole number")
+
+
+def _truth(value: object) -> str | None:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return None
+
+
+_LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+# Lists as Python and as numpy print them; numpy leaves the commas out.
+_PRINTED_LIST = re.compile(rf"[\[(](?:[\s,]*(?:{_LITERAL}))*[\s,]*[\])]", re.S)
+
+
+def _options(value: object, place: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = _options_from_text(value.strip(), place)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ()
+    if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
+        raise QuestionError(
+            f'{place}: options are {value!r}; they take a list of texts such as ["A. left", "B. right"]'
+        )
+    return tuple(value)
+
+
+def _options_from_text(text: str, place: str) -> object:
+    if text.lower() in ("", "null", "none", "nan", "[]"):
+        return None
+    try:
+        if _PRINTED_LIST.fullmatch(text):
+            return [ast.literal_eval(literal) for literal in re.findall(_LITERAL, text, re.S)]
+        return json.loads(text)
+    except (ValueError, SyntaxError, RecursionError) as error:
+        raise QuestionError(
+            f'{place}: options {text[:80]!r} are no list; write them as JSON, ["A. left", "B. right"]'
+        ) from error
+
+
+def _check_type(question: Question, place: str) -> None:
+    if question.question_type not in QUESTION_TYPES:
+        raise QuestionError(
+            f"{place}: unknown question_type {question.question_type!r}; the types are {_listed(QUESTION_TYPES)}"
+        )
+
+
+def _check_content(question: Question, place: str) -> None:
+    if not question.question.strip():
+        raise QuestionError(f"{place}: the question is empty or no text")
+    for text in (question.question, *question.options):
+        if not _is_unicode(text):
+            raise QuestionError(f"{place}: {text!r} holds half of a surrogate pair; write the text as UTF-8")
+    if question.is_choice:
+        _check_options(question, place)
+    elif question.options:
+        raise QuestionError(f"{place}: {question.question_type} takes no options, yet has {_listed(question.options)}")
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _check_options(question: Question, place: str) -> None:
+    if len(question.options) < 2:
+        raise QuestionError(
+            f"{place}: {question.question_type} takes at least two options, and has {len(question.options)}"
+        )
+    bare = [option for option in question.options if not _LETTERED_OPTION.match(option)]
+    if bare:
+        raise QuestionError(
+            f"{place}: option {bare[0]!r} lacks its letter or its text; write it as 'A. {bare[0].strip()}'"
+        )
+    if len(set(question.letters)) < len(question.letters):
+        raise QuestionError(f"{place}: options have duplicate letters ({_listed(question.letters)})")
+
+
+def _check_ground_truth(question: Question, truth: str | None, place: str) -> None:
+    if question.is_choice and (truth is None or truth.upper() not in question.letters):
+        raise QuestionError(f"{place}: ground_truth {truth!r} is none of its options' {_listed(question.letters)}")
+    if question.is_numeric and not _is_positive_number(truth):
+        raise QuestionError(
+            f"{place}: ground_truth {truth!r} of a {question.question_type} question is no finite number above 0, "
+            "which relative accuracy needs"
+        )
+
+
+def _is_positive_number(text: str | None) -> bool:
+    try:
+        return text is not None and 0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+# Sources: each yields (row number, columns)
+
+
+def _hub_rows() -> Iterator[tuple[int, Row]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        try:
+            table = load_dataset(HUB_DATASET, "full", split="test")
+        except ValueError:  # how `datasets` says that older revisions have no configuration of this name
+            table = load_dataset(HUB_DATASET, split="test")
+    except (OSError, ValueError, DatasetsError) as error:
+        raise QuestionError(
+            f"cannot load {HUB_DATASET} from the Hugging Face hub ({str(error).splitlines()[0]}); where it can be "
+            f"reached, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .` and pass the file "
+            "with --questions FILE"
+        ) from error
+    yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
+
+
+def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    if path.suffix.lower() not in _READERS:
+        raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {_listed(_READERS)}")
+    if path.is_dir():
+        raise QuestionError(f"{path} is a folder; --questions takes a file")
+    try:
+        yield from _READERS[path.suffix.lower()](path)
+    except UnicodeDecodeError as error:
+        raise QuestionError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
+
+
+def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, _as_row(_parse_json(line, f"{path}, row {number}"), f"{path}, row {number}")
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
+    text = path.read_text(encoding="utf-8-sig")
+    rows = _parse_json(text, str(path)) if text.strip() else []
+    if not isinstance(rows, list):
+        raise QuestionError(f"{path} holds no JSON list; write [{{...}}, {{...}}], or one object a line as .jsonl")
+    for number, row in enumerate(rows, start=1):
+        yield number, _as_row(row, f"{path}, row {number}")
+
+
+def _parse_json(text: str, place: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise QuestionError(f"{place}: broken JSON ({error})") from error
+
+
+def _as_row(value: object, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise QuestionError(f"{place}: holds {str(value)[:40]!r}, not an object of columns")
+    return value
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
+    """The standard library's reader, because it leaves '007' and '42446167' as they stand."""
+    number = 0
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, strict=True)
+        try:
+            for number, row in enumerate(reader, start=1):
+                if None in row or None in row.values():
+                    raise QuestionError(f"{path}, row {number}: not as many cells as the header; check its quotes")
+                yield number, row
+        except csv.Error as error:
+            raise QuestionError(f"{path}, row {number + 1}: broken CSV ({error}); check its quotes") from error
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        return
+    try:
+        names = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
+    except pa.ArrowException as error:
+        raise QuestionError(f"{path} is no whole parquet file ({str(error).splitlines()[0]})") from error
+    yield from enumerate(table.to_pylist(), start=1)
+
+
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
