@@ -1,0 +1,139 @@
+"""Where it happens: the scan file of a scene under the folder layouts that the datasets' own download tools write."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.questions import Question
+
+# Paths below a dataset's root, {scene} being the scene's name; the first that exists is taken.
+# ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
+# scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated form of "_vh_clean". ScanNet++ writes data/.
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "arkitscenes": tuple(
+        f"{part}{split}{{scene}}/{{scene}}_3dod_mesh.ply"
+        for part in ("", "raw/", "3dod/")
+        for split in ("Validation/", "Training/", "")
+    ),
+    "scannet": tuple(
+        f"{part}{{scene}}/{{scene}}_{mesh}.ply"
+        for mesh in ("vh_clean_2", "vh_clean")
+        for part in ("", "scans/", "scans_test/")
+    ),
+    "scannetpp": ("{scene}/scans/mesh_aligned_0.05.ply", "data/{scene}/scans/mesh_aligned_0.05.ply"),
+}
+FLAT_LAYOUT = tuple(
+    f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".obj")
+)
+_LONGEST_NAME_BYTES = 200  # file systems take 255 for a whole file name, endings included
+
+
+class ScanNotFound(Exception):
+    """A scene without a scan file; the message says where it was looked for."""
+
+
+@dataclass(frozen=True)
+class ScanCount:
+    """How much of one dataset can be asked: scenes and questions, all of them and those whose scan is there."""
+
+    dataset: str
+    scenes: int
+    scenes_with_scan: int
+    questions: int
+    questions_with_scan: int
+
+
+def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
+    """The scan file of a scene.
+
+    `scan_root` holds the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
+    or is a flat folder of <scene>.ply (.pcd, .glb, .obj; also one folder a scene). Looked through in this order:
+    <scan_root>/<dataset>, then <scan_root>, in each LAYOUTS[dataset] and then FLAT_LAYOUT.
+
+    Names of datasets and scenes come from question files, so each must be a single plain path component: no
+    separator, no '.' or '..', nothing unprintable. That alone keeps every path inside the root, because a name
+    can then only select an entry that is there. Symbolic links, of the root or inside it, are followed on purpose:
+    whoever may write into the root made them, and scans often lie on another disk.
+
+    Raises ScanNotFound naming what was tried, also for an unsafe name and for a root that is no folder.
+    """
+    _require_root(scan_root)
+    _require_plain("dataset", dataset)
+    _require_plain("scene", scene_name)
+    patterns = LAYOUTS.get(dataset, ()) + FLAT_LAYOUT
+    roots = (scan_root / dataset, scan_root)
+    tried = [pattern.format(scene=scene_name) for pattern in patterns]
+    try:
+        for root in roots:
+            for path in tried:
+                if (root / path).is_file():
+                    return root / path
+    except OSError as error:
+        raise ScanNotFound(f"cannot look for the scan of {dataset} {scene_name}: {error}") from error
+    raise ScanNotFound(
+        f"no scan of {dataset} {scene_name} in {' or '.join(map(str, roots))}: tried {', '.join(tried)} in each"
+    )
+
+
+def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount]:
+    """How many scenes and questions of each dataset have their scan, in order of the datasets' first appearance.
+
+    Raises ScanNotFound only for a `scan_root` that is no folder.
+    """
+    _require_root(scan_root)
+    scenes = dict.fromkeys((question.dataset, question.scene_name) for question in questions)
+    found = {scene for scene in scenes if _has_scan(scan_root, *scene)}
+    return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
+
+
+def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
+    """The table as lines of plain text, with a line of totals."""
+    rows = list(rows)
+    total = ScanCount(
+        "all",
+        sum(row.scenes for row in rows),
+        sum(row.scenes_with_scan for row in rows),
+        sum(row.questions for row in rows),
+        sum(row.questions_with_scan for row in rows),
+    )
+    width = max(len("dataset"), *(len(row.dataset) for row in [*rows, total]))
+    lines = [f"{'dataset':<{width}}  {'scenes with scan':>16}  {'questions with scan':>19}"]
+    for row in [*rows, total]:
+        scenes = f"{row.scenes_with_scan} of {row.scenes}"
+        asked = f"{row.questions_with_scan} of {row.questions}"
+        lines.append(f"{row.dataset:<{width}}  {scenes:>16}  {asked:>19}")
+    return lines
+
+
+def scene_order(questions: Iterable[Question]) -> list[Question]:
+    """The questions grouped by scan: scans in order of first appearance, each scan's questions in given order."""
+    groups: dict[tuple[str, str], list[Question]] = {}
+    for question in questions:
+        groups.setdefault((question.dataset, question.scene_name), []).append(question)
+    return [question for group in groups.values() for question in group]
+
+
+def _require_root(scan_root: Path) -> None:
+    if not scan_root.is_dir():
+        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder that holds the scans")
+
+
+def _require_plain(what: str, name: str) -> None:
+    plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
+    if not plain or len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
+        raise ScanNotFound(f"{what} name {name[:80]!r} cannot name a file inside the scan root; it takes a plain name")
+
+
+def _has_scan(scan_root: Path, dataset: str, scene_name: str) -> bool:
+    try:
+        find_scan(scan_root, dataset, scene_name)
+    except ScanNotFound:
+        return False
+    return True
+
+
+def _count(dataset: str, questions: Sequence[Question], found: set[tuple[str, str]]) -> ScanCount:
+    asked = [(question.dataset, question.scene_name) for question in questions if question.dataset == dataset]
+    with_scan = [scene for scene in asked if scene in found]
+    return ScanCount(dataset, len(set(asked)), len(set(with_scan)), len(asked), len(with_scan))
