@@ -1,0 +1,218 @@
+"""How good the answers are: VSI-Bench's official scores, their means, and a summary that cannot be misread."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from data.questions import NUMERIC_TYPES, OPEN_TYPE, QUESTION_TYPES, VIDEO_ONLY_TYPES, Question
+
+Row = Mapping[str, Any]
+
+# Of relative accuracy, i.e. 1 - relative error. np.linspace, as the official scorer has it: literal 0.55, 0.6, ...
+# differ from it in the last bit and decide ties such as 3 against 4 differently.
+MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
+TASKS = tuple(dict.fromkeys(kind.task for kind in QUESTION_TYPES.values()))
+SCAN_TASKS = tuple(dict.fromkeys(kind.task for name, kind in QUESTION_TYPES.items() if name not in VIDEO_ONLY_TYPES))
+
+
+def score_answer(question_type: str, answer: str | float | None, ground_truth: str) -> float:
+    """The official VSI-Bench score of one answer, 0..1.
+
+    Only the answer's first word counts: what stands before its first space, without trailing periods. A letter
+    scores 1 or 0, case ignored. A number scores its mean relative accuracy: the share of the ten MRA_THRESHOLDS t
+    with |answer - truth| / truth <= 1 - t. None, and a text without a number where one is asked for, score 0.
+    As there, an answer that *begins* with a space has an empty first word.
+
+    Source: vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py, and arXiv:2412.14171, section 3.
+
+    Raises ValueError for a type that is not scored, and for a numeric `ground_truth` that is no number above 0.
+    """
+    if question_type not in QUESTION_TYPES:
+        raise ValueError(f"question type {question_type!r} is not scored")
+    numeric = question_type in NUMERIC_TYPES
+    truth = float(ground_truth) if numeric else math.nan
+    if numeric and not 0 < truth < math.inf:
+        raise ValueError(f"ground truth {ground_truth!r} of {question_type} must be a finite number above 0")
+    if answer is None:
+        return 0.0
+    word = str(answer).split(" ")[0].rstrip(".").strip()
+    return _relative_accuracy(word, truth) if numeric else float(word.lower() == ground_truth.lower())
+
+
+def _relative_accuracy(word: str, truth: float) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        return 0.0
+    return float(np.mean(abs(number - truth) / truth <= 1 - MRA_THRESHOLDS))
+
+
+def aggregate(rows: Iterable[Row]) -> dict[str, float]:
+    """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
+
+    A task is the mean over its questions; object_rel_direction is the plain mean of the means of its easy, medium
+    and hard questions, of those that are present; overall is the mean over the tasks present. Where all three are
+    present this equals the official aggregation (same source as `score_answer`), as a percentage.
+
+    Rows of type "open", rows whose `score` is None and rows that carry a `ground_truth` of None are left out;
+    without any other row the result is empty.
+
+    Raises ValueError for an unknown type and for a score outside 0..1, which includes a missing score beside a
+    known ground truth: no answer scores 0.
+    """
+    by_task: dict[str, list[float]] = {}
+    for name, scores in _scores_by_type(rows).items():
+        by_task.setdefault(QUESTION_TYPES[name].task, []).append(float(np.mean(scores)))
+    means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
+    percents = {task: 100 * mean for task, mean in means.items()}
+    if means:
+        # Sums of floats depend on their order; the official one is the alphabet's, with the direction mean last.
+        official_order = sorted(means, key=lambda task: (task == "object_rel_direction", task))
+        percents["overall"] = 100 * (sum(means[task] for task in official_order) / len(means))
+    return percents
+
+
+def _scores_by_type(rows: Iterable[Row]) -> dict[str, list[float]]:
+    """Scores by question type, in the order of QUESTION_TYPES."""
+    scores: dict[str, list[float]] = {name: [] for name in QUESTION_TYPES}
+    for row in rows:
+        if _is_scored(row):
+            score = _score(row)
+            scores[row["question_type"]].append(score)
+    return {name: values for name, values in scores.items() if values}
+
+
+def _is_scored(row: Row) -> bool:
+    if row["question_type"] == OPEN_TYPE.name:
+        return False
+    return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
+
+
+def _score(row: Row) -> float:
+    score, name = row["score"], row["question_type"]
+    if name not in QUESTION_TYPES:
+        raise ValueError(f"unknown question type {name!r} in a row of results")
+    if not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise ValueError(f"score {score!r} of a {name} question is not between 0 and 1; no answer scores 0")
+    return float(score)
+
+
+def summarize(rows: Iterable[Row]) -> dict[str, object]:
+    """A JSON-able summary of finished questions.
+
+    Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
+    "render" or "model") and `turns`; what counts as scored is as in `aggregate`.
+
+    Under "asked" stand the percentages over all questions, where one without a scan scores 0; under "with_scan"
+    those over the questions whose scan was there. Each has "questions", "scored", "tasks" (percent per task) and
+    its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it.
+    Only equally labelled overalls compare. Under "types" stand, per question type and for "all", the counts
+    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
+    fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
+    """
+    rows = list(rows)
+    with_scan = [row for row in rows if row["failed_part"] != "scan"]
+    names = [name for name in (*QUESTION_TYPES, OPEN_TYPE.name) if any(row["question_type"] == name for row in rows)]
+    types: dict[str, dict[str, object]] = {}
+    for name in names:
+        of_type = [row for row in rows if row["question_type"] == name]
+        scores = [_score(row) for row in of_type if _is_scored(row)]
+        types[name] = _counts(of_type) | {"percent": 100 * float(np.mean(scores)) if scores else None}
+    types["all"] = _counts(rows)
+    return {"asked": _percentages(rows), "with_scan": _percentages(with_scan), "types": types}
+
+
+def overall_label(question_types: Iterable[str]) -> str:
+    """The name of an overall over questions of these types, which says what it may be compared with.
+
+    "overall_7_task" covers exactly what a scan can tell: all nine types but the order in the video.
+    "overall_8_task" covers all ten types, the benchmark's published overall. Anything else is no benchmark
+    number and starts with "partial_overall", followed by the tasks it lacks of the seven, by the types where a
+    direction level is missing (the task's mean is then over fewer than three), and "with_" the video task if it
+    is there.
+    """
+    present = set(question_types)
+    lacking = [name for name in QUESTION_TYPES if name not in present and name not in VIDEO_ONLY_TYPES]
+    with_video = bool(present & VIDEO_ONLY_TYPES)
+    if not lacking:
+        return f"overall_{len(TASKS) if with_video else len(SCAN_TASKS)}_task"
+    present_tasks = {QUESTION_TYPES[name].task for name in present}
+    whole = [name if QUESTION_TYPES[name].task in present_tasks else QUESTION_TYPES[name].task for name in lacking]
+    label = f"partial_overall_{len(present_tasks)}_task_without_{'+'.join(dict.fromkeys(whole))}"
+    return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
+
+
+def _percentages(rows: Sequence[Row]) -> dict[str, object]:
+    percents = aggregate(rows)
+    scored = [row for row in rows if _is_scored(row)]
+    summary: dict[str, object] = {"questions": len(rows), "scored": len(scored), "overall_label": None, "tasks": {}}
+    if percents:
+        label = overall_label(row["question_type"] for row in scored)
+        summary["overall_label"] = label
+        summary[label] = percents.pop("overall")
+        summary["tasks"] = percents
+    return summary
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, object]:
+    statuses = Counter(row["status"] for row in rows)
+    turns = [row["turns"] for row in rows if row["status"] != "failed"]
+    return {
+        "questions": len(rows),
+        "answered": statuses["answered"],
+        "exhausted": statuses["exhausted"],
+        "failed": statuses["failed"],
+        "without_scan": sum(row["failed_part"] == "scan" for row in rows),
+        "mean_turns": float(np.mean(turns)) if turns else None,
+    }
+
+
+def format_summary(summary: Mapping[str, Any]) -> list[str]:
+    """The result of `summarize` as lines of plain text: counts per type, percent per task, labelled overalls."""
+    lines = [_TYPE_LINE.format("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")]
+    for name, counts in summary["types"].items():
+        cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
+        numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
+        lines.append(_TYPE_LINE.format(name, *cells, *numbers))
+    asked, with_scan = summary["asked"], summary["with_scan"]
+    lines += ["", _TASK_LINE.format("percent per task", "asked", "with scan")]
+    for task, percent in asked["tasks"].items():
+        lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
+    lines += [""]
+    lines += [_overall_line(asked, "asked (no scan: 0)"), _overall_line(with_scan, "with a scan")]
+    return lines
+
+
+_TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
+_TASK_LINE = "{:<28}{:>7}{:>11}"
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _overall_line(part: Mapping[str, Any], denominator: str) -> str:
+    label = part["overall_label"]
+    if label is None:
+        return f"no scored question {denominator}"
+    return f"{label}: {part[label]:.1f} % over {part['scored']} questions {denominator}"
+
+
+def most_frequent_answer(questions: Iterable[Question]) -> dict[str, float]:
+    """What `aggregate` gives for always answering a type's most frequent ground truth (of equals, the first seen).
+
+    The benchmark's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Questions without ground
+    truth and open ones are left out.
+    """
+    truths: dict[str, list[str]] = {}
+    for question in questions:
+        if question.ground_truth is not None and question.question_type != OPEN_TYPE.name:
+            truths.setdefault(question.question_type, []).append(question.ground_truth)
+    rows = []
+    for name, of_type in truths.items():
+        answer = Counter(of_type).most_common(1)[0][0]
+        rows += [{"question_type": name, "score": score_answer(name, answer, truth)} for truth in of_type]
+    return aggregate(rows)
