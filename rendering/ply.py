@@ -1,0 +1,266 @@
+"""Reads PLY files of every encoding, and notices when one is cut off.
+
+Open3D fills what a cut-off file lacks with zeros and only prints a warning, and trimesh refuses whole files of mixed
+polygons; a scan that lost its second half must not pass for a room.
+
+Format: Greg Turk, "The PLY Polygon File Format", 1994.
+"""
+
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rendering.geometry import Geometry, no_faces
+
+_TYPES = {
+    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
+    "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
+    "double": "f8", "float64": "f8",
+}  # fmt: skip
+_BYTE_ORDERS = {"ascii": "<", "binary_little_endian": "<", "binary_big_endian": ">"}
+_HEADER_LIMIT_BYTES = 1 << 20
+_COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
+_FACE_NAMES = ("vertex_indices", "vertex_index")
+
+
+@dataclass(frozen=True)
+class _Property:
+    """`type` is a numpy type code; `count_type` is that of a list's length, None for a single value."""
+
+    name: str
+    type: str
+    count_type: str | None = None
+
+
+@dataclass(frozen=True)
+class _Element:
+    name: str
+    count: int
+    properties: list[_Property]
+
+
+@dataclass(frozen=True)
+class _Header:
+    encoding: str
+    elements: list[_Element]
+    size_bytes: int
+
+
+# A column of lists that differ in length is a list of tuples.
+Column = np.ndarray | list[tuple]
+Table = dict[str, Column]
+
+
+def read_ply(path: Path) -> Geometry:
+    """The mesh or cloud in a PLY file; polygons become fans of triangles, alpha is left out.
+
+    Raises ValueError, whose text says what is wrong with the file, when it is no PLY file or not whole.
+    """
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
+    tables = _read_tables(header, data[header.size_bytes :])
+    if "vertex" not in tables:
+        raise ValueError("it has no vertices")
+    vertices, faces = tables["vertex"], tables.get("face", {})
+    positions = _columns(vertices, ("x", "y", "z"), np.float32)
+    triangles, source = _triangles(faces)
+    face_colours = _colours(faces)
+    return Geometry(
+        vertices=positions,
+        faces=triangles,
+        colours=_colours(vertices),
+        face_colours=None if face_colours is None or not len(triangles) else face_colours[source],
+    )
+
+
+def _read_header(start: bytes) -> _Header:
+    """The header at the beginning of `start`; raises ValueError where there is none."""
+    if start.split(b"\n", 1)[0].strip() != b"ply":
+        raise ValueError("it is not a PLY file")
+    head, end, rest = start.partition(b"end_header")
+    newline = rest.find(b"\n")
+    if not end or newline < 0:
+        raise ValueError("its header has no end")
+    encoding = ""
+    elements: list[_Element] = []
+    for line in head.decode("latin-1").splitlines()[1:]:
+        match line.split():
+            case ["format", name, *_]:
+                encoding = name
+            case ["element", name, count]:
+                elements.append(_Element(name, int(count), []))
+            case ["property", "list", count_type, item_type, name] if elements:
+                elements[-1].properties.append(_Property(name, _type(item_type), _type(count_type)))
+            case ["property", item_type, name] if elements:
+                elements[-1].properties.append(_Property(name, _type(item_type)))
+    if encoding not in _BYTE_ORDERS:
+        raise ValueError(f"its format {encoding!r} is none of {', '.join(_BYTE_ORDERS)}")
+    return _Header(encoding, elements, len(head) + len(end) + newline + 1)
+
+
+def _type(name: str) -> str:
+    if name not in _TYPES:
+        raise ValueError(f"its header has the unknown type {name!r}")
+    return _TYPES[name]
+
+
+def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
+    """The columns of every element up to the last that matters, by element name."""
+    elements = _needed(header.elements)
+    if header.encoding != "ascii":
+        return _read_elements(elements, body, _BYTE_ORDERS[header.encoding])
+    # An ascii file is read as a binary one in which every number is a double.
+    numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
+    doubles = [
+        replace(e, properties=[_Property(p.name, "f8", p.count_type and "f8") for p in e.properties]) for e in elements
+    ]
+    tables = _read_elements(doubles, numbers.view(np.uint8), "<")
+    declared = {(e.name, p.name): p.type for e in elements for p in e.properties if not p.count_type}
+    return {
+        element: {name: _cast(column, declared.get((element, name))) for name, column in table.items()}
+        for element, table in tables.items()
+    }
+
+
+def _cast(column: Column, code: str | None) -> Column:
+    return column.astype(code) if code and isinstance(column, np.ndarray) else column
+
+
+def _needed(elements: list[_Element]) -> list[_Element]:
+    """The elements up to and including faces, else vertices: what follows them is no matter of ours."""
+    names = [element.name for element in elements]
+    last = max((names.index(name) for name in ("vertex", "face") if name in names), default=-1)
+    return elements[: last + 1]
+
+
+def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> dict[str, Table]:
+    """The columns of each element in turn; `order` is numpy's sign of the byte order."""
+    tables: dict[str, Table] = {}
+    offset = 0
+    for element in elements:
+        sizes = _first_list_sizes(element, body, offset, order)
+        dtype = _row_type(element, sizes, order)
+        end = offset + element.count * dtype.itemsize
+        rows = body[offset:end].view(dtype) if end <= len(body) else None
+        if rows is not None and all((rows[_count(name)] == size).all() for name, size in sizes.items()):
+            tables[element.name] = {prop.name: rows[prop.name] for prop in element.properties}
+        elif sizes:
+            tables[element.name], end = _read_uneven(element, body, offset, order)
+        else:
+            raise _cut_off(element, (len(body) - offset) // dtype.itemsize)
+        offset = end
+    return tables
+
+
+def _count(name: str) -> str:
+    """The name of the column that holds the lengths of the list `name`."""
+    return f"{name} count"
+
+
+def _first_list_sizes(element: _Element, body: np.ndarray, offset: int, order: str) -> dict[str, int]:
+    """How long each list of the element's first row is; in most files all rows have the same."""
+    sizes: dict[str, int] = {}
+    for prop in element.properties:
+        if prop.count_type:
+            code = np.dtype(order + prop.count_type)
+            if element.count and offset + code.itemsize > len(body):
+                raise _cut_off(element, 0)
+            sizes[prop.name] = int(body[offset : offset + code.itemsize].view(code)[0]) if element.count else 0
+            offset += code.itemsize
+        offset += np.dtype(prop.type).itemsize * sizes.get(prop.name, 1)
+    if any(size < 0 for size in sizes.values()):
+        raise _cut_off(element, 0)
+    return sizes
+
+
+def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
+    """The numpy type of a row, with lists of the given sizes."""
+    fields: list[tuple] = []
+    for prop in element.properties:
+        if prop.count_type:
+            fields.append((_count(prop.name), order + prop.count_type))
+            fields.append((prop.name, order + prop.type, (sizes[prop.name],)))
+        else:
+            fields.append((prop.name, order + prop.type))
+    return np.dtype(fields)
+
+
+def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
+    """Columns of an element whose lists differ in length, row by row, and the offset behind the last row."""
+    data = memoryview(np.ascontiguousarray(body))
+    columns: dict[str, list] = {prop.name: [] for prop in element.properties}
+    for row in range(element.count):
+        for prop in element.properties:
+            size = 1
+            try:
+                if prop.count_type:
+                    count = struct.Struct(order + np.dtype(prop.count_type).char)
+                    size = int(count.unpack_from(data, offset)[0])
+                    offset += count.size
+                item = struct.Struct(f"{order}{size}{np.dtype(prop.type).char}")
+                columns[prop.name].append(item.unpack_from(data, offset))
+            except struct.error as error:
+                raise _cut_off(element, row) from error
+            offset += item.size
+    return {
+        prop.name: columns[prop.name] if prop.count_type else np.array(columns[prop.name])[:, 0]
+        for prop in element.properties
+    }, offset
+
+
+def _cut_off(element: _Element, count: int) -> ValueError:
+    return ValueError(
+        f"it is cut off or damaged: its header promises {element.count} rows of {element.name}, {count} can be read"
+    )
+
+
+def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
+    """(K, len(names)) of a table; raises ValueError where a column is missing."""
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise ValueError(f"its rows lack {', '.join(missing)}")
+    first = np.asarray(table[names[0]])
+    columns = np.empty((len(first), len(names)), dtype=dtype)
+    for index, name in enumerate(names):
+        columns[:, index] = table[name]
+    return columns
+
+
+def _colours(table: Table) -> np.ndarray | None:
+    """(K, 3) uint8 of the first known set of names, or None; fractions count from 0 to 1, short integers to 65535."""
+    names = next((names for names in _COLOUR_NAMES if all(name in table for name in names)), None)
+    if names is None:
+        return None
+    kind = np.asarray(table[names[0]]).dtype
+    if kind == np.uint8:
+        return _columns(table, names, np.uint8)
+    values = _columns(table, names, np.float64)
+    if kind.kind == "f" and np.nanmax(values, initial=0.0) <= 1.0:
+        values *= 255.0
+    if kind == np.uint16:
+        values /= 257.0
+    return np.nan_to_num(values).clip(0, 255).round().astype(np.uint8)
+
+
+def _triangles(table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3) int32 fans of triangles of the table's polygons, and (M,) which polygon each is from."""
+    polygons = next((table[name] for name in _FACE_NAMES if name in table), [])
+    if not len(polygons):
+        return no_faces(), np.zeros(0, dtype=np.int64)
+    if isinstance(polygons, np.ndarray):
+        groups = [(np.arange(len(polygons)), polygons)]
+    else:
+        sizes = np.array([len(polygon) for polygon in polygons])
+        groups = [
+            (rows, np.array([polygons[row] for row in rows]))
+            for rows in (np.flatnonzero(sizes == size) for size in np.unique(sizes))
+        ]
+    fans = [no_faces()]
+    sources = [np.zeros(0, dtype=np.int64)]
+    for rows, corners in groups:
+        for second in range(1, corners.shape[1] - 1):
+            fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
+            sources.append(rows)
+    return np.concatenate(fans), np.concatenate(sources)

@@ -1,0 +1,98 @@
+"""Draws views by casting a ray through each pixel with Embree, on the CPU: works everywhere."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.geometry import Texturing
+from rendering.renderers.base import BACKGROUND_RGB, NEAR_M
+from rendering.scene import Scene
+
+
+# A pixel's own row or column, and the one after it.
+_NEXT = np.array([[0], [1]])
+
+
+class RaycastRenderer:
+    """Renderer through Open3D's RaycastingScene, which belongs to the scene: this class keeps nothing per scene."""
+
+    name = "raycast"
+
+    def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """The view, (H, W, 3) uint8 RGB."""
+        hits = _cast(scene, pose, intrinsics)
+        face = hits["primitive_ids"].numpy().ravel()
+        seen = np.flatnonzero(np.isfinite(hits["t_hit"].numpy().ravel()))
+        image = np.empty((intrinsics.height * intrinsics.width, 3), dtype=np.uint8)
+        image[:] = BACKGROUND_RGB
+        second_third = hits["primitive_uvs"].numpy().reshape(-1, 2)[seen]
+        weights = np.column_stack([1.0 - second_third.sum(axis=1), second_third])
+        image[seen] = _surface_colours(scene, face[seen], weights)
+        return image.reshape(intrinsics.height, intrinsics.width, 3)
+
+    def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """Metres along the optical axis, (H, W) float32, inf where nothing is."""
+        return _cast(scene, pose, intrinsics)["t_hit"].numpy()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
+    """Open3D's record of what each pixel's ray hits; `t_hit` counts metres along the optical axis."""
+    import open3d as o3d
+
+    camera_to_world = pose.camera_to_world.astype(np.float32)
+    rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
+    directions = _pixel_directions(intrinsics) @ camera_to_world[:3, :3].T
+    rays[..., :3] = camera_to_world[:3, 3] + NEAR_M * directions
+    rays[..., 3:] = directions
+    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
+    hits["t_hit"] += NEAR_M
+    return hits
+
+
+@lru_cache(maxsize=8)
+def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
+    """(H, W, 3) float32 through each pixel's centre, camera axes, with z = 1 so that a ray's parameter is depth."""
+    columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
+    rows = (np.arange(intrinsics.height) + 0.5 - intrinsics.height / 2) / intrinsics.focal_px
+    x, y = np.meshgrid(columns, rows)
+    return np.stack([x, y, np.ones_like(x)], axis=-1).astype(np.float32)
+
+
+def _surface_colours(scene: Scene, faces: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(K, 3) uint8 at points on the faces (K,) with the barycentric weights (K, 3) of their corners."""
+    surface = scene.surface
+    corners = surface.faces[faces]
+    colours = np.zeros((len(faces), 3), dtype=np.float32)
+    for corner in range(3):
+        colours += weights[:, corner, None] * surface.colours[corners[:, corner]]
+    if surface.texturing:
+        _paint_textures(surface.texturing, faces, weights, colours)
+    return (colours + 0.5).astype(np.uint8)
+
+
+def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
+    """Overwrite the colours (K, 3) of points on textured faces."""
+    image_of = texturing.face_image[faces]
+    for index in np.unique(image_of[image_of >= 0]):
+        here = np.flatnonzero(image_of == index)
+        uv = np.einsum("kc,kcx->kx", weights[here], texturing.face_uv[faces[here]])
+        colours[here] = sample(texturing.images[index], uv)
+
+
+def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
+    """(K, 3) float32 of an (h, w, 3) image at `uv` (K, 2), v up, repeating outside 0..1, bilinear between the
+    centres of pixels, as OpenGL does (OpenGL 4.6 core specification, 8.14.3)."""
+    height, width = image.shape[:2]
+    x = uv[:, 0] * width - 0.5
+    y = (1.0 - uv[:, 1]) * height - 0.5
+    left, top = np.floor(x), np.floor(y)
+    right_share, low_share = (x - left)[:, None], (y - top)[:, None]
+    columns = (left.astype(np.int64) + _NEXT) % width
+    rows = (top.astype(np.int64) + _NEXT) % height
+    upper = image[rows[0], columns[0]] * (1 - right_share) + image[rows[0], columns[1]] * right_share
+    lower = image[rows[1], columns[0]] * (1 - right_share) + image[rows[1], columns[1]] * right_share
+    return (upper * (1 - low_share) + lower * low_share).astype(np.float32)

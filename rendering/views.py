@@ -1,0 +1,145 @@
+"""Chooses where a question begins: a free place near the room's middle, and the best of four headings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers.base import Renderer
+from rendering.scene import Scene
+
+Criterion = Literal["visibility", "sharpness"]
+
+HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
+GRID_CELLS = 32
+# What counts as standing on the floor: steps, rugs and thresholds do, beds and tables do not.
+FLOOR_TOLERANCE_M = 0.25
+# The eye keeps this much below the upper bound in rooms lower than it.
+HEADROOM_M = 0.2
+# Preferred distance to everything around the eye, given up step by step where a room is too narrow.
+CLEARANCES_M = (0.6, 0.4, 0.2, 0.0)
+# From inside a wardrobe one sees less than this share of what one sees from the room's most open place.
+OPENNESS = 0.25
+# A surface point counts as seen when the picture's depth is not nearer than it by more than this.
+SEEN_TOLERANCE_M = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class FirstView:
+    """View 0: its pose, its picture (H, W, 3) uint8 RGB, and the score of each of HEADINGS_DEG, higher is better."""
+
+    pose: CameraPose
+    image: np.ndarray
+    scores: tuple[float, ...]
+
+
+def first_view(
+    scene: Scene,
+    renderer: Renderer,
+    intrinsics: Intrinsics,
+    camera_height_m: float,
+    pitch_deg: float,
+    criterion: Criterion,
+) -> FirstView:
+    """The best of four views from `start_position`, the first of equals.
+
+    "visibility" scores the share of the scanned surface that is in view and not hidden; "sharpness" the variance of
+    the picture's Laplacian.
+    """
+    position = start_position(scene, camera_height_m)
+    poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
+    if criterion == "visibility":
+        scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
+        best = int(np.argmax(scores))
+        return FirstView(poses[best], renderer.render(scene, poses[best], intrinsics), tuple(scores))
+    images = [renderer.render(scene, pose, intrinsics) for pose in poses]
+    scores = [sharpness(image) for image in images]
+    best = int(np.argmax(scores))
+    return FirstView(poses[best], images[best], tuple(scores))
+
+
+def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth: np.ndarray) -> float:
+    """Share, 0 to 1, of the scene's surface points that a view with this depth (H, W) shows."""
+    pixels, distances = project(scene.surface_points, pose, intrinsics)
+    columns, rows = np.floor(pixels).astype(np.int64).T
+    inside = (distances > 0) & (columns >= 0) & (columns < intrinsics.width) & (rows >= 0) & (rows < intrinsics.height)
+    seen = distances[inside] <= depth[rows[inside], columns[inside]] + SEEN_TOLERANCE_M
+    return float(np.count_nonzero(seen) / len(distances))
+
+
+def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (K, 2) and depths (K,) metres of world points (K, 3); pixels mean nothing where the depth is not > 0."""
+    world_to_camera = pose.world_to_camera
+    camera = points @ world_to_camera[:3, :3].T + world_to_camera[:3, 3]
+    depths = camera[:, 2]
+    homogeneous = camera @ intrinsics.matrix.T
+    return homogeneous[:, :2] / np.where(depths > 0, depths, 1.0)[:, None], depths
+
+
+def sharpness(image: np.ndarray) -> float:
+    """Variance of the Laplacian of an (H, W, 3) uint8 picture's grey values.
+
+    J. L. Pech-Pacheco et al., "Diatom autofocusing in brightfield microscopy: a comparative study", ICPR 2000.
+    """
+    grey = image.astype(np.float32).mean(axis=2)
+    middle = grey[1:-1, 1:-1]
+    return float(np.var(grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:] - 4 * middle))
+
+
+def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
+    """(3,) float64 metres: `camera_height_m` above the floor, lower in a low room, at the free place nearest to the
+    middle of the room.
+
+    Free means that the floor is below, that nothing is near around, and that the place is open: the middle of an
+    L-shaped room may lie outside of it, and that of another in its wardrobe. Where no place is free in every sense
+    the senses are given up one by one, down to the bounds' middle itself.
+    """
+    places = _grid(scene, camera_height_m)
+    floor = _stands_on_floor(scene, places)
+    around = _free_distances(scene, places)
+    openness = np.square(around[:, : len(_RING)]).mean(axis=1)
+    open_enough = openness >= OPENNESS * openness[floor].max() if floor.any() else np.ones(len(places), dtype=bool)
+    nearest = around.min(axis=1)
+    for clearance_m in CLEARANCES_M:
+        free = np.flatnonzero(floor & open_enough & (nearest >= clearance_m))
+        if len(free):
+            return places[free[0]]
+    return places[0]
+
+
+def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
+    """(K, 3) places over the whole floor plan at eye height, the nearest to the middle first."""
+    bounds = scene.bounds
+    ceiling = max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])
+    eye = min(scene.floor_z_m + camera_height_m, ceiling)
+    shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
+    x = bounds.lower[0] + shares * bounds.extent[0]
+    y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
+    places = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
+    off_middle = np.linalg.norm(places - bounds.middle, axis=1)
+    return places[np.argsort(off_middle, kind="stable")]
+
+
+def _stands_on_floor(scene: Scene, places: np.ndarray) -> np.ndarray:
+    """(K,) bool: straight below each place the first surface is the floor."""
+    drop = scene.cast(places, np.tile([0.0, 0.0, -1.0], (len(places), 1)))
+    return np.abs(places[:, 2] - drop - scene.floor_z_m) <= FLOOR_TOLERANCE_M
+
+
+def _ring(elevation_deg: float, count: int) -> np.ndarray:
+    """(count, 3) unit vectors evenly around z, raised above the horizon by an angle."""
+    turn = np.arange(count) * (2 * np.pi / count)
+    level, rise = np.cos(np.radians(elevation_deg)), np.sin(np.radians(elevation_deg))
+    return np.column_stack([level * np.cos(turn), level * np.sin(turn), np.full(count, rise)])
+
+
+_RING = _ring(0.0, 16)
+_AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
+
+
+def _free_distances(scene: Scene, places: np.ndarray) -> np.ndarray:
+    """(K, 32) metres to the next surface around each place, level directions first, none beyond the room's size."""
+    origins = np.repeat(places, len(_AROUND), axis=0)
+    distances = scene.cast(origins, np.tile(_AROUND, (len(places), 1)))
+    return distances.clip(max=np.linalg.norm(scene.bounds.extent)).reshape(len(places), -1)
