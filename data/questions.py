@@ -1,29 +1,36 @@
 """What is asked: the ten VSI-Bench question types, and questions read from the hub, from a file or from one person."""
 
 import ast
-import csv
 import hashlib
 import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-logger = logging.getLogger(__name__)
+from data.question_files import COLUMNS, HUB_DATASET, QuestionError, Row, file_rows, hub_rows, listed
 
-HUB_DATASET = "nyu-visionx/VSI-Bench"
-COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
+__all__ = [
+    "CHOICE_TYPES",
+    "NUMERIC_TYPES",
+    "OPEN_TYPE",
+    "QUESTION_TYPES",
+    "VIDEO_ONLY_TYPES",
+    "Question",
+    "QuestionError",
+    "QuestionType",
+    "ask_one",
+    "fingerprint",
+    "load_questions",
+]
+
+logger = logging.getLogger(__name__)
 
 Metric = Literal["mra", "accuracy"]
 Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
-Row = Mapping[str, object]
-
-
-class QuestionError(Exception):
-    """Questions that cannot be used; the message is one sentence that names file, row and mend."""
 
 
 @dataclass(frozen=True)
@@ -31,106 +38,56 @@ class QuestionType:
     """One kind of question: how it is scored, in which unit it is answered and how VSI-Bench words it.
 
     `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored).
-    `task` is the line of the benchmark's table that the type counts for. `unit` is empty where the answer
-    has none. `wording` is a regular expression, matched ignoring case; empty where any wording will do.
+    `unit` is empty where the answer has none. `wording` is a regular expression for the question's beginning,
+    case ignored.
     """
 
     name: str
-    task: str
     family: Family
     metric: Metric | None
     unit: str = ""
     wording: str = ""
 
+    @property
+    def task(self) -> str:
+        """The line of the benchmark's table that the type counts for: the three directions share one."""
+        return "object_rel_direction" if self.family == "direction" else self.name
 
+
+_FROM = r"(measuring from the closest point of each object, )?"
 _FACING = r"if i am standing by .+ and facing .+, is .+ to "
-_DIRECTION = "object_rel_direction"
-# Names, metrics and wordings as VSI-Bench publishes them (Yang et al., "Thinking in Space", arXiv:2412.14171).
-QUESTION_TYPES: dict[str, QuestionType] = {
-    kind.name: kind
-    for kind in (
-        QuestionType(
-            "object_counting",
-            "object_counting",
-            "counting",
-            "mra",
-            "objects",
-            r"how many .+ (are|is)( there)? in (this|the) room\b",
-        ),
-        QuestionType(
-            "object_abs_distance",
-            "object_abs_distance",
-            "distance",
-            "mra",
-            "m",
-            r"(measuring from .+, )?what is the distance between .+ and .+\(in meters\)",
-        ),
-        QuestionType(
-            "object_size_estimation",
-            "object_size_estimation",
-            "size",
-            "mra",
-            "cm",
-            r"what is the length of the longest dimension .+ of .+ centimeters",
-        ),
-        QuestionType(
-            "room_size_estimation",
-            "room_size_estimation",
-            "room_size",
-            "mra",
-            "m²",
-            r"what is the size of (this|the) room \(in square meters\)",
-        ),
-        QuestionType(
-            "object_rel_distance",
-            "object_rel_distance",
-            "nearest",
-            "accuracy",
-            wording=r"(measuring from .+, )?which of these objects .+ is the closest to ",
-        ),
-        QuestionType(
-            f"{_DIRECTION}_easy",
-            _DIRECTION,
-            "direction",
-            "accuracy",
-            wording=_FACING + "the left or the right of ",
-        ),
-        QuestionType(
-            f"{_DIRECTION}_medium",
-            _DIRECTION,
-            "direction",
-            "accuracy",
-            wording=_FACING + "my left, right, or back",
-        ),
-        QuestionType(
-            f"{_DIRECTION}_hard",
-            _DIRECTION,
-            "direction",
-            "accuracy",
-            wording=_FACING + "my front-left, front-right, back-left, or back-right",
-        ),
-        QuestionType(
-            "route_planning",
-            "route_planning",
-            "route",
-            "accuracy",
-            wording=r"you are a robot beginning at .+ you want to navigate to .+\[please fill in\]",
-        ),
-        QuestionType(
-            "obj_appearance_order",
-            "obj_appearance_order",
-            "order",
-            "accuracy",
-            wording=r"what will be the first-time appearance order of .+ in the video",
-        ),
-    )
-}
+_TYPES = (
+    QuestionType(
+        "object_counting", "counting", "mra", "objects", r"how many .+ (are|is)( there)? in (this|the) room\W*$"
+    ),
+    QuestionType(
+        "object_abs_distance", "distance", "mra", "m", _FROM + r"what is the distance between .+\(in meters\)"
+    ),
+    QuestionType(
+        "object_size_estimation", "size", "mra", "cm", r"what is the length of the longest dimension .+ centimeters"
+    ),
+    QuestionType(
+        "room_size_estimation", "room_size", "mra", "m²", r"what is the size of (this|the) room \(?in square meters"
+    ),
+    QuestionType(
+        "object_rel_distance", "nearest", "accuracy", "", _FROM + r"which of these objects .+ is the closest to "
+    ),
+    QuestionType("object_rel_direction_easy", "direction", "accuracy", "", _FACING + "the left or the right of "),
+    QuestionType("object_rel_direction_medium", "direction", "accuracy", "", _FACING + "my left, right, or back"),
+    QuestionType(
+        "object_rel_direction_hard", "direction", "accuracy", "", _FACING + "my front-left, front-right, back-left"
+    ),
+    QuestionType("route_planning", "route", "accuracy", "", r"you are a robot beginning at .+\[please fill in\]"),
+    QuestionType("obj_appearance_order", "order", "accuracy", "", "what will be the first-time appearance order of "),
+)
+# As VSI-Bench publishes them (Yang et al., "Thinking in Space", arXiv:2412.14171); in the order of its tables.
+QUESTION_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in _TYPES}
 NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "mra")
 CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
 # Asks for an order in the video that the scan was made from; the scan itself cannot tell.
 VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
 # A free question of one person: any text is an answer, nothing is scored. Files may not use it.
-OPEN_TYPE = QuestionType("open", "open", "open", None)
+OPEN_TYPE = QuestionType("open", "open", None)
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
@@ -203,7 +160,7 @@ def load_questions(
     if num_questions is not None and num_questions < 1:
         raise QuestionError(f"--num-questions takes a number of at least 1, not {num_questions}")
     name = HUB_DATASET if source is None else str(source)
-    everything = _parse_all(_hub_rows() if source is None else _file_rows(Path(source)), name)
+    everything = _parse_all(hub_rows() if source is None else file_rows(Path(source)), name)
     kept = everything
     for flag, wanted, column in (
         ("--datasets", datasets, "dataset"),
@@ -268,7 +225,7 @@ def _require_present(questions: list[Question], flag: str, wanted: Sequence[str]
     existing = dict.fromkeys(getattr(question, column) for question in questions)
     absent = [value for value in wanted if value not in existing]
     if absent:
-        raise QuestionError(f"{flag} names {_listed(absent)}, which {name} does not hold; it holds {_listed(existing)}")
+        raise QuestionError(f"{flag} names {listed(absent)}, which {name} does not hold; it holds {listed(existing)}")
 
 
 def _without_video_only(questions: list[Question], question_types: Sequence[str]) -> list[Question]:
@@ -279,15 +236,9 @@ def _without_video_only(questions: list[Question], question_types: Sequence[str]
             "Left out %d questions of type %s: they ask for an order in the video, which a scan cannot tell "
             "(--question-types with that name includes them)",
             len(questions) - len(kept),
-            _listed(sorted(unwanted)),
+            listed(sorted(unwanted)),
         )
     return kept
-
-
-def _listed(values: Iterable[str], at_most: int = 20) -> str:
-    values = list(values)
-    more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
-    return ", ".join(values[:at_most]) + more
 
 
 # One question by hand
@@ -332,7 +283,7 @@ def _parse_all(rows: Iterable[tuple[int, Row]], name: str) -> list[Question]:
 def _parse_row(row: Row, place: str) -> Question:
     missing = [column for column in COLUMNS if column not in row]
     if missing:
-        raise QuestionError(f"{place}: missing column {_listed(missing)}; VSI-Bench's columns are {_listed(COLUMNS)}")
+        raise QuestionError(f"{place}: missing column {listed(missing)}; VSI-Bench's columns are {listed(COLUMNS)}")
     question_id = _name(row["id"], "id", place)
     place = f"{place} (id {question_id})"
     text = row["question"]
@@ -403,7 +354,7 @@ def _options_from_text(text: str, place: str) -> object:
 def _check_type(question: Question, place: str) -> None:
     if question.question_type not in QUESTION_TYPES:
         raise QuestionError(
-            f"{place}: unknown question_type {question.question_type!r}; the types are {_listed(QUESTION_TYPES)}"
+            f"{place}: unknown question_type {question.question_type!r}; the types are {listed(QUESTION_TYPES)}"
         )
 
 
@@ -416,7 +367,7 @@ def _check_content(question: Question, place: str) -> None:
     if question.is_choice:
         _check_options(question, place)
     elif question.options:
-        raise QuestionError(f"{place}: {question.question_type} takes no options, yet has {_listed(question.options)}")
+        raise QuestionError(f"{place}: {question.question_type} takes no options, yet has {listed(question.options)}")
 
 
 def _is_unicode(text: str) -> bool:
@@ -434,16 +385,16 @@ def _check_options(question: Question, place: str) -> None:
             f"{place}: option {bare[0]!r} lacks its letter or its text; write it as 'A. {bare[0].strip()}'"
         )
     if len(set(question.letters)) < len(question.letters):
-        raise QuestionError(f"{place}: options have duplicate letters ({_listed(question.letters)})")
+        raise QuestionError(f"{place}: options have duplicate letters ({listed(question.letters)})")
 
 
 def _check_ground_truth(question: Question, truth: str | None, place: str) -> None:
     if question.is_choice and (truth is None or truth.upper() not in question.letters):
-        raise QuestionError(f"{place}: ground_truth {truth!r} is none of its options' {_listed(question.letters)}")
+        raise QuestionError(f"{place}: ground_truth {truth!r} is none of its options' {listed(question.letters)}")
     if question.is_numeric and not _is_positive_number(truth):
         raise QuestionError(
             f"{place}: ground_truth {truth!r} of a {question.question_type} question is no finite number above 0, "
-            "which relative accuracy needs"
+            "which relative accuracy needs; mend it or leave the question out"
         )
 
 
@@ -452,104 +403,3 @@ def _is_positive_number(text: str | None) -> bool:
         return text is not None and 0 < float(text) < math.inf
     except ValueError:
         return False
-
-
-# Sources: each yields (row number, columns)
-
-
-def _hub_rows() -> Iterator[tuple[int, Row]]:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        try:
-            table = load_dataset(HUB_DATASET, "full", split="test")
-        except ValueError:  # how `datasets` says that older revisions have no configuration of this name
-            table = load_dataset(HUB_DATASET, split="test")
-    except (OSError, ValueError, DatasetsError) as error:
-        raise QuestionError(
-            f"cannot load {HUB_DATASET} from the Hugging Face hub ({str(error).splitlines()[0]}); where it can be "
-            f"reached, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .` and pass the file "
-            "with --questions FILE"
-        ) from error
-    yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
-
-
-def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    if path.suffix.lower() not in _READERS:
-        raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {_listed(_READERS)}")
-    if path.is_dir():
-        raise QuestionError(f"{path} is a folder; --questions takes a file")
-    try:
-        yield from _READERS[path.suffix.lower()](path)
-    except UnicodeDecodeError as error:
-        raise QuestionError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
-        ) from error
-    except OSError as error:
-        raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
-
-
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield number, _as_row(_parse_json(line, f"{path}, row {number}"), f"{path}, row {number}")
-
-
-def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
-    text = path.read_text(encoding="utf-8-sig")
-    rows = _parse_json(text, str(path)) if text.strip() else []
-    if not isinstance(rows, list):
-        raise QuestionError(f"{path} holds no JSON list; write [{{...}}, {{...}}], or one object a line as .jsonl")
-    for number, row in enumerate(rows, start=1):
-        yield number, _as_row(row, f"{path}, row {number}")
-
-
-def _parse_json(text: str, place: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise QuestionError(f"{place}: broken JSON ({error})") from error
-
-
-def _as_row(value: object, place: str) -> Row:
-    if not isinstance(value, dict):
-        raise QuestionError(f"{place}: holds {str(value)[:40]!r}, not an object of columns")
-    return value
-
-
-def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
-    """The standard library's reader, because it leaves '007' and '42446167' as they stand."""
-    number = 0
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, strict=True)
-        try:
-            for number, row in enumerate(reader, start=1):
-                if None in row or None in row.values():
-                    raise QuestionError(f"{path}, row {number}: not as many cells as the header; check its quotes")
-                yield number, row
-        except csv.Error as error:
-            raise QuestionError(f"{path}, row {number + 1}: broken CSV ({error}); check its quotes") from error
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if path.stat().st_size == 0:
-        return
-    try:
-        names = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
-    except pa.ArrowException as error:
-        raise QuestionError(f"{path} is no whole parquet file ({str(error).splitlines()[0]})") from error
-    yield from enumerate(table.to_pylist(), start=1)
-
-
-_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
-    ".jsonl": _read_jsonl,
-    ".json": _read_json,
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
-}

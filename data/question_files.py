@@ -1,0 +1,131 @@
+"""Rows of questions as the hub or a .jsonl, .json, .csv or .parquet file holds them, not yet checked for sense."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+HUB_DATASET = "nyu-visionx/VSI-Bench"
+COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
+
+Row = Mapping[str, object]
+
+
+class QuestionError(Exception):
+    """Questions that cannot be used; the message is one sentence that names file, row and mend."""
+
+
+def hub_rows() -> Iterator[tuple[int, Row]]:
+    """(number from 1, row) of the test split of VSI-Bench; raises QuestionError where the hub is out of reach."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        try:
+            table = load_dataset(HUB_DATASET, "full", split="test")
+        except ValueError:  # how `datasets` says that older revisions have no configuration of this name
+            table = load_dataset(HUB_DATASET, split="test")
+    except (OSError, ValueError, DatasetsError) as error:
+        raise QuestionError(
+            f"cannot load {HUB_DATASET} from the Hugging Face hub ({_first_line(error)}); where it can be "
+            f"reached, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .` and pass the file "
+            "with --questions FILE"
+        ) from error
+    yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
+
+
+def file_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """(row number, row) of a question file: the line of a .jsonl file, else the record's number, from 1.
+
+    Raises QuestionError for a path that is no file of a known extension, and for a file that is broken.
+    """
+    if path.is_dir():
+        raise QuestionError(f"{path} is a folder; --questions takes a file")
+    if path.suffix.lower() not in _READERS:
+        raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
+    try:
+        yield from _READERS[path.suffix.lower()](path)
+    except UnicodeDecodeError as error:
+        raise QuestionError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
+
+
+def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, _as_row(_parse_json(line, f"{path}, row {number}"), f"{path}, row {number}")
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
+    text = path.read_text(encoding="utf-8-sig")
+    rows = _parse_json(text, str(path)) if text.strip() else []
+    if not isinstance(rows, list):
+        raise QuestionError(f"{path} holds no JSON list; write [{{...}}, {{...}}], or one object a line as .jsonl")
+    for number, row in enumerate(rows, start=1):
+        yield number, _as_row(row, f"{path}, row {number}")
+
+
+def _parse_json(text: str, place: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise QuestionError(f"{place}: broken JSON ({error})") from error
+
+
+def _as_row(value: object, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise QuestionError(f"{place}: holds {str(value)[:40]!r}, not an object of columns")
+    return value
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
+    """The standard library's reader, because it leaves '007' and '42446167' as they stand."""
+    number = 0
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, strict=True)
+        try:
+            if len(set(reader.fieldnames or ())) < len(reader.fieldnames or ()):
+                raise QuestionError(f"{path}: the header names a column twice; name each once")
+            for number, row in enumerate(reader, start=1):
+                if None in row or None in row.values():
+                    raise QuestionError(f"{path}, row {number}: not as many cells as the header; check its quotes")
+                yield number, row
+        except csv.Error as error:
+            raise QuestionError(f"{path}, row {number + 1}: broken CSV ({error}); check its quotes") from error
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        return
+    try:
+        names = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
+    except pa.ArrowException as error:
+        raise QuestionError(f"{path} is no whole parquet file ({_first_line(error)})") from error
+    yield from enumerate(table.to_pylist(), start=1)
+
+
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def listed(values: Iterable[str], at_most: int = 20) -> str:
+    """The values for a message, with a count in place of all beyond `at_most`."""
+    values = list(values)
+    more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
+    return ", ".join(values[:at_most]) + more

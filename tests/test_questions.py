@@ -1,0 +1,500 @@
+"""Questions survive every file format unchanged, and bad ones are refused in one sentence that helps."""
+
+import csv
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.questions import (
+    CHOICE_TYPES,
+    NUMERIC_TYPES,
+    QUESTION_TYPES,
+    VIDEO_ONLY_TYPES,
+    Question,
+    QuestionError,
+    ask_one,
+    fingerprint,
+    load_questions,
+)
+
+SAMPLE = Path(__file__).parent / "data" / "vsi_bench_sample.jsonl"
+COUNTING = {
+    "id": "007",
+    "dataset": "arkitscenes",
+    "scene_name": "42446167",
+    "question_type": "object_counting",
+    "question": 'How many "big" chair(s), if any,\nare in this room?',
+    "options": None,
+    "ground_truth": "4",
+}
+ROUTE = {
+    "id": "8",
+    "dataset": "scannetpp",
+    "scene_name": "0042",
+    "question_type": "route_planning",
+    "question": "You are a robot beginning at the door …",
+    "options": ["A. Turn Back", 'B. Don\'t turn, "wait"', "C. Turn Left"],
+    "ground_truth": "B",
+}
+ORDER = {**ROUTE, "id": "9", "scene_name": "0043", "question_type": "obj_appearance_order"}
+
+
+def sample_rows() -> list[dict]:
+    return [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_json(path: Path, rows: list[dict]) -> None:
+    path.write_text(json.dumps(rows))
+
+
+def write_csv(path: Path, rows: list[dict]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({**row, "options": json.dumps(row["options"])} for row in rows)
+
+
+def write_csv_by_pandas(path: Path, rows: list[dict]) -> None:
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+def write_csv_of_arrays(path: Path, rows: list[dict]) -> None:
+    """What a user gets who reads the hub's parquet file with pandas and saves it: numpy's way to print arrays."""
+    frame = pd.DataFrame(rows)
+    frame["options"] = [None if row["options"] is None else np.array(row["options"], dtype=object) for row in rows]
+    frame.to_csv(path, index=False)
+
+
+def write_parquet(path: Path, rows: list[dict]) -> None:
+    pd.DataFrame(rows).to_parquet(path)
+
+
+WRITERS = [
+    ("q.jsonl", write_jsonl),
+    ("q.json", write_json),
+    ("q.csv", write_csv),
+    ("Q.CSV", write_csv_by_pandas),
+    ("q.csv", write_csv_of_arrays),
+    ("q.parquet", write_parquet),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_every_format_gives_the_same_questions(tmp_path, name, write):
+    rows = [COUNTING, ROUTE]
+    write(tmp_path / name, rows)
+    expected = [Question(**{**row, "options": tuple(row["options"] or ())}) for row in rows]
+    assert load_questions(tmp_path / name) == expected
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_the_sample_is_the_same_in_every_format(tmp_path, name, write):
+    write(tmp_path / name, sample_rows())
+    assert load_questions(tmp_path / name) == load_questions(SAMPLE)
+
+
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[5]])
+@pytest.mark.parametrize("kind", [int, float])
+def test_numbers_become_ids_and_names_of_digits(tmp_path, name, write, kind):
+    write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
+    [question] = load_questions(tmp_path / name)
+    assert (question.id, question.scene_name, question.ground_truth) == ("7", "3864514494", "4")
+
+
+@given(st.text("0123456789.-_ex", min_size=1))
+def test_names_that_look_like_numbers_stay_as_they_are(tmp_path_factory, name):
+    folder = tmp_path_factory.mktemp("names", numbered=True)
+    for file, write in (("q.csv", write_csv), ("q.parquet", write_parquet), ("q.jsonl", write_jsonl)):
+        write(folder / file, [{**COUNTING, "id": name, "scene_name": name}])
+        [question] = load_questions(folder / file)
+        assert (question.id, question.scene_name) == (name, name)
+
+
+def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path):
+    text = f"\ufeff{json.dumps({**COUNTING, 'pruned': True})}\n\n{json.dumps({**ROUTE, 'pruned': False})}\n"
+    (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
+    assert [question.id for question in load_questions(tmp_path / "q.jsonl")] == ["007", "8"]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
+def test_no_options_has_many_spellings(tmp_path, nothing):
+    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
+    assert load_questions(tmp_path / "q.jsonl")[0].options == ()
+
+
+# Bad input
+
+
+def error_of(path: Path, **filters) -> str:
+    with pytest.raises(QuestionError) as error:
+        load_questions(path, **filters)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+BAD_ROWS = [
+    ({**ROUTE, "question_type": "chess"}, "unknown question_type 'chess'"),
+    ({**ROUTE, "question_type": "open"}, "unknown question_type 'open'"),
+    ({**ROUTE, "id": "007"}, "duplicate id 007"),
+    ({**ROUTE, "id": None}, "id is None"),
+    ({**ROUTE, "id": True}, "id is True"),
+    ({**ROUTE, "id": 1.5}, "id is 1.5"),
+    ({**ROUTE, "scene_name": ""}, "scene_name is ''"),
+    ({**ROUTE, "scene_name": "\ud83d"}, "scene_name is"),
+    ({**ROUTE, "dataset": None}, "dataset is None"),
+    ({**ROUTE, "question": ""}, "the question is empty"),
+    ({**ROUTE, "question": "  \n"}, "the question is empty"),
+    ({**ROUTE, "question": None}, "the question is empty"),
+    ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
+    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' is none of its options' A, B, C"),
+    ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
+    ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
+    ({**ROUTE, "ground_truth": None}, "ground_truth None"),
+    ({**ROUTE, "options": None}, "takes at least two options, and has 0"),
+    ({**ROUTE, "options": []}, "takes at least two options, and has 0"),
+    ({**ROUTE, "options": ["B. left"]}, "takes at least two options, and has 1"),
+    ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' lacks its letter"),
+    ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' lacks its letter or its text"),
+    ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
+    ({**ROUTE, "options": ["A. left", 2]}, "options are"),
+    ({**ROUTE, "options": {"A": "left"}}, "options are"),
+    ({**ROUTE, "options": 3}, "options are 3"),
+    ({**ROUTE, "options": "left or right"}, "are no list"),
+    ({**ROUTE, "options": "['A. left', '\\x']"}, "are no list"),
+    ({**COUNTING, "id": "8", "ground_truth": "four"}, "ground_truth 'four'"),
+    ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
+    ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
+    ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
+    ({**COUNTING, "id": "8", "ground_truth": True}, "ground_truth None"),
+    ({**COUNTING, "id": "8", "ground_truth": "0"}, "no finite number above 0"),
+    ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS)
+def test_a_bad_row_is_named(tmp_path, row, message):
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, row])
+    error = error_of(tmp_path / "q.jsonl")
+    assert f"{tmp_path}/q.jsonl, row 2" in error
+    assert message in error
+
+
+@pytest.mark.parametrize("column", COUNTING)
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+def test_a_missing_column_is_named(tmp_path, column, name, write):
+    write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
+    assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
+
+
+def test_the_row_of_a_jsonl_file_is_its_line(tmp_path):
+    (tmp_path / "q.jsonl").write_text(json.dumps(COUNTING) + "\n\n{\n")
+    assert "q.jsonl, row 3: broken JSON" in error_of(tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("line", ['{"id": 1', "[1]", "3", "null", "[" * 100_000, '{"id": ' + "9" * 5000 + "}"])
+def test_a_line_that_is_no_object_is_named(tmp_path, line):
+    (tmp_path / "q.jsonl").write_text(line)
+    assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
+def test_an_empty_file_is_named(tmp_path, name):
+    (tmp_path / name).touch()
+    assert "is empty" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "text"), [("q.jsonl", "\n"), ("q.json", "[]"), ("q.csv", ",".join(COUNTING))])
+def test_a_file_without_rows_is_empty(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert "is empty" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q", "q.parquet"])
+def test_a_folder_is_named(tmp_path, name):
+    (tmp_path / name).mkdir()
+    assert "is a folder; --questions takes a file" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.txt", "q", "q.jsonl.gz"])
+def test_an_unknown_extension_is_named(tmp_path, name):
+    (tmp_path / name).touch()
+    assert "--questions takes .jsonl, .json, .csv, .parquet" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
+def test_a_missing_file_is_named(tmp_path, name):
+    assert f"cannot read {tmp_path}/{name}: No such file" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
+def test_text_in_another_encoding_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes("Küche".encode("latin-1"))
+    assert "is not UTF-8 text" in error_of(tmp_path / name)
+
+
+def test_a_json_file_that_is_no_list_is_named(tmp_path):
+    write_json(tmp_path / "q.json", {"rows": [COUNTING]})
+    assert "holds no JSON list" in error_of(tmp_path / "q.json")
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
+def test_a_cut_off_parquet_file_is_named(tmp_path, cut):
+    write_parquet(tmp_path / "q.parquet", [COUNTING])
+    content = (tmp_path / "q.parquet").read_bytes()
+    (tmp_path / "q.parquet").write_bytes(content[: int(len(content) * cut)])
+    assert "is no whole parquet file" in error_of(tmp_path / "q.parquet")
+
+
+def csv_with(line: str) -> str:
+    return ",".join(COUNTING) + "\n1,scannet,s,object_counting,How many?,,2\n" + line
+
+
+@pytest.mark.parametrize("line", ["2,scannet,s", "2,scannet,s,object_counting,How, many?,,2", '2,"scannet', '2,"a"b,s'])
+def test_a_broken_csv_line_is_named(tmp_path, line):
+    (tmp_path / "q.csv").write_text(csv_with(line))
+    assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
+
+
+def test_a_csv_column_named_twice_is_refused(tmp_path):
+    (tmp_path / "q.csv").write_text("id," + csv_with(""))
+    assert "names a column twice" in error_of(tmp_path / "q.csv")
+
+
+# Filters
+
+
+@pytest.fixture
+def three(tmp_path) -> Path:
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, ROUTE, ORDER])
+    return tmp_path / "q.jsonl"
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"datasets": ["scannetpp"]},
+        {"question_types": ["route_planning"]},
+        {"scenes": ["0042"]},
+        {"ids": ["8"]},
+        {"ids": ["8", "007"], "datasets": ["scannetpp"]},
+    ],
+)
+def test_filters_select_and_combine(three, filters):
+    assert [question.id for question in load_questions(three, **filters)] == ["8"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "flag", "existing"),
+    [
+        ({"datasets": ["matterport"]}, "--datasets", "arkitscenes, scannetpp"),
+        ({"question_types": ["room_size_estimation"]}, "--question-types", "object_counting, route_planning"),
+        ({"scenes": ["42"]}, "--scenes", "42446167, 0042"),
+        ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
+    ],
+)
+def test_a_filter_that_names_nothing_is_refused(three, filters, flag, existing):
+    error = error_of(three, **filters)
+    assert error.startswith(f"{flag} names ")
+    assert f"it holds {existing}" in error
+
+
+def test_filters_that_leave_nothing_together_are_refused(three):
+    assert "no question passes all of" in error_of(three, ids=["8"], datasets=["arkitscenes"])
+
+
+def test_the_order_is_that_of_the_file(three):
+    assert [question.id for question in load_questions(three, ids=["8", "007"])] == ["007", "8"]
+
+
+def test_the_first_n_are_taken_after_filtering(three):
+    assert [question.id for question in load_questions(three, datasets=["scannetpp"], num_questions=1)] == ["8"]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_less_than_one_question_is_refused(three, number):
+    assert "--num-questions" in error_of(three, num_questions=number)
+
+
+def test_questions_about_the_video_are_left_out_and_one_line_says_why(three, caplog):
+    with caplog.at_level(logging.INFO):
+        questions = load_questions(three)
+    assert [question.id for question in questions] == ["007", "8"]
+    assert len(caplog.messages) == 1
+    assert "1 questions of type obj_appearance_order" in caplog.messages[0]
+
+
+def test_questions_about_the_video_come_when_asked_for(three, caplog):
+    with caplog.at_level(logging.INFO):
+        questions = load_questions(three, question_types=["obj_appearance_order", "route_planning"])
+    assert [question.id for question in questions] == ["8", "9"]
+    assert caplog.messages == []
+
+
+def test_a_file_of_video_questions_alone_says_how_to_ask_for_them(tmp_path):
+    write_jsonl(tmp_path / "q.jsonl", [ORDER])
+    assert "--question-types" in error_of(tmp_path / "q.jsonl")
+
+
+# Types and properties
+
+
+def test_the_types_are_the_ten_of_the_benchmark():
+    assert len(QUESTION_TYPES) == 10
+    assert set(QUESTION_TYPES) == NUMERIC_TYPES | CHOICE_TYPES
+    assert VIDEO_ONLY_TYPES <= CHOICE_TYPES
+
+
+def test_a_question_knows_its_answer():
+    questions = {question.id: question for question in load_questions(SAMPLE)}
+    assert (questions["4606"].is_numeric, questions["4606"].is_choice, questions["4606"].letters) == (True, False, ())
+    assert (questions["4969"].is_numeric, questions["4969"].is_choice) == (False, True)
+    assert questions["4969"].letters == ("A", "B", "C")
+    assert [questions[number].unit for number in ("4606", "4952", "3560", "4969")] == ["objects", "m", "cm", ""]
+
+
+# One question by hand
+
+
+@pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
+def test_the_benchmarks_wording_tells_the_type(asked):
+    assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
+
+
+WORDINGS = [
+    ("How many chairs are in this room?", (), "object_counting"),
+    ("how many chairs are there in the room", (), "object_counting"),
+    ("How many chairs are in this room?", ("two", "three"), "object_rel_distance"),
+    (
+        "What is the size of this room (in square meters)? If multiple rooms are shown, estimate the size of the "
+        "combined space.",
+        (),
+        "room_size_estimation",
+    ),
+    (
+        "Measuring from the closest point of each object, which of these objects (bed, sofa) is the closest to the tv?",
+        ("bed", "sofa"),
+        "object_rel_distance",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?",
+        ("left", "right"),
+        "object_rel_direction_easy",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to my left, right, or back? An object is to my "
+        "back if I would have to turn at least 135 degrees in order to face it.",
+        ("left", "right", "back"),
+        "object_rel_direction_medium",
+    ),
+    (
+        "What will be the first-time appearance order of the following categories in the video: bed, sofa, tv?",
+        ("A. bed, sofa, tv", "B. tv, sofa, bed"),
+        "obj_appearance_order",
+    ),
+    ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
+    ("What colour is the sofa?", (), "open"),
+    ("What colour is the sofa?", ("red", "blue"), "object_rel_distance"),
+    ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
+def test_other_wordings(text, options, question_type):
+    assert ask_one(text, "s", options).question_type == question_type
+
+
+def test_options_by_hand_get_letters():
+    assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
+
+
+def test_options_that_have_letters_keep_them():
+    assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
+
+
+def test_an_open_question_takes_any_text():
+    asked = ask_one("What colour is the sofa?", "s")
+    assert (asked.is_numeric, asked.is_choice, asked.letters, asked.unit) == (False, False, (), "")
+
+
+def test_type_and_truth_can_be_given():
+    asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
+    assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": " "}, "empty"),
+        ({"question_type": "chess"}, "unknown question_type 'chess'"),
+        ({"question_type": "route_planning"}, "at least two options"),
+        ({"question_type": "open", "options": ["a", "b"]}, "takes no options"),
+        ({"options": ["A. red", "blue"]}, "lacks its letter"),
+        ({"options": ["red"]}, "at least two options"),
+        ({"options": [str(n) for n in range(27)]}, "27 options"),
+        ({"options": ["red", "blue"], "ground_truth": "C"}, "ground_truth 'C'"),
+        ({"question_type": "object_counting", "ground_truth": "many"}, "ground_truth 'many'"),
+    ],
+)
+def test_a_bad_question_by_hand_is_refused(arguments, message):
+    with pytest.raises(QuestionError, match=message):
+        ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
+
+
+# Fingerprint
+
+
+def test_the_fingerprint_tells_content_and_order():
+    questions = load_questions(SAMPLE)
+    assert fingerprint(questions) == fingerprint(load_questions(SAMPLE))
+    assert fingerprint(questions) != fingerprint(questions[::-1])
+
+
+@pytest.mark.parametrize("field", ["id", "dataset", "scene_name", "question_type", "question", "ground_truth"])
+def test_any_changed_field_changes_the_fingerprint(field):
+    first, *others = load_questions(SAMPLE)
+    assert fingerprint([replace(first, **{field: "changed"}), *others]) != fingerprint([first, *others])
+
+
+# In a process of its own
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    root = Path(__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+def test_without_the_hub_one_sentence_says_what_to_do(tmp_path):
+    code = (
+        "from data.questions import QuestionError, load_questions\n"
+        "try: load_questions(None)\n"
+        "except QuestionError as error: print(error)"
+    )
+    done = run_python(code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert "--questions FILE" in done.stdout
+    assert "hf download nyu-visionx/VSI-Bench" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+def test_importing_loads_nothing_heavy():
+    code = (
+        "import sys, data.questions, data.scans, data.scoring\n"
+        "print(sorted({'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'agent', 'rendering'} & set(sys.modules)))"
+    )
+    assert run_python(code).stdout == "[]\n"
