@@ -1,0 +1,162 @@
+"""Scans are found in every layout that users have, and nowhere outside the root."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.questions import Question
+from data.scans import ScanCount, ScanNotFound, find_scan, format_scan_table, scan_table, scene_order
+
+LAYOUTS = [
+    ("arkitscenes", "arkitscenes/raw/Validation/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "arkitscenes/raw/Training/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "arkitscenes/3dod/Validation/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "arkitscenes/Validation/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "raw/Training/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "Validation/42446167/42446167_3dod_mesh.ply"),
+    ("arkitscenes", "42446167/42446167_3dod_mesh.ply"),
+    ("scannet", "scannet/scans/42446167/42446167_vh_clean_2.ply"),
+    ("scannet", "scannet/42446167/42446167_vh_clean_2.ply"),
+    ("scannet", "scans/42446167/42446167_vh_clean.ply"),
+    ("scannet", "42446167/42446167_vh_clean.ply"),
+    ("scannetpp", "scannetpp/data/42446167/scans/mesh_aligned_0.05.ply"),
+    ("scannetpp", "scannetpp/42446167/scans/mesh_aligned_0.05.ply"),
+    ("scannetpp", "data/42446167/scans/mesh_aligned_0.05.ply"),
+    ("scannet", "42446167.ply"),
+    ("my rooms", "42446167.glb"),
+    ("my rooms", "42446167.pcd"),
+    ("my rooms", "my rooms/42446167.obj"),
+    ("my rooms", "42446167/42446167.ply"),
+]
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"ply\n")
+    return path
+
+
+@pytest.mark.parametrize(("dataset", "layout"), LAYOUTS)
+def test_layouts(tmp_path, dataset, layout):
+    scan = put(tmp_path / layout)
+    assert find_scan(tmp_path, dataset, "42446167") == scan
+
+
+def test_the_lighter_scannet_mesh_is_preferred_wherever_it_lies(tmp_path):
+    put(tmp_path / "scannet/s/s_vh_clean.ply")
+    light = put(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
+    assert find_scan(tmp_path, "scannet", "s") == light
+
+
+def test_a_scene_of_another_dataset_does_not_count(tmp_path):
+    put(tmp_path / "scannetpp/data/s/scans/mesh_aligned_0.05.ply")
+    with pytest.raises(ScanNotFound):
+        find_scan(tmp_path, "scannet", "s")
+
+
+def test_a_missing_scan_says_what_was_tried(tmp_path):
+    with pytest.raises(ScanNotFound) as error:
+        find_scan(tmp_path, "scannet", "s")
+    assert str(tmp_path / "scannet") in str(error.value)
+    assert "scans/s/s_vh_clean_2.ply" in str(error.value)
+    assert " s.ply" in str(error.value)
+
+
+def test_a_folder_is_no_scan(tmp_path):
+    (tmp_path / "s.ply").mkdir()
+    with pytest.raises(ScanNotFound):
+        find_scan(tmp_path, "scannet", "s")
+
+
+@pytest.mark.parametrize("root", ["absent", "file.ply"])
+def test_a_root_that_is_no_folder_is_named(tmp_path, root):
+    put(tmp_path / "file.ply")
+    with pytest.raises(ScanNotFound, match="--scan-root"):
+        find_scan(tmp_path / root, "scannet", "s")
+
+
+UNSAFE = ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "..\\x", "C:x", "x\0", "x\n", "\ud800", "x" * 300]
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_unsafe_scene_names_are_refused(tmp_path, name):
+    put(tmp_path / "x.ply")
+    (tmp_path / "root").mkdir()
+    with pytest.raises(ScanNotFound, match="scene name"):
+        find_scan(tmp_path / "root", "scannet", name)
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_unsafe_dataset_names_are_refused(tmp_path, name):
+    with pytest.raises(ScanNotFound, match="dataset name"):
+        find_scan(tmp_path, name, "x")
+
+
+@given(st.text())
+def test_no_scene_name_leads_outside_the_root(tmp_path_factory, name):
+    outside = tmp_path_factory.getbasetemp()
+    put(outside / "x.ply")
+    root = outside / "root"
+    root.mkdir(exist_ok=True)
+    with pytest.raises(ScanNotFound):
+        find_scan(root, "scannet", name)
+
+
+@pytest.mark.parametrize("name", ["living room", "Küche", "scene0246_00", "{scene}", "a..b", "-x", "*"])
+def test_plain_names_are_taken_literally(tmp_path, name):
+    scan = put(tmp_path / f"{name}.ply")
+    assert find_scan(tmp_path, "scannet", name) == scan
+
+
+def test_links_that_users_make_are_followed(tmp_path):
+    scan = put(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/scannet").symlink_to(tmp_path / "disk")
+    (tmp_path / "linked_root").symlink_to(tmp_path / "root")
+    assert find_scan(tmp_path / "linked_root", "scannet", "s").samefile(scan)
+
+
+def test_a_dangling_link_is_no_scan(tmp_path):
+    (tmp_path / "s.ply").symlink_to(tmp_path / "gone.ply")
+    with pytest.raises(ScanNotFound):
+        find_scan(tmp_path, "scannet", "s")
+
+
+def question(number: int, dataset: str, scene: str) -> Question:
+    return Question(str(number), dataset, scene, "object_counting", "How many chair(s) are in this room?", (), "1")
+
+
+QUESTIONS = [
+    question(1, "scannet", "b"),
+    question(2, "arkitscenes", "a"),
+    question(3, "scannet", "b"),
+    question(4, "scannet", "a"),
+    question(5, "scannet", "../x"),
+    question(6, "arkitscenes", "a"),
+]
+
+
+def test_the_table_counts_scenes_and_questions_per_dataset(tmp_path):
+    put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
+    assert scan_table(QUESTIONS, tmp_path) == [ScanCount("scannet", 3, 1, 4, 2), ScanCount("arkitscenes", 1, 0, 2, 0)]
+
+
+def test_the_printed_table_has_totals(tmp_path):
+    put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
+    lines = format_scan_table(scan_table(QUESTIONS, tmp_path))
+    assert [line.split() for line in lines[1:]] == [
+        ["scannet", "1", "of", "3", "2", "of", "4"],
+        ["arkitscenes", "0", "of", "1", "0", "of", "2"],
+        ["all", "1", "of", "4", "2", "of", "6"],
+    ]
+
+
+def test_the_table_of_a_root_that_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(ScanNotFound, match="--scan-root"):
+        scan_table(QUESTIONS, tmp_path / "absent")
+
+
+def test_questions_of_one_scan_come_together_in_order_of_first_appearance():
+    assert [asked.id for asked in scene_order(QUESTIONS)] == ["1", "3", "2", "6", "4", "5"]
