@@ -1,0 +1,279 @@
+"""Scores equal the benchmark's own, written down here once more from its description; means say what they are of."""
+
+import json
+import math
+from statistics import fmean
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.questions import CHOICE_TYPES, NUMERIC_TYPES, QUESTION_TYPES, VIDEO_ONLY_TYPES, Question
+from data.scoring import aggregate, format_summary, most_frequent_answer, overall_label, score_answer, summarize
+
+SCAN_TYPES = [name for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES]
+
+
+def official_score(question_type: str, prediction: str, truth: str) -> float:
+    """The benchmark's rule, by its description: first word, no trailing period; a letter, or ten error margins."""
+    first, _, _ = prediction.partition(" ")
+    while first.endswith("."):
+        first = first[:-1]
+    first = first.strip()
+    if question_type in CHOICE_TYPES:
+        return 1.0 if first.lower() == truth.lower() else 0.0
+    try:
+        error = abs(float(first) - float(truth)) / float(truth)
+    except ValueError:
+        return 0.0
+    step = (0.95 - 0.5) / 9
+    margins = [1 - (0.5 + k * step) for k in range(9)] + [1 - 0.95]  # how linspace computes its points
+    return sum(error <= margin for margin in margins) / 10
+
+
+numbers = st.one_of(
+    st.integers(0, 40).map(str),
+    st.integers(0, 4000).map(lambda hundredths: str(hundredths / 100)),
+    st.floats(allow_nan=True, allow_infinity=True).map(str),
+)
+truths = st.one_of(st.integers(1, 40).map(str), st.integers(1, 4000).map(lambda hundredths: str(hundredths / 100)))
+tails = st.sampled_from(["", ".", "..", " ", " m", ". It is", "\n", ".\n", " 3", ","])
+words = st.one_of(numbers, st.sampled_from("ABCDabcd"), st.text(max_size=6))
+answers = st.builds(lambda lead, word, tail: lead + word + tail, st.sampled_from(["", "", "", " "]), words, tails)
+
+
+@given(st.sampled_from(sorted(NUMERIC_TYPES)), answers, truths)
+def test_numbers_score_as_the_official_scorer_has_it(question_type, answer, truth):
+    assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
+
+
+@given(st.sampled_from(sorted(CHOICE_TYPES)), answers, st.sampled_from("ABCD"))
+def test_letters_score_as_the_official_scorer_has_it(question_type, answer, truth):
+    assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "score"),
+    [
+        ("3", "4", 0.6),
+        ("1.5", "1", 0.1),
+        ("1.05", "1", 1.0),
+        ("4", "4", 1.0),
+        ("0", "4", 0.0),
+        ("2", "4", 0.1),
+        ("-4", "4", 0.0),
+        ("4. ", "4", 1.0),
+        ("4 chairs", "4", 1.0),
+        ("4...", "4", 1.0),
+        ("about 4", "4", 0.0),
+        (" 4", "4", 0.0),
+        ("four", "4", 0.0),
+        ("", "4", 0.0),
+        ("nan", "4", 0.0),
+        ("inf", "4", 0.0),
+        ("4e0", "4", 1.0),
+        (4, "4", 1.0),
+        (4.0, "4", 1.0),
+        (None, "4", 0.0),
+    ],
+)
+def test_number_ties_and_odd_answers(answer, truth, score):
+    assert score_answer("object_counting", answer, truth) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("B", 1.0),
+        ("b", 1.0),
+        ("B.", 1.0),
+        ("B. left", 1.0),
+        ("B left", 1.0),
+        ("B\n", 1.0),
+        ("B.\n", 0.0),
+        (" B", 0.0),
+        ("(B)", 0.0),
+        ("AB", 0.0),
+        ("left", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+        (2.0, 0.0),
+    ],
+)
+def test_letters_and_odd_answers(answer, score):
+    assert score_answer("route_planning", answer, "B") == score
+
+
+@pytest.mark.parametrize("question_type", ["open", "object_rel_direction", ""])
+def test_a_type_that_is_not_scored_is_refused(question_type):
+    with pytest.raises(ValueError, match="not scored"):
+        score_answer(question_type, "A", "A")
+
+
+@pytest.mark.parametrize("truth", ["0", "-1", "nan", "inf"])
+def test_a_truth_that_relative_accuracy_cannot_use_is_refused(truth):
+    with pytest.raises(ValueError, match="finite number above 0"):
+        score_answer("object_counting", "1", truth)
+
+
+def row(question_type, score, status="answered", failed_part=None, turns=3, **more):
+    return {
+        "question_type": question_type,
+        "score": score,
+        "status": status,
+        "failed_part": failed_part,
+        "turns": turns,
+        **more,
+    }
+
+
+tenths = st.integers(0, 10).map(lambda k: k / 10)
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(QUESTION_TYPES)), tenths), max_size=80))
+def test_the_official_aggregation_to_the_last_digit(extra):
+    scored = [(name, 0.3) for name in QUESTION_TYPES] + extra
+    table = pd.DataFrame(scored, columns=["type", "score"])
+    means = {name: table["score"][table["type"] == name].mean() for name in sorted(QUESTION_TYPES)}
+    directions = [means.pop(f"object_rel_direction_{level}") for level in ("easy", "medium", "hard")]
+    means["object_rel_direction"] = sum(directions) / 3
+    expected = {task: 100 * mean for task, mean in means.items()}
+    expected["overall"] = 100 * (sum(means.values()) / len(means))
+    assert aggregate(row(*pair) for pair in scored) == expected
+
+
+def test_direction_is_the_mean_of_the_levels_present():
+    rows = [row("object_rel_direction_easy", 1.0)] * 3 + [row("object_rel_direction_hard", 0.0)]
+    assert aggregate(rows) == {"object_rel_direction": 50.0, "overall": 50.0}
+
+
+def test_overall_is_the_mean_over_tasks_not_over_questions():
+    assert aggregate([row("route_planning", 1.0)] * 9 + [row("object_counting", 0.0)])["overall"] == 50.0
+
+
+def test_rows_without_a_truth_are_left_out():
+    rows = [row("open", None), row("open", 1.0), row("route_planning", None), row("object_counting", 0.6)]
+    assert aggregate([*rows, row("route_planning", 0.0, ground_truth=None)]) == {
+        "object_counting": 60.0,
+        "overall": 60.0,
+    }
+
+
+def test_nothing_scored_is_an_empty_result():
+    assert aggregate([row("open", None)]) == {}
+
+
+@pytest.mark.parametrize("score", [1.5, -0.1, math.nan, "0.5"])
+def test_a_score_outside_0_to_1_is_refused(score):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        aggregate([row("route_planning", score)])
+
+
+def test_a_missing_score_beside_a_known_truth_is_refused():
+    with pytest.raises(ValueError, match="no answer scores 0"):
+        aggregate([row("route_planning", None, ground_truth="A")])
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(ValueError, match="unknown question type 'chess'"):
+        aggregate([row("chess", 1.0)])
+
+
+def test_labels_say_which_tasks_an_overall_covers():
+    assert overall_label(SCAN_TYPES) == "overall_7_task"
+    assert overall_label(QUESTION_TYPES) == "overall_8_task"
+
+
+def test_a_missing_task_is_named():
+    label = overall_label(name for name in SCAN_TYPES if name != "route_planning")
+    assert label == "partial_overall_6_task_without_route_planning"
+
+
+def test_three_missing_directions_are_one_missing_task():
+    label = overall_label(name for name in SCAN_TYPES if "direction" not in name)
+    assert label == "partial_overall_6_task_without_object_rel_direction"
+
+
+def test_a_missing_direction_level_is_not_a_seven_task_overall():
+    label = overall_label(name for name in SCAN_TYPES if name != "object_rel_direction_easy")
+    assert label == "partial_overall_7_task_without_object_rel_direction_easy"
+
+
+def test_the_video_task_beside_missing_ones_is_named():
+    label = overall_label(name for name in QUESTION_TYPES if name != "object_counting")
+    assert label == "partial_overall_7_task_without_object_counting_with_obj_appearance_order"
+
+
+def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan():
+    rows = [row(name, 1.0) for name in SCAN_TYPES]
+    rows += [row(name, 0.0, "failed", "scan", 0, ground_truth="A") for name in SCAN_TYPES]
+    summary = summarize(rows)
+    assert summary["asked"]["overall_7_task"] == 50.0
+    assert summary["with_scan"]["overall_7_task"] == 100.0
+
+
+def test_a_failure_of_the_model_counts_0_in_both():
+    summary = summarize([row("route_planning", 1.0), row("route_planning", 0.0, "failed", "model")])
+    assert summary["with_scan"]["tasks"] == summary["asked"]["tasks"] == {"route_planning": 50.0}
+
+
+def test_types_are_counted():
+    rows = [row("route_planning", 1.0, turns=2), row("route_planning", 0.0, "exhausted", turns=9)]
+    rows += [row("route_planning", 0.0, "failed", "scan", 0)]
+    assert summarize(rows)["types"]["route_planning"] == {
+        "questions": 3,
+        "answered": 1,
+        "exhausted": 1,
+        "failed": 1,
+        "without_scan": 1,
+        "mean_turns": 5.5,
+        "percent": pytest.approx(100 / 3),
+    }
+
+
+def test_open_questions_are_counted_and_not_scored():
+    summary = summarize([row("open", None)])
+    assert summary["types"]["open"]["percent"] is None
+    assert summary["asked"]["overall_label"] is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [row("open", None)],
+        [row("route_planning", 0.0, "failed", "scan", 0)],
+        [row(name, 0.6) for name in SCAN_TYPES],
+    ],
+)
+def test_every_summary_is_json_and_prints(rows):
+    summary = json.loads(json.dumps(summarize(rows), allow_nan=False))
+    assert all("\n" not in line for line in format_summary(summary))
+
+
+def test_the_printed_overalls_carry_their_label_and_denominator():
+    lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
+    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (no scan: 0)"
+    assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
+
+
+def counting(*truths):
+    return [
+        Question(str(i), "scannet", "s", "object_counting", "How many?", (), truth) for i, truth in enumerate(truths)
+    ]
+
+
+def test_the_most_frequent_answer_is_taken_per_type():
+    questions = counting("2", "4", "4")
+    assert most_frequent_answer(questions)["object_counting"] == pytest.approx(
+        100 * fmean([score_answer("object_counting", "4", "2"), 1, 1])
+    )
+
+
+def test_of_equally_frequent_answers_the_first_seen_is_taken():
+    assert most_frequent_answer(counting("1", "9"))["object_counting"] == 50.0
+
+
+def test_questions_without_truth_have_no_frequent_answer():
+    assert most_frequent_answer(counting(None)) == {}
