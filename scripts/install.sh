@@ -1,0 +1,46 @@
+#!/bin/sh
+# Make or reuse .venv with the given requirements files, after the system libraries that its packages load.
+#   sh scripts/install.sh requirements.txt
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+
+has_library() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "$1"; }
+has_file() { for file in "$@"; do [ -e "$file" ] && return 0; done; return 1; }
+
+missing=""
+need() { missing="$missing $1"; }
+has_library 'libusb-1\.0\.so\.0' || need libusb-1.0-0      # open3d
+has_library 'libGL\.so\.1' || need libgl1                  # open3d
+has_library 'libX11\.so\.6' || need libx11-6               # open3d
+has_library 'libgomp\.so\.1' || need libgomp1              # open3d
+has_library 'libEGL\.so\.1' || need libegl1                # pyrender
+has_library 'libEGL_\(mesa\|nvidia\)' || need libgl1-mesa-dri   # pyrender: a driver behind libegl1
+has_library 'libvulkan\.so\.1' || need libvulkan1          # open3d's own renderer
+has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || need mesa-vulkan-drivers
+
+if [ -n "$missing" ]; then
+    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing
+    elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then
+        sudo apt-get update -qq && sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing
+    else
+        echo "System libraries are missing. Run this, then try again:" >&2
+        echo "  sudo apt-get install -y$missing" >&2
+        exit 1
+    fi
+fi
+
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "Python 3.11 or later is needed; say which with PYTHON=/path/to/python make ..." >&2
+    exit 1
+}
+[ -x .venv/bin/pip ] || "$PYTHON" -m venv .venv || {
+    echo "No virtual environment could be made. Run this, then try again:" >&2
+    echo "  sudo apt-get install -y python3-venv" >&2
+    exit 1
+}
+for file in "$@"; do
+    echo "Installing $file into .venv (PyTorch with CUDA is several GB; minutes, once)"
+    .venv/bin/pip install -q --disable-pip-version-check -r "$file"
+done
