@@ -1,0 +1,173 @@
+"""What a model may do in a turn, and how its reply is read: pure functions of strings."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+
+from data.questions import Question
+
+ROTATION_LIMIT_DEG = 180.0
+MOVE_LIMIT_M = 2.0
+HEIGHT_LIMIT_M = 0.5
+
+LIMITS = {
+    "rotation_angle_degrees": ROTATION_LIMIT_DEG,
+    "forward_meters": MOVE_LIMIT_M,
+    "left_meters": MOVE_LIMIT_M,
+    "z_delta_meters": HEIGHT_LIMIT_M,
+}
+"""Each number of an action and how far from zero it may be; the prompt states the same ranges."""
+
+ACTION_KEYS = (*LIMITS, "answer", "done")
+
+UNIT_WORDS = {
+    "objects": ("",),
+    "m": ("", "m", "meter", "meters", "metre", "metres"),
+    "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
+    "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meters", "square metres"),
+}
+"""What may stand behind a number, by the question's unit; another unit is no valid answer."""
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class CameraAction:
+    """One turn's decision. The camera turns first (+ = left), then moves in its new heading.
+
+    `answer` is a letter, a number as text, or free text for an open question; None while still looking.
+    `done` is True only together with an answer that the question accepts.
+    """
+
+    rotation_angle_degrees: float = 0.0
+    forward_meters: float = 0.0
+    left_meters: float = 0.0
+    z_delta_meters: float = 0.0
+    answer: str | None = None
+    done: bool = False
+
+
+LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
+"""Taken instead of a reply that cannot be read, so that the next view at least shows something new."""
+
+
+@dataclass(frozen=True)
+class ParsedAction:
+    """The action that a reply stands for.
+
+    `clamped` names each value that was outside its range, as "name value -> limit". `error` says what was
+    wrong with the reply; the action is then `LOOK_AROUND`.
+    """
+
+    action: CameraAction
+    clamped: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class _ReplyError(ValueError):
+    """A reply that cannot be read; its text is told to the model."""
+
+
+def parse_action(text: str, question: Question) -> ParsedAction:
+    """Read the last complete JSON object of a reply as an action; never raises.
+
+    Missing numbers count as 0 and unknown keys are ignored. `done` without a valid answer, a number that is
+    not finite, or no object at all give `LOOK_AROUND` and an `error`.
+    """
+    try:
+        return _read(last_object(text), question)
+    except _ReplyError as error:
+        return ParsedAction(LOOK_AROUND, error=str(error))
+
+
+def last_object(text: str) -> dict[str, object]:
+    """The last complete outermost JSON object in `text`, wherever prose, fences or stray braces stand around it."""
+    decoder, found, start = json.JSONDecoder(), None, text.find("{")
+    while start != -1:
+        try:
+            found, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):  # a brace of prose, a cut-off object or one nested beyond sense
+            end = start + 1
+        start = text.find("{", end)
+    if found is None:
+        raise _ReplyError("the reply holds no complete JSON object")
+    return found
+
+
+def valid_answer(value: object, question: Question) -> str | None:
+    """`value` as this question's answer in its plain form ("B", "2.5", text), or None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value).encode("utf-8", "replace").decode().strip()  # JSON can hold lone surrogates, files cannot
+    if question.is_choice:
+        return _letter(text, question)
+    if question.is_numeric:
+        return _number(text, question)
+    return text or None
+
+
+def _letter(text: str, question: Question) -> str | None:
+    """ "B", "b", "(B)", "B." and "B. back-left" are a letter; "AB" and "A chair" are not."""
+    match = LETTER.fullmatch(text)
+    letter = match.group(1).upper() if match else None
+    return letter if letter in question.letters else None
+
+
+def _number(text: str, question: Question) -> str | None:
+    """A finite number, alone or with the question's own unit behind it."""
+    match = NUMBER.match(text)
+    if match is None or text[match.end() :].strip().rstrip(".").lower() not in UNIT_WORDS[question.unit]:
+        return None
+    return match.group() if math.isfinite(float(match.group())) else None
+
+
+def _read(fields: dict[str, object], question: Question) -> ParsedAction:
+    if not any(key in fields for key in ACTION_KEYS):
+        raise _ReplyError(f"the JSON object has none of the keys {', '.join(ACTION_KEYS)}")
+    numbers, clamped = {}, []
+    for name, limit in LIMITS.items():
+        value = _finite(name, fields.get(name))
+        numbers[name] = min(max(value, -limit), limit)
+        if numbers[name] != value:
+            clamped.append(f"{name} {value:g} -> {numbers[name]:g}")
+    answer = valid_answer(fields.get("answer"), question)
+    done = _flag(fields.get("done"))
+    if done and answer is None:
+        raise _ReplyError(f"done is true, but {_wanted(fields.get('answer'), question)}")
+    return ParsedAction(CameraAction(**numbers, answer=answer, done=done), tuple(clamped))
+
+
+def _finite(name: str, value: object) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _ReplyError(f"{name} must be a number, not {_shown(value)}")
+    if not abs(value) < math.inf:  # also false for NaN, and an int too large for a float compares without raising
+        raise _ReplyError(f"{name} must be a finite number")
+    return float(min(max(value, -1e9), 1e9))
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if value is not None and not isinstance(value, bool):
+        raise _ReplyError(f"done must be true or false, not {_shown(value)}")
+    return bool(value)
+
+
+def _wanted(value: object, question: Question) -> str:
+    if question.is_choice:
+        return f"the answer {_shown(value)} is not one of the letters {', '.join(question.letters)}"
+    if question.is_numeric:
+        return f"the answer {_shown(value)} is not a plain number"
+    return "the answer is empty"
+
+
+def _shown(value: object) -> str:
+    """A value as JSON, short enough to stand in a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."

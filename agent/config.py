@@ -1,0 +1,292 @@
+"""Every knob of a run, declared once: the flags, the YAML file and the saved run.json all come from RunConfig."""
+
+import inspect
+import json
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import tyro
+import yaml
+from annotated_types import Ge, Gt, Lt
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+MAX_BATCHED_TURNS = 4
+NUM_STEPS = 8
+IMAGE_WH = (640, 480)
+FOCAL_PX = 300.0
+CAMERA_HEIGHT_M = 1.6
+CAMERA_PITCH_DEG = -15.0
+"""Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
+PIXELS_PER_TOKEN_SIDE = 32
+"""Qwen3-VL turns squares of 32x32 pixels into one token (patch 16, merge 2): other sizes would be resized."""
+
+
+RendererName = Literal["auto", "raycast", "pyrender", "open3d"]
+
+
+class ConfigError(ValueError):
+    """A flag, a YAML key or a combination of them that cannot work; the message names it and what it takes."""
+
+
+class MayChange:
+    """Marks a knob that a resumed run may set anew: it changes speed or place, never an answer."""
+
+
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Put a vision-language model inside 3D scans of rooms and let it answer spatial questions.
+
+    Choose what to run: --batch (a benchmark), --ply with --question (one question on one scan), --demo (rooms
+    and a model made on the spot), or --continue (go on with an earlier run).
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    batch: bool = False
+    """Answer all questions of the benchmark or of --questions."""
+    demo: bool = False
+    """Answer questions on procedural rooms, made on the spot, with the embedded model."""
+    continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
+    """Go on with the newest run below --log-root, or with the run in this folder."""
+    check_data: Annotated[bool, MayChange] = False
+    """Print how many questions have their scan, then stop."""
+
+    ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """One scan: .ply, .pcd, .glb or .obj."""
+    question: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """The question to ask on --ply."""
+    options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
+    """Answers to choose from for --question; none: a number, or free text."""
+    question_type: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
+    """VSI-Bench type of --question; told from its wording if left out."""
+    ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """The right answer to --question, to score it."""
+
+    questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Questions as .jsonl, .json, .csv or .parquet with VSI-Bench's columns; none: VSI-Bench from the hub."""
+    scan_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("scans")
+    """Folder of arkitscenes/, scannet/ and scannetpp/, root of one of them, or a flat folder of <scene>.ply."""
+    datasets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
+    """Only questions of these datasets."""
+    question_types: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TYPE ...")] = ()
+    """Only questions of these types; also the way to ask for obj_appearance_order, which needs a video."""
+    scenes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE ...")] = ()
+    """Only questions of these scenes."""
+    ids: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID ...")] = ()
+    """Only these questions."""
+    num_questions: Count | None = None
+    """Only the first so many questions that are left after the other filters."""
+
+    model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a tiny untrained one; "scripted:random": no model."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
+    device: Annotated[str, MayChange] = "auto"
+    """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
+    max_new_tokens: Count = 512
+    """Longest reply, tokens."""
+    temperature: Annotated[float, Ge(0)] = 0.0
+    """0: greedy decoding; above: sampling, repeatable with --seed."""
+    seed: int = 0
+    """Seed of sampling, of --demo's rooms and of the embedded checkpoint."""
+
+    renderer: RendererName = "auto"
+    """What draws the views; auto: pyrender where a GPU draws, else raycast on the CPU."""
+    first_view: Literal["visibility", "sharpness"] = "visibility"
+    """Which of four headings a question begins with: the most visible surface, or the sharpest picture."""
+    up_axis: Literal["auto", "y", "z"] = "auto"
+    """Which axis of the scan files points up; auto: y for GLB, z for all others."""
+    image_size: Annotated[tuple[int, int], tyro.conf.arg(metavar="W H")] = IMAGE_WH
+    """Width and height of a view, pixels; multiples of 32."""
+    focal: Annotated[float, Gt(0)] = FOCAL_PX
+    """Focal length, pixels."""
+    camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
+    """Height of the eye above the floor at the beginning, metres."""
+    camera_pitch: Annotated[float, Gt(-90), Lt(90)] = CAMERA_PITCH_DEG
+    """Tilt of the camera, degrees; negative looks down."""
+    scene_cache_gib: Annotated[float, Ge(0), MayChange] = 4.0
+    """Memory for scans that may be needed again, GiB; the scan in use is always held."""
+
+    steps: Annotated[int, Ge(0)] = NUM_STEPS
+    """Moves a question may make; turns 0 to this number, the last of which must answer."""
+    max_batched_turns: Annotated[int, Ge(0), MayChange] = MAX_BATCHED_TURNS
+    """Turns that run in lockstep batches; later turns run one question at a time."""
+    batch_size: Annotated[Count, MayChange] = 8
+    """Questions in one batch."""
+    log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
+    """Where the folders of runs are made."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            _check_bounds(name, getattr(self, name, None), hint)
+        if any(side < PIXELS_PER_TOKEN_SIDE or side % PIXELS_PER_TOKEN_SIDE for side in self.image_size):
+            raise ConfigError(f"--image-size takes multiples of {PIXELS_PER_TOKEN_SIDE} pixels, got {self.image_size}")
+        if (self.ply is None) != (self.question is None):
+            raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
+        if [self.batch, self.demo, self.ply is not None].count(True) > 1:
+            raise ConfigError("choose one of --batch, --demo and --ply with --question")
+        if self.ply is None and (self.options or self.question_type or self.ground_truth):
+            raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the flags say what to run."""
+        return self.batch or self.demo or self.ply is not None or self.check_data or self.continue_from is not None
+
+
+SWITCHES = tuple(field.name for field in fields(RunConfig) if field.default is False)
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a RunConfig field."""
+    return "--continue" if name == "continue_from" else "--" + name.replace("_", "-")
+
+
+def parse_command_line(argv: list[str]) -> tuple[RunConfig, list[str]]:
+    """RunConfig from flags over an optional --config FILE.yaml over the defaults, and the flags that remain.
+
+    The second value is `argv` without --config, so that a resumed run can apply the same flags to its saved
+    configuration. Raises ConfigError for a YAML file that cannot be used; flags that cannot be used end the
+    process with status 2, as command-line tools do.
+    """
+    config_file, flags = _split_config_file(argv)
+    default = config_from_dict(_read_yaml(config_file), str(config_file)) if config_file else RunConfig()
+    return apply_flags(default, flags), flags
+
+
+def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
+    """`default` with the values that the flags give; a switch that is on in `default` stays on."""
+    on: dict[str, Any] = {name: True for name in SWITCHES if getattr(default, name)}
+    about = inspect.cleandoc(RunConfig.__doc__ or "")
+    config = tyro.cli(
+        RunConfig,
+        default=replace(default, **{name: False for name in on}),
+        args=flags,
+        prog="render_point_cloud_qwen_angle_batched.py",
+        description=f"{about}\n\n--config FILE.yaml takes the same names; flags win over it.",
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return replace(config, **on)
+
+
+def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
+    """RunConfig from plain values (YAML or JSON); raises ConfigError naming `source` and each bad key."""
+    try:
+        return TypeAdapter(RunConfig).validate_python(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc']) or 'values'}: {problem['msg']}"
+            for problem in error.errors()
+        )
+        raise ConfigError(f"{source}: {problems}") from None
+
+
+def config_to_dict(config: RunConfig) -> dict[str, Any]:
+    """Plain values that JSON can hold and `config_from_dict` reads back."""
+    return json.loads(json.dumps(asdict(config), default=str))
+
+
+def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
+    """The flags whose values differ between two configurations and could change an answer."""
+    hints = get_type_hints(RunConfig, include_extras=True)
+    return [
+        flag(field.name)
+        for field in fields(RunConfig)
+        if MayChange not in getattr(hints[field.name], "__metadata__", ())
+        and getattr(saved, field.name) != getattr(wanted, field.name)
+    ]
+
+
+def resumed(saved: RunConfig, flags: list[str]) -> RunConfig:
+    """The configuration of a run that goes on: as saved, with the given flags over it.
+
+    Raises ConfigError naming the flags that would change answers.
+    """
+    wanted = apply_flags(saved, flags)
+    wanted = replace(wanted, batch=saved.batch, demo=saved.demo)  # which of them began the run needs no repeating
+    if changed := changed_answers(saved, wanted):
+        raise ConfigError(
+            f"{', '.join(changed)} would change answers of this run; leave them out to go on with it, or start anew"
+        )
+    return wanted
+
+
+def _check_bounds(name: str, value: Any, hint: Any) -> None:
+    for rule in _rules(hint):
+        if value is None or not isinstance(value, int | float):
+            continue
+        good, words = _judge(value, rule)
+        if not good:
+            raise ConfigError(f"{flag(name)} takes a number {words}, got {value}")
+
+
+def _rules(hint: Any) -> list[Any]:
+    """The bounds in a type hint, also those of the members of a union."""
+    found = [rule for rule in getattr(hint, "__metadata__", ()) if isinstance(rule, Ge | Gt | Lt)]
+    for member in getattr(hint, "__args__", ()):
+        found += _rules(member)
+    return found
+
+
+def _judge(value: float, rule: Any) -> tuple[bool, str]:
+    if isinstance(rule, Ge):
+        return value >= rule.ge, f"of at least {rule.ge}"
+    if isinstance(rule, Gt):
+        return value > rule.gt, f"above {rule.gt}"
+    return value < rule.lt, f"below {rule.lt}"
+
+
+def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
+    """Take `--config FILE` (or `--config=FILE`) out of the arguments."""
+    rest, path, waiting = [], None, False
+    for argument in argv:
+        if waiting:
+            path, waiting = Path(argument), False
+        elif argument == "--config":
+            waiting = True
+        elif argument.startswith("--config="):
+            path = Path(argument.partition("=")[2])
+        else:
+            rest.append(argument)
+    if waiting:
+        raise ConfigError("--config takes a YAML file")
+    return path, rest
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """The YAML file's keys as RunConfig names; scalars stay text where the knob takes text."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_TextIds)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config {path}: cannot be read as YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"--config {path}: a mapping of names to values is needed, such as `batch_size: 8`")
+    names = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if "continue" in names:
+        names["continue_from"] = names.pop("continue")
+    return names
+
+
+class _TextIds(yaml.SafeLoader):
+    """Reads numbers as text, so that a scene name such as 0042 or 12_3 keeps every character.
+
+    The values are converted by their knob's type afterwards.
+    """
+
+
+_TextIds.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def resume_command(folder: Path) -> str:
+    """The command that goes on with a run."""
+    return f"python {Path(sys.argv[0]).name} --continue {folder}"

@@ -1,0 +1,124 @@
+"""Replies as models write them, well-formed and not, read as actions."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.actions import ACTION_KEYS, LIMITS, LOOK_AROUND, CameraAction, parse_action
+from data.questions import Question
+
+CHOICE = Question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right", "C. back"), "A")
+COUNT = Question("2", "scannet", "s", "object_counting", "How many?", (), "3")
+METERS = Question("3", "scannet", "s", "object_abs_distance", "How far?", (), "1.5")
+OPEN = Question("4", "asked", "s", "open", "What colour is the sofa?")
+
+
+def reply(**fields: object) -> str:
+    return json.dumps(fields)
+
+
+def test_a_whole_action_is_read():
+    text = reply(
+        rotation_angle_degrees=30, forward_meters=1, left_meters=-0.5, z_delta_meters=0.2, answer=None, done=False
+    )
+    assert parse_action(text, CHOICE).action == CameraAction(30, 1, -0.5, 0.2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'I see a {chair}. Then: {"rotation_angle_degrees": 30}',
+        '```json\n{"rotation_angle_degrees": 30}\n```',
+        'First {"rotation_angle_degrees": 90} but no: {"rotation_angle_degrees": 30} is better {really',
+        '{"rotation_angle_degrees": 30, "note": {"seen": {"chair": 1}}}',
+        '{"note": "a } in text {", "rotation_angle_degrees": 30}',
+        'thought { {"rotation_angle_degrees": 30}',
+        '向左转 {"rotation_angle_degrees": 30} 完成',
+        '{"rotation_angle_degrees": "30"}',
+    ],
+)
+def test_the_last_complete_object_counts(text: str):
+    assert parse_action(text, CHOICE).action == CameraAction(rotation_angle_degrees=30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "turn left please",
+        '{"rotation_angle_degrees": 30',
+        "{}",
+        '{"angle": 30}',
+        '{"rotation_angle_degrees": NaN}',
+        '{"forward_meters": Infinity}',
+        '{"forward_meters": 1e999}',
+        '{"forward_meters": true}',
+        '{"forward_meters": [1]}',
+        '{"forward_meters": "far"}',
+        '{"answer": "A", "done": "maybe"}',
+        '{"answer": "A", "done": 1}',
+        '{"a":' * 50_000,
+        "{" * 50_000,
+        "喵" * 10_000,
+    ],
+)
+def test_an_unreadable_reply_looks_around_and_says_why(text: str):
+    parsed = parse_action(text, CHOICE)
+    assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
+
+
+@pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
+def test_a_letter_is_read_in_its_usual_forms(answer: str):
+    assert parse_action(reply(answer=answer, done=True), CHOICE).action == CameraAction(answer="B", done=True)
+
+
+@pytest.mark.parametrize("answer", ["AB", "D", "A chair", "", None, 2, True, ["A"], {"letter": "A"}, "left"])
+def test_done_without_a_letter_of_the_question_is_an_error(answer: object):
+    parsed = parse_action(reply(answer=answer, done=True), CHOICE)
+    assert parsed.action == LOOK_AROUND
+    assert "letters A, B, C" in (parsed.error or "")
+
+
+@pytest.mark.parametrize(("answer", "text"), [(3, "3"), (2.5, "2.5"), ("4", "4"), ("1.5 m", "1.5"), ("2 meters.", "2")])
+def test_a_number_is_kept_as_text(answer: object, text: str):
+    assert parse_action(reply(answer=answer, done=True), METERS).action.answer == text
+
+
+@pytest.mark.parametrize("answer", ["150 cm", "three", math.nan, math.inf, "1e999", "2 or 3", None, False])
+def test_done_without_a_finite_number_in_the_unit_is_an_error(answer: object):
+    assert parse_action(reply(answer=answer, done=True), METERS).error
+
+
+def test_an_answer_without_done_goes_on():
+    parsed = parse_action(reply(answer=3, done=False, forward_meters=1), COUNT)
+    assert parsed.action == CameraAction(forward_meters=1, answer="3")
+
+
+def test_an_open_question_takes_any_text_that_a_file_can_hold():
+    assert parse_action('{"answer": "dark \\ud800 red", "done": true}', OPEN).action.answer == "dark ? red"
+
+
+@given(st.dictionaries(st.sampled_from(list(LIMITS)), st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_stay_in_their_ranges_and_each_clamp_is_named(fields: dict[str, float]):
+    parsed = parse_action(json.dumps(fields), CHOICE)
+    for name, limit in LIMITS.items():
+        value, wanted = getattr(parsed.action, name), fields.get(name, 0.0)
+        assert abs(value) <= limit
+        assert any(line.startswith(name) for line in parsed.clamped) == (value != wanted)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(ACTION_KEYS), JSON_VALUES), st.text(), st.sampled_from([CHOICE, COUNT, OPEN]))
+def test_any_reply_gives_an_action_that_can_be_carried_out(fields: dict, prose: str, question: Question):
+    parsed = parse_action(prose + json.dumps(fields), question)
+    assert all(abs(getattr(parsed.action, name)) <= limit for name, limit in LIMITS.items())
+    assert not parsed.action.done or parsed.action.answer is not None

@@ -1,0 +1,103 @@
+"""Flags, YAML files and saved configurations."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.config import (
+    ConfigError,
+    RunConfig,
+    changed_answers,
+    config_from_dict,
+    config_to_dict,
+    parse_command_line,
+    resumed,
+)
+
+COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
+
+
+def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text("steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nfocal: 2.5e2\nbatch: true\n")
+    config, _ = parse_command_line(["--config", str(path), "--steps", "2"])
+    assert config == RunConfig(batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), focal=250.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stepz: 5", "stepz"),
+        ("steps: many", "steps"),
+        ("- steps", "mapping"),
+        ("steps: [", "YAML"),
+        ("renderer: crayon", "renderer"),
+        ("steps: -1", "steps"),
+    ],
+)
+def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words: str):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        parse_command_line([f"--config={path}"])
+    assert "bad.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"steps": -1}, "--steps takes a number of at least 0"),
+        ({"batch_size": 0}, "--batch-size takes a number of at least 1"),
+        ({"num_questions": 0}, "--num-questions takes a number of at least 1"),
+        ({"focal": 0.0}, "--focal takes a number above 0"),
+        ({"focal": float("nan")}, "--focal"),
+        ({"camera_pitch": 90.0}, "--camera-pitch takes a number below 90"),
+        ({"image_size": (640, 470)}, "--image-size takes multiples of 32"),
+        ({"question": "Where?"}, "--ply and --question"),
+        ({"batch": True, "demo": True}, "choose one"),
+        ({"options": ("A", "B")}, "--ply"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig(**values)
+
+
+def test_a_saved_configuration_is_read_back_equal():
+    config = RunConfig(ply=Path("a.ply"), question="Where?", options=("A", "B"), num_questions=3, scenes=("007",))
+    assert config_from_dict(config_to_dict(config), "run.json") == config
+
+
+def test_a_resumed_run_takes_new_speed_settings_and_refuses_new_answers():
+    saved = RunConfig(batch=True, seed=3)
+    assert resumed(saved, ["--batch", "--continue", "recent", "--batch-size", "2"]).batch_size == 2
+    with pytest.raises(ConfigError, match=r"--steps, --temperature|--temperature, --steps"):
+        resumed(saved, ["--steps", "3", "--temperature", "0.5"])
+
+
+def test_every_difference_that_can_change_an_answer_is_named():
+    assert changed_answers(RunConfig(), RunConfig(batch_size=3, device="cpu", log_root=Path("x"))) == []
+    assert changed_answers(RunConfig(), RunConfig(seed=1, image_size=(320, 224))) == ["--seed", "--image-size"]
+
+
+def test_help_loads_neither_torch_nor_a_renderer():
+    code = (
+        f"import runpy, sys; sys.argv = ['x', '--help']\n"
+        f"try: runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'transformers', 'open3d', 'trimesh', 'pyrender', 'datasets', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=COMMAND.parent)
+    assert "--max-batched-turns" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--nope"], ["--steps", "-1"], ["--config", "missing.yaml", "--batch"], ["--batch", "--demo"]]
+)
+def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments: list[str]):
+    ended = subprocess.run([sys.executable, str(COMMAND), *arguments], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert ended.stderr.strip()
