@@ -1,0 +1,118 @@
+"""How a question takes its turns: begin, ask, read the reply, move, look, record."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agent.actions import CameraAction, parse_action
+from agent.backends import Backend, ModelError, Reply
+from agent.prompts import system_message, turn_message
+from agent.run_log import RunLog
+from agent.state import QuestionState, Seconds, Turn
+from agent.world import World
+from data.scans import ScanNotFound
+from rendering.renderers import RenderError
+from rendering.scene import SceneError
+
+log = logging.getLogger(__name__)
+
+FAILED_PART = {ScanNotFound: "scan", SceneError: "scan", RenderError: "render", ModelError: "model"}
+"""Which part of a run an error belongs to; only these end a question instead of the run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every turn needs: where cameras are, who replies, and what writes it down."""
+
+    world: World
+    backend: Backend
+    log: RunLog
+
+
+@contextmanager
+def failing(state: QuestionState) -> Iterator[None]:
+    """Turn an error of the scan, the renderer or the model into a failed question."""
+    try:
+        yield
+    except tuple(FAILED_PART) as error:
+        part = next(part for kind, part in FAILED_PART.items() if isinstance(error, kind))
+        state.fail(part, str(error))
+
+
+def initialize_question_state(state: QuestionState, run: Run) -> None:
+    """Load the question's scan and take view 0, the best of four headings; then repeat the turns on disk, if any.
+
+    A question that was interrupted goes on from its last whole turn. Fails the question where its scan or its
+    first view cannot be had.
+    """
+    with failing(state):
+        scene = run.world.scene_of(state.question)
+        journal = run.log.turns_of(state.number)
+        if journal:
+            pose, view = journal[0].turn.pose, journal[0].view
+        else:
+            first = run.world.first_view(state.question)
+            pose, view = first.pose, first.image
+        state.open(scene, pose, view, system_message(state.question))
+        for index, entry in enumerate(journal):
+            state.ask(turn_message(state))
+            if entry.turn.move is None:
+                state.record(entry.turn, None)
+            elif index + 1 < len(journal):
+                state.record(entry.turn, journal[index + 1].view)
+            else:
+                state.record(entry.turn, run.world.view(scene, entry.turn.move.pose))
+
+
+def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
+    """One turn of all these questions: one generate() call, then every camera moves.
+
+    Raises ModelError (OutOfMemory among them) with no question advanced; the same turn can then be taken again.
+    An error of one question's renderer fails that question alone.
+    """
+    for state in states:
+        state.ask(turn_message(state))
+    replies = run.backend.generate([state.conversation for state in states])
+    batch = tuple(state.question.id for state in states)
+    for state, reply in zip(states, replies, strict=True):
+        with failing(state):
+            advance(state, reply, batch, run.world)
+            run.log.turn(state)
+
+
+def complete_question_sequentially(state: QuestionState, run: Run) -> None:
+    """All turns that a question has left, alone: the same turn as in a batch, with a batch of one."""
+    with failing(state):
+        while not state.is_final:
+            run_batched_turn([state], run)
+
+
+def advance(state: QuestionState, reply: Reply, batch: tuple[str, ...], world: World) -> None:
+    """Do what a reply says: end the question, or move its camera and look; raises RenderError."""
+    assert state.scene is not None and state.pose is not None, "an active question has a scene and a pose"
+    parsed = parse_action(reply.text, state.question)
+    pose, move, view, render_s = state.pose, None, None, 0.0
+    if not state.ends_with(parsed):
+        started = time.perf_counter()
+        move = world.move(state.scene, pose, parsed.action)
+        view = world.view(state.scene, move.pose)
+        render_s = time.perf_counter() - started
+    seconds = Seconds(generate=round(reply.seconds, 4), render=round(render_s, 4))
+    state.record(Turn(state.turn, pose, reply, parsed, move, batch, seconds), view)
+    log.debug("[%s] turn %d: %s", state.label, state.turn - 1, parsed.error or in_words(parsed.action))
+
+
+def in_words(action: CameraAction) -> str:
+    """An action as a person says it, such as "left 30°, forward 1 m"."""
+    if action.done:
+        return f"answers {action.answer}"
+    parts = [
+        (action.rotation_angle_degrees, "left", "right", "°"),
+        (action.forward_meters, "forward", "back", " m"),
+        (action.left_meters, "step left", "step right", " m"),
+        (action.z_delta_meters, "up", "down", " m"),
+    ]
+    moves = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
+    return ", ".join(moves) or "stays"

@@ -1,0 +1,86 @@
+"""Who goes next: cohorts, lockstep, and a batch that shrinks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.actions import CameraAction, ParsedAction
+from agent.backends import Reply
+from agent.scheduler import Scheduler
+from agent.state import QuestionState, Status, Turn
+from data.questions import Question
+from rendering.camera import CameraPose
+from rendering.motion import MoveOutcome
+
+POSE = CameraPose(0, 0, 1.6, 0)
+STAY = MoveOutcome(pose=POSE, requested_m=0.0, moved_m=0.0, blocked=False, clipped=False)
+
+
+def waiting(number: int) -> QuestionState:
+    """A question that needs no scan: only its turns are counted here."""
+    state = QuestionState(number, Question(str(number), "scannet", "s", "object_counting", "How many?"), steps=8)
+    state.status = Status.ACTIVE
+    return state
+
+
+def take_turn(state: QuestionState, last: bool) -> None:
+    """Count one turn without a model or a view."""
+    parsed = ParsedAction(CameraAction(answer="1", done=True) if last else CameraAction())
+    state.turns.append(Turn(state.turn, POSE, Reply(""), parsed, None if last else STAY, ("x",)))
+    state.status = Status.ANSWERED if last else Status.ACTIVE
+
+
+def schedule(lengths: list[int], batch_size: int, max_batched_turns: int) -> list[list[tuple[int, int]]]:
+    """Every batch of a run as (question, turn) pairs; question k ends with its turn lengths[k] - 1."""
+    states = [waiting(number) for number in range(len(lengths))]
+    scheduler, batches = Scheduler(states, batch_size, max_batched_turns), []
+    while scheduler.next_cohort():
+        while batch := scheduler.next_batch():
+            batches.append([(state.number, state.turn) for state in batch])
+            for state in batch:
+                take_turn(state, last=state.turn + 1 == lengths[state.number])
+        for state in scheduler.unfinished():
+            while not state.is_final:
+                batches.append([(state.number, state.turn)])
+                take_turn(state, last=state.turn + 1 == lengths[state.number])
+    return batches
+
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
+def test_every_turn_is_taken_once_and_in_order(lengths: list[int], batch_size: int, batched: int):
+    taken = [pair for batch in schedule(lengths, batch_size, batched) for pair in batch]
+    assert sorted(taken) == [(number, turn) for number, length in enumerate(lengths) for turn in range(length)]
+    for number, length in enumerate(lengths):
+        assert [turn for other, turn in taken if other == number] == list(range(length))
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
+def test_a_batch_is_in_lockstep_and_never_too_large(lengths: list[int], batch_size: int, batched: int):
+    for batch in schedule(lengths, batch_size, batched):
+        assert len(batch) <= batch_size
+        assert len({turn for _, turn in batch}) == 1
+        assert len(batch) == 1 or batch[0][1] < batched
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
+def test_a_cohort_ends_before_the_next_begins(lengths: list[int], batch_size: int, batched: int):
+    cohorts = [number // batch_size for batch in schedule(lengths, batch_size, batched) for number, _ in batch]
+    assert cohorts == sorted(cohorts)
+
+
+def test_questions_resumed_at_different_turns_come_back_into_step():
+    states = [waiting(number) for number in range(3)]
+    take_turn(states[0], last=False)
+    scheduler = Scheduler(states, batch_size=3, max_batched_turns=4)
+    scheduler.next_cohort()
+    assert [state.number for state in scheduler.next_batch()] == [1, 2]
+
+
+def test_a_batch_that_did_not_fit_is_taken_again_in_halves():
+    states = [waiting(number) for number in range(5)]
+    scheduler = Scheduler(states, batch_size=5, max_batched_turns=4)
+    scheduler.next_cohort()
+    assert scheduler.shrink(len(scheduler.next_batch())) == 2
+    assert [state.number for state in scheduler.next_batch()] == [0, 1]
