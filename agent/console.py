@@ -1,0 +1,80 @@
+"""What a person sees of a run: log lines, and a progress bar where the output is a terminal."""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+OUR_LOGGERS = ("agent", "rendering", "data")
+
+console = Console(highlight=False)
+
+
+def log_to_console() -> None:
+    """Send our log lines to standard output: above the progress bar on a terminal, plain lines elsewhere."""
+    if console.is_terminal:
+        handler: logging.Handler = RichHandler(
+            console=console, show_time=False, show_level=False, show_path=False, markup=False, highlighter=None
+        )
+    else:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setLevel(logging.INFO)
+    logging.getLogger().addHandler(handler)
+    for name in OUR_LOGGERS:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+
+
+@contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Append all our log lines, with their time, to a run's log file while the context lasts."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+class Progress:
+    """Counts finished questions and their mean score; draws a bar with the time left on a terminal."""
+
+    def __init__(self, total: int, rows: Sequence[dict[str, Any]]):
+        self._scores = [row["score"] for row in rows if row["score"] is not None]
+        self._bar = RichProgress(
+            TextColumn("questions"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[score]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("questions", total=total, completed=len(rows), score=self._score)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def finished(self, row: dict[str, Any]) -> None:
+        """One more question has its result."""
+        if row["score"] is not None:
+            self._scores.append(row["score"])
+        self._bar.update(self._task, advance=1, score=self._score)
+
+    @property
+    def _score(self) -> str:
+        """The mean over the questions so far: a running figure, not the benchmark's mean over tasks."""
+        return f"mean score {100 * sum(self._scores) / len(self._scores):.1f}" if self._scores else ""

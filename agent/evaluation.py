@@ -1,0 +1,188 @@
+"""A whole run: questions and scans in, a run folder with scored answers out."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from agent.backends import Backend, ModelError, OutOfMemory, make_backend
+from agent.config import ConfigError, RendererName, RunConfig, resume_command
+from agent.console import Progress, log_to_file
+from agent.demo import demo_config
+from agent.run_log import RunLog
+from agent.scheduler import Scheduler
+from agent.state import QuestionState, Status
+from agent.turns import (
+    Run,
+    complete_question_sequentially,
+    failing,
+    initialize_question_state,
+    run_batched_turn,
+)
+from agent.world import World
+from data.questions import Question, ask_one, fingerprint, load_questions
+from data.scans import format_scan_table, scan_table, scene_order
+from data.scoring import format_summary
+from rendering.renderers import make_renderer
+
+log = logging.getLogger(__name__)
+
+
+def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
+    """Answer every question of a run and score it.
+
+    `folder` is the run to go on with, None for a new one. Returns 0 when all questions finished, 1 when some
+    failed (or, with `config.check_data`, lack their scan), 130 when interrupted. Raises ConfigError,
+    QuestionError, ScanNotFound, RenderError, ModelError or RunLogError when the run cannot begin, RunLogError
+    also when its folder can no longer be written.
+    """
+    if config.demo:
+        config = demo_config(config)
+    questions = questions_of(config)
+    complete = config.ply is not None or report_scans(questions, config)
+    if config.check_data:
+        return 0 if complete else 1
+    with ExitStack() as stack:
+        run_log = RunLog(folder) if folder else None
+        if run_log:
+            stack.callback(run_log.close)
+            run_log.require_questions(fingerprint(questions))
+        renderer = make_renderer(config.renderer)
+        stack.callback(renderer.close)
+        backend = backend_of(config)
+        if run_log is None:
+            run_log = RunLog.create(replace(config, renderer=cast(RendererName, renderer.name)), fingerprint(questions), len(questions))
+            stack.callback(run_log.close)
+        stack.enter_context(log_to_file(run_log.folder / "run.log"))
+        return answer_and_score(questions, Run(World(config, renderer), backend, run_log), config)
+
+
+def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig) -> int:
+    """Take all questions to their end and print the summary; an interrupt leaves all that is whole on disk."""
+    log.info("Run folder: %s", run.log.folder)
+    try:
+        answer_questions(questions, run, config)
+        summary = run.log.export()
+        for line in format_summary(summary):
+            log.info("%s", line)
+        return 1 if any(row["status"] == Status.FAILED for row in run.log.rows) else 0
+    except KeyboardInterrupt:
+        run.log.export()
+        log.info("Interrupted; what is finished is on disk. To go on:")
+        log.info("%s", resume_command(run.log.folder))
+        return 130
+
+
+def backend_of(config: RunConfig) -> Backend:
+    """The model that a configuration asks for, loaded; raises ModelError."""
+    return make_backend(
+        config.model,
+        dtype=config.dtype,
+        device=config.device,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+    )
+
+
+def questions_of(config: RunConfig) -> list[Question]:
+    """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
+    if config.ply is not None and config.question is not None:
+        if not config.ply.is_file():
+            raise ConfigError(f"--ply {config.ply}: there is no such file")
+        return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
+    return load_questions(
+        config.questions,
+        datasets=config.datasets,
+        question_types=config.question_types,
+        scenes=config.scenes,
+        ids=config.ids,
+        num_questions=config.num_questions,
+    )
+
+
+def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
+    """Print the table of scans per dataset; returns whether every question has its scan."""
+    table = scan_table(questions, config.scan_root)
+    for line in format_scan_table(table):
+        log.info("%s", line)
+    return all(row.questions_with_scan == row.questions for row in table)
+
+
+def answer_questions(questions: Sequence[Question], run: Run, config: RunConfig) -> None:
+    """Take every question that has no result yet to its end, cohort by cohort."""
+    number = {question.id: position for position, question in enumerate(questions, start=1)}
+    owed = [question for question in scene_order(questions) if not run.log.is_done(question.id)]
+    states = [QuestionState(number[question.id], question, config.steps) for question in owed]
+    scheduler = Scheduler(states, config.batch_size, config.max_batched_turns)
+    with Progress(len(questions), run.log.rows) as progress:
+        while cohort := scheduler.next_cohort():
+            for state in cohort:
+                initialize_question_state(state, run)
+            settle(cohort, run, progress)
+            batched_phase(scheduler, run, progress)
+            sequential_phase(scheduler, run, progress)
+
+
+def batched_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
+    """The cohort's turns below the limit, in lockstep."""
+    announced = -1
+    while batch := scheduler.next_batch():
+        if batch[0].turn != announced:
+            announced = batch[0].turn
+            log.info("BATCHED TURN %d/%d", announced, scheduler.max_batched_turns - 1)
+        batched_turn(batch, scheduler, run)
+        settle(batch, run, progress)
+
+
+def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
+    """One turn of a batch, however the model takes it: out of memory shrinks the batch, and the same turn is due again.
+
+    Any other error of the model is traced to the questions it belongs to by asking them one at a time.
+    """
+    log.info("Processing %d active questions in batch", len(batch))
+    started = time.perf_counter()
+    try:
+        run_batched_turn(batch, run)
+    except OutOfMemory as error:
+        if len(batch) == 1:
+            batch[0].fail("model", str(error))
+            return
+        size = scheduler.shrink(len(batch))
+        log.warning("Out of memory with %d questions in a batch: going on with %d (%s)", len(batch), size, error)
+    except ModelError as error:
+        log.warning("The batch failed (%s): asking its questions one at a time", error)
+        for state in batch:
+            with failing(state):
+                run_batched_turn([state], run)
+    else:
+        seconds = time.perf_counter() - started
+        log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
+
+
+def sequential_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
+    """The cohort's later turns, one question after the other."""
+    if unfinished := scheduler.unfinished():
+        log.info("SEQUENTIAL PHASE")
+        for state in unfinished:
+            log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+            complete_question_sequentially(state, run)
+            settle([state], run, progress)
+
+
+def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
+    """Write the results of those questions that have ended, and let go of what they held."""
+    for state in states:
+        if not state.is_final or run.log.is_done(state.question.id):
+            continue
+        row = run.log.result(state)
+        if state.status is Status.FAILED:
+            log.error("[%s] Failed (%s): %s", state.label, row["failed_part"], row["error"])
+        else:
+            log.info("[%s] Final answer: %s", state.label, state.answer)
+        run.backend.release(state.conversation)
+        state.close()
+        progress.finished(row)

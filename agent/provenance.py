@@ -1,0 +1,34 @@
+"""Where a result comes from: the code's git revision and the versions of the packages that made it."""
+
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("torch", "torchvision", "transformers", "qwen-vl-utils", "open3d", "pyrender", "trimesh", "numpy", "pillow")
+
+
+def git_revision() -> str | None:
+    """The commit of this checkout, with "+changes" where files differ from it; None outside of git."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def package_versions() -> dict[str, str | None]:
+    """Version by package; None for one that is not installed."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,343 @@
+"""The run folder: its only writer, and the reader that lets a run go on. Schema: experiment_logs/README.md."""
+
+import csv
+import fcntl
+import io
+import json
+import logging
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from agent.actions import CameraAction, ParsedAction
+from agent.backends import Reply
+from agent.config import RunConfig, config_from_dict, config_to_dict, resume_command
+from agent.provenance import git_revision, package_versions
+from agent.state import QuestionState, Seconds, Turn
+from data.scoring import score_answer, summarize
+from rendering.camera import CameraPose
+from rendering.motion import MoveOutcome
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 1
+RESULT_COLUMNS = (
+    "number", "id", "dataset", "scene_name", "question_type", "question", "ground_truth", "answer", "score",
+    "status", "failed_part", "error", "turns", "parse_errors", "seconds",
+)  # fmt: skip
+
+
+class RunLogError(Exception):
+    """The run folder cannot be used or written; the message names it and what to do."""
+
+
+@dataclass(frozen=True)
+class JournaledTurn:
+    """A turn as read back, with the image that it saw."""
+
+    turn: Turn
+    view: np.ndarray
+
+
+class RunLog:
+    """Writes one run folder; holds its lock until closed. Every journal line is whole or absent."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._lock = _lock(folder)
+        results = folder / "results.jsonl"
+        self._rows = {row["id"]: row for row in _whole_lines(results)}
+
+    @classmethod
+    def create(cls, config: RunConfig, fingerprint: str, number_of_questions: int) -> "RunLog":
+        """A new folder below `config.log_root` with its run.json."""
+        run_log = cls(_new_folder(config.log_root, "" if config.ply else "_batched"))
+        facts = {
+            "schema": SCHEMA,
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "config": config_to_dict(config),
+            "questions": number_of_questions,
+            "questions_sha256": fingerprint,
+            "protocol": protocol(config),
+            "git_revision": git_revision(),
+            "packages": package_versions(),
+            "python": platform.python_version(),
+            "host": socket.gethostname(),
+        }
+        run_log._replace("run.json", json.dumps(facts, indent=2))
+        return run_log
+
+    def require_questions(self, fingerprint: str) -> None:
+        """Raise RunLogError unless the run was begun with the questions of this fingerprint."""
+        if read_run(self.folder)[1] != fingerprint:
+            raise RunLogError(f"{self.folder} was begun with other questions; give it those, or start a new run")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows so far, by question number."""
+        return sorted(self._rows.values(), key=lambda row: row["number"])
+
+    def is_done(self, question_id: str) -> bool:
+        """Whether this question's result is on disk."""
+        return question_id in self._rows
+
+    def turn(self, state: QuestionState) -> None:
+        """Write the last finished turn: its image first, then its line, then the conversation for people to read."""
+        turn = state.turns[-1]
+        folder = self._question_folder(state.number)
+        with _writing(folder):
+            folder.mkdir(exist_ok=True)
+            _write_png(folder / f"render_{turn.index:02d}.png", state.conversation.images[turn.index])
+            _append(folder / "turns.jsonl", turn_to_dict(turn))
+            _replace(folder / "messages.json", json.dumps(_messages(state), indent=2, ensure_ascii=False))
+
+    def result(self, state: QuestionState) -> dict[str, Any]:
+        """Write the result of a finished question and return its row."""
+        row = result_row(state)
+        path = self.folder / "results.jsonl"
+        with _writing(path):
+            _append(path, row, durable=True)
+        self._rows[row["id"]] = row
+        return row
+
+    def export(self) -> dict[str, Any]:
+        """Replace results.json, results.csv and summary.json from all rows; returns the summary."""
+        summary = summarize(self.rows)
+        self._replace("results.json", json.dumps(self.rows, indent=2))
+        self._replace("results.csv", _csv(self.rows))
+        self._replace("summary.json", json.dumps(summary, indent=2))
+        return summary
+
+    def turns_of(self, number: int) -> list[JournaledTurn]:
+        """The whole turns of a question in progress, each with its image; what is torn behind them is cut off."""
+        folder = self._question_folder(number)
+        turns: list[JournaledTurn] = []
+        lines = _whole_lines(folder / "turns.jsonl")
+        for index, line in enumerate(lines):
+            view = _read_png(folder / f"render_{index:02d}.png")
+            if view is None or line["turn"] != index:
+                log.warning("%s: turn %d has no whole image; it is taken again", folder.name, index)
+                break
+            turns.append(JournaledTurn(turn_from_dict(line), view))
+        if len(turns) < len(lines):
+            kept = "".join(json.dumps(line) + "\n" for line in lines[: len(turns)])
+            _replace(folder / "turns.jsonl", kept)
+        return turns
+
+    def close(self) -> None:
+        """Let another process write this folder."""
+        self._lock.close()
+
+    def _question_folder(self, number: int) -> Path:
+        return self.folder / f"q{number:03d}"
+
+    def _replace(self, name: str, text: str) -> None:
+        path = self.folder / name
+        with _writing(path):
+            _replace(path, text)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError of a write, such as a full disk, into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunLogError(
+            f"{path} cannot be written ({error.strerror or error}); what is whole is kept: make room, then go on "
+            f"with {resume_command(path.parent)}"
+        ) from error
+
+
+def protocol(config: RunConfig) -> str:
+    """How the answers came about, in one line: what must be equal for two scores to be compared."""
+    width, height = config.image_size
+    return (
+        f"free camera in the scan, {config.steps} moves, {width}x{height} px, focal {config.focal:g} px, eye "
+        f"{config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first view by {config.first_view}, "
+        f"{'greedy' if config.temperature == 0 else f'temperature {config.temperature:g}'}, official VSI-Bench scoring"
+    )
+
+
+def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
+    """The folder to continue: the newest run below `log_root` for "recent", else the folder itself.
+
+    `batched_only` leaves single questions out of the search. Raises RunLogError where there is no such run.
+    """
+    if continue_from != "recent":
+        folder = Path(continue_from)
+        if not (folder / "run.json").is_file():
+            raise RunLogError(f"--continue {folder}: no run.json in it, so it is not the folder of a run")
+        return folder
+    runs = sorted(path.parent for path in log_root.glob(f"*{'_batched' if batched_only else ''}/run.json"))
+    if not runs:
+        raise RunLogError(f"--continue recent: no run below {log_root}; start one with --batch")
+    return runs[-1]
+
+
+def read_run(folder: Path) -> tuple[RunConfig, str]:
+    """The configuration of a run and the fingerprint of its questions."""
+    try:
+        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        return config_from_dict(facts["config"], str(folder / "run.json")), facts["questions_sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunLogError(f"{folder / 'run.json'} cannot be read: {error}") from None
+
+
+def result_row(state: QuestionState) -> dict[str, Any]:
+    """What results.jsonl, results.json and results.csv say of a finished question."""
+    question, error = state.question, state.error
+    truth = question.ground_truth
+    score = None
+    if question.kind.metric is not None and truth is not None:
+        score = score_answer(question.question_type, state.answer, truth)
+    return {
+        "number": state.number,
+        "id": question.id,
+        "dataset": question.dataset,
+        "scene_name": question.scene_name,
+        "question_type": question.question_type,
+        "question": question.question,
+        "ground_truth": truth,
+        "answer": state.answer,
+        "score": score,
+        "status": state.status.value,
+        "failed_part": error.part if error else None,
+        "error": error.message if error else None,
+        "turns": state.turn,
+        "parse_errors": sum(turn.parsed.error is not None for turn in state.turns),
+        "seconds": round(state.elapsed_s, 3),
+    }
+
+
+def turn_to_dict(turn: Turn) -> dict[str, Any]:
+    """A turn as JSON holds it; `turn_from_dict` gives an equal one back."""
+    return {
+        "turn": turn.index,
+        "pose": asdict(turn.pose),
+        "action": asdict(turn.parsed.action),
+        "clamped": turn.parsed.clamped,
+        "parse_error": turn.parsed.error,
+        "move": asdict(turn.move) if turn.move else None,
+        "reply": asdict(turn.reply),
+        "batch": turn.batch,
+        "seconds": asdict(turn.seconds),
+    }
+
+
+def turn_from_dict(line: dict[str, Any]) -> Turn:
+    """The turn that a line of turns.jsonl holds."""
+    move, reply = line["move"], line["reply"]
+    return Turn(
+        index=line["turn"],
+        pose=CameraPose(**line["pose"]),
+        reply=Reply(**{**reply, "tokens": tuple(reply["tokens"])}),
+        parsed=ParsedAction(CameraAction(**line["action"]), tuple(line["clamped"]), line["parse_error"]),
+        move=MoveOutcome(**{**move, "pose": CameraPose(**move["pose"])}) if move else None,
+        batch=tuple(line["batch"]),
+        seconds=Seconds(**line["seconds"]),
+    )
+
+
+def _messages(state: QuestionState) -> list[dict[str, Any]]:
+    """The conversation as sent; an image stands as the name of its file."""
+    listed, images = [], 0
+    for message in state.conversation.messages:
+        entry: dict[str, Any] = {"role": message.role}
+        if message.image is not None:
+            entry["image"] = f"render_{images:02d}.png"
+            images += 1
+        listed.append({**entry, "text": message.text})
+    return listed
+
+
+def _lock(folder: Path) -> io.TextIOWrapper:
+    """Take the folder's lock, which the system frees when this process ends; its file says who holds it."""
+    handle = (folder / "run.lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.seek(0)
+        holder = handle.read().strip() or "another process"
+        handle.close()
+        raise RunLogError(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
+    handle.truncate(0)
+    handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
+    handle.flush()
+    return handle
+
+
+def _new_folder(root: Path, suffix: str) -> Path:
+    """A folder named by the time; a second run of the same second waits for the next one."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder = root / f"{datetime.now():%Y%m%d_%H%M%S}{suffix}"
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                time.sleep(0.1)
+    except OSError as error:
+        raise RunLogError(f"--log-root {root}: no folder can be made there ({error.strerror})") from None
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a journal; a torn last line is cut off the file, so that the next append begins a line."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        with path.open("r+b") as handle:
+            handle.truncate(len(whole))
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError as error:
+        raise RunLogError(f"{path} is damaged before its last line ({error}); mend or remove that line") from None
+
+
+def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
+    with path.open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(record) + "\n")
+        handle.flush()
+        if durable:
+            os.fsync(handle.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _write_png(path: Path, image: np.ndarray) -> None:
+    Image.fromarray(image).save(path, compress_level=1)
+
+
+def _read_png(path: Path) -> np.ndarray | None:
+    """The image, or None where the file is missing or torn."""
+    try:
+        with Image.open(path) as image:
+            return np.array(image.convert("RGB"))
+    except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
+        return None
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, RESULT_COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

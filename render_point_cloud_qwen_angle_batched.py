@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Let a vision-language model explore 3D scans of rooms and answer spatial questions; --help lists the flags."""
+
+import signal
+import sys
+
+from agent.config import ConfigError, RunConfig, parse_command_line, resumed
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run) or 130 (interrupted)."""
+    try:
+        config, flags = parse_command_line(argv)
+        if not config.has_work:
+            raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
+    except ConfigError as error:
+        return refuse(error)
+    return run(config, flags)
+
+
+def run(config: RunConfig, flags: list[str]) -> int:
+    """Start or continue the run that the flags describe."""
+    from agent.backends import ModelError  # all of these here, so that --help stays instant
+    from agent.console import log_to_console
+    from agent.evaluation import main_vsi_bench_loop
+    from agent.run_log import RunLogError, find_run, read_run
+    from data.questions import QuestionError
+    from data.scans import ScanNotFound
+    from rendering.renderers import RenderError
+
+    log_to_console()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
+    try:
+        folder = (
+            find_run(config.continue_from, config.log_root, batched_only=config.batch) if config.continue_from else None
+        )
+        if folder:
+            config = resumed(read_run(folder)[0], flags)
+        return main_vsi_bench_loop(config, folder)
+    except (ConfigError, QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
+        return refuse(error)
+    except KeyboardInterrupt:
+        print("Interrupted before the run began; nothing was written.")
+        return 130
+
+
+def refuse(error: Exception) -> int:
+    """Say in one sentence why the command cannot run."""
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
