@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -168,8 +169,10 @@ def load_questions(
         ("--scenes", scenes, "scene_name"),
         ("--ids", ids, "id"),
     ):
-        _require_present(everything, flag, wanted, column, name)
-        kept = [question for question in kept if not wanted or getattr(question, column) in set(wanted)]
+        if wanted:
+            _require_present(everything, flag, wanted, column, name)
+            chosen = frozenset(wanted)
+            kept = [question for question in kept if getattr(question, column) in chosen]
     kept = _without_video_only(kept, question_types)
     if not kept:
         raise QuestionError(
@@ -233,10 +236,10 @@ def _without_video_only(questions: list[Question], question_types: Sequence[str]
     kept = [question for question in questions if question.question_type not in unwanted]
     if len(kept) < len(questions):
         logger.info(
-            "Left out %d questions of type %s: they ask for an order in the video, which a scan cannot tell "
-            "(--question-types with that name includes them)",
-            len(questions) - len(kept),
+            "Left out every %s question (%d): the order in the video is nothing that a scan can tell; "
+            "--question-types with that name asks them all the same",
             listed(sorted(unwanted)),
+            len(questions) - len(kept),
         )
     return kept
 
@@ -341,14 +344,12 @@ def _options(value: object, place: str) -> tuple[str, ...]:
 def _options_from_text(text: str, place: str) -> object:
     if text.lower() in ("", "null", "none", "nan", "[]"):
         return None
-    try:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(ValueError, SyntaxError):
         if _PRINTED_LIST.fullmatch(text):
             return [ast.literal_eval(literal) for literal in re.findall(_LITERAL, text, re.S)]
-        return json.loads(text)
-    except (ValueError, SyntaxError, RecursionError) as error:
-        raise QuestionError(
-            f'{place}: options {text[:80]!r} are no list; write them as JSON, ["A. left", "B. right"]'
-        ) from error
+    raise QuestionError(f'{place}: options {text[:80]!r} are no list; write them as JSON, ["A. left", "B. right"]')
 
 
 def _check_type(question: Question, place: str) -> None:

@@ -43,7 +43,7 @@ ROUTE = {
     "scene_name": "0042",
     "question_type": "route_planning",
     "question": "You are a robot beginning at the door …",
-    "options": ["A. Turn Back", 'B. Don\'t turn, "wait"', "C. Turn Left"],
+    "options": ["A. Turn Back", 'B. Don\'t turn, "wait"', "C. Turn Left 😀"],
     "ground_truth": "B",
 }
 ORDER = {**ROUTE, "id": "9", "scene_name": "0043", "question_type": "obj_appearance_order"}
@@ -334,7 +334,7 @@ def test_questions_about_the_video_are_left_out_and_one_line_says_why(three, cap
         questions = load_questions(three)
     assert [question.id for question in questions] == ["007", "8"]
     assert len(caplog.messages) == 1
-    assert "1 questions of type obj_appearance_order" in caplog.messages[0]
+    assert "Left out every obj_appearance_order question (1)" in caplog.messages[0]
 
 
 def test_questions_about_the_video_come_when_asked_for(three, caplog):
