@@ -29,7 +29,7 @@ FLAT_LAYOUT = tuple(
 _LONGEST_NAME_BYTES = 200  # file systems take 255 for a whole file name, endings included
 
 
-class ScanNotFound(Exception):  # noqa: N818 - reads as what happened, like FileNotFound
+class ScanNotFound(Exception):
     """A scene without a scan file; the message says where it was looked for."""
 
 
