@@ -50,3 +50,39 @@ class Backend(Protocol):
     def release(self, conversation: Conversation) -> None:
         """Let go of all that is kept for this conversation; unknown ones are ignored."""
         ...
+
+
+def make_backend(
+    model: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    max_new_tokens: int = 512,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> Backend:
+    """The backend that `model` names, loaded and ready.
+
+    "embedded" is the checkpoint that the package builds itself, "scripted:random" a scripted backend with its random
+    policy; anything else is a Qwen3-VL hub id or folder. The other arguments are those of `Qwen3VLBackend`; a scripted
+    backend takes only `seed`. Raises ModelError when it cannot be had.
+    """
+    kind, _, policy = model.partition(":")
+    if kind == "scripted":
+        from agent.backends.scripted import ScriptedBackend, random_policy
+
+        if policy != "random":
+            raise ModelError(f"there is no scripted policy {policy!r}: use scripted:random")
+        return ScriptedBackend(random_policy(seed), name=model)
+
+    from agent.backends.embedded import embedded_checkpoint
+    from agent.backends.qwen3vl import Qwen3VLBackend
+
+    return Qwen3VLBackend(
+        str(embedded_checkpoint()) if model == "embedded" else model,
+        dtype=dtype,
+        device=device,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+    )

@@ -1,0 +1,94 @@
+"""How a reply is chosen and when it ends, row by row, whatever else is in the batch."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import LogitsProcessor, StoppingCriteria
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def closes_action(text: str) -> bool:
+    """Whether `text` holds a complete JSON object with the key "done" that is not inside another, still open one.
+
+    Braces in prose are no objects, and an object without that key (an example, a list of things seen) is no action.
+    """
+    decoder, text, start = json.JSONDecoder(), text.rstrip(), 0
+    while (start := text.find("{", start)) >= 0:
+        try:
+            found, start = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
+                return False  # valid so far: what is inside is not the whole object yet
+            start += 1
+        except RecursionError:
+            return False
+        else:
+            if "done" in found:
+                return True
+    return False
+
+
+class ActionStop(StoppingCriteria):
+    """Ends a row at an end token or at the end of its first complete action object.
+
+    `lengths[row]` is the number of tokens that a finished row generated, its end token not counted. No row ends
+    before `shortest` tokens.
+    """
+
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], prompt_columns: int, shortest: int = 0
+    ) -> None:
+        self.lengths: dict[int, int] = {}
+        self._tokenizer = tokenizer
+        self._end_ids = frozenset(end_ids)
+        self._prompt_columns = prompt_columns
+        self._shortest = shortest
+
+    def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
+        """Which rows of `input_ids` (rows, columns) are finished, as a (rows,) mask."""
+        generated = input_ids.shape[1] - self._prompt_columns
+        for row, newest in enumerate(input_ids[:, -1].tolist()):
+            if row in self.lengths or generated < self._shortest:
+                continue
+            if newest in self._end_ids:
+                self.lengths[row] = generated - 1
+            elif self._may_close(newest) and closes_action(self._text(input_ids[row])):
+                self.lengths[row] = generated
+        done = [row in self.lengths for row in range(input_ids.shape[0])]
+        return torch.tensor(done, device=input_ids.device)
+
+    def _may_close(self, token: int) -> bool:
+        # A closing brace is one byte and shows in the name of every byte-level token that holds it.
+        return "}" in self._tokenizer.convert_ids_to_tokens(token)
+
+    def _text(self, row: torch.Tensor) -> str:
+        return self._tokenizer.decode(row[self._prompt_columns :])
+
+
+class RowSampling(LogitsProcessor):
+    """Turns greedy decoding into sampling at a temperature, each row by random numbers of its own.
+
+    The largest of log-probabilities plus Gumbel noise is a draw from the distribution (the Gumbel-max trick), and the
+    noise of a row depends on its `streams` name alone: a reply does not change with its batch or with a resume.
+    """
+
+    def __init__(self, temperature: float, streams: Sequence[str], device: torch.device) -> None:
+        self._temperature = temperature
+        self._generators = [torch.Generator(device).manual_seed(_seed(name)) for name in streams]
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """`scores` (rows, vocabulary) divided by the temperature, plus noise."""
+        uniform = torch.stack(
+            [torch.rand(scores.shape[1], generator=each, device=scores.device) for each in self._generators]
+        )
+        gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
+        return scores / self._temperature + gumbel
+
+
+def _seed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1

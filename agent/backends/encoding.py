@@ -1,0 +1,188 @@
+"""Conversations as token ids, M-RoPE positions and image patches, each message encoded once."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+
+from agent.backends import ModelError
+from agent.conversation import Conversation, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+# What stands for earlier replies while the chat template is rendered; their own ids take its place.
+_REPLY = "reply"
+
+
+@dataclass(frozen=True)
+class EncodedTurn:
+    """What one user message adds to its conversation, the message before it (system or reply) included.
+
+    `rendered` is the chat template's text of the whole conversation so far. `positions` are the M-RoPE positions
+    (3, len(ids)) for time, height and width. `grid` is the image's (1, 3) time, height and width in patches, and
+    `pixels` its (patches, patch values).
+    """
+
+    messages: tuple[Message, Message]
+    rendered: str
+    ids: list[int]
+    positions: torch.Tensor
+    grid: torch.Tensor
+    pixels: torch.Tensor
+
+
+@dataclass
+class EncodedConversation:
+    """All that a model reads of a conversation up to its last user message; it grows with the conversation."""
+
+    id: str
+    turns: list[EncodedTurn] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids of all turns."""
+        return list(chain.from_iterable(turn.ids for turn in self.turns))
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """The M-RoPE positions of all ids, (3, len(ids))."""
+        return torch.cat([turn.positions for turn in self.turns], dim=1)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages that are encoded here."""
+        return list(chain.from_iterable(turn.messages for turn in self.turns))
+
+
+class ConversationEncoder:
+    """Encodes conversations turn by turn, with the chat template, tokenizer and image processor of a checkpoint.
+
+    A turn adds what the chat template puts behind the last reply: its end token, the new user message, the words that
+    open the next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the
+    turn before, the reply, and new ones; what was computed of them stays valid.
+
+    Raises ModelError for a chat template that rewrites earlier turns.
+    """
+
+    def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
+        self._processor = processor
+        self._rope_index = model.model.get_rope_index
+        self._dtype = model.dtype
+        self._image_id = model.config.image_token_id
+        self._ids_per_patch = 1 / model.config.vision_config.spatial_merge_size**2
+        self._reserved = _reserved_pattern(processor.tokenizer.get_added_vocab())
+        self._known: dict[str, EncodedConversation] = {}
+        question = Message("user", "")
+        chat = [Message("system", ""), question, Message("assistant", ""), question]
+        self._text_behind(self._render(chat[:2]), self._render(chat))
+
+    def encode(self, conversation: Conversation) -> EncodedConversation:
+        """The encoding of a conversation that ends with a user message; only messages not seen before cost anything.
+
+        Raises ModelError for any other conversation, or an image whose size the model would change.
+        """
+        messages = conversation.messages
+        if not messages or messages[-1].role != "user":
+            raise ModelError(f"conversation {conversation.id} does not end with a user message")
+        known = self._known.get(conversation.id)
+        if known is None or not _same_objects(known.messages, messages[: len(known.messages)]):
+            known = self._known[conversation.id] = EncodedConversation(conversation.id)
+        for end in range(2 * len(known.turns) + 2, len(messages) + 1, 2):
+            known.turns.append(self._encode_turn(known, messages[:end]))
+        return known
+
+    def release(self, conversation: Conversation) -> None:
+        """Forget a conversation; unknown ones are ignored."""
+        self._known.pop(conversation.id, None)
+
+    def _encode_turn(self, known: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
+        """The turn that takes an encoding up to `messages`, which end with the user message to add."""
+        before, user = messages[-2:]
+        rendered = self._render(messages)
+        if not known.turns:
+            reply, text, start = [], rendered, 0
+        else:
+            last = known.turns[-1]
+            reply, text = self._reply_ids(before), self._text_behind(last.rendered, rendered)
+            start = int(last.positions.max()) + 1
+        grid, pixels = self._image_patches(known.id, user)
+        ids = reply + self._expand_image(self._tokenize(text), grid)
+        return EncodedTurn((before, user), rendered, ids, self._positions(ids, grid) + start, grid, pixels)
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        """The chat template's text of messages that end with a user message, with one word for each reply."""
+        chat = []
+        for message in messages:
+            image = [{"type": "image"}] if message.role == "user" else []
+            text = _REPLY if message.role == "assistant" else self._neutralised(message.text)
+            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
+        return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+
+    @staticmethod
+    def _text_behind(before: str, rendered: str) -> str:
+        """What a rendering adds to the rendering of the turn before and its reply."""
+        if not rendered.startswith(before + _REPLY):
+            raise ModelError(
+                "the checkpoint's chat template rewrites earlier turns (as those of Thinking checkpoints do), "
+                "but turns are only ever added here: use an Instruct checkpoint"
+            )
+        return rendered.removeprefix(before + _REPLY)
+
+    def _neutralised(self, text: str) -> str:
+        """`text` with a space inside every string that the tokenizer would read as one of its added tokens."""
+        while match := self._reserved.search(text):
+            split = match.start() + 1
+            text = f"{text[:split]} {text[split:]}"
+        return text
+
+    def _tokenize(self, text: str) -> list[int]:
+        return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _reply_ids(self, reply: Message) -> list[int]:
+        return list(reply.tokens) or self._tokenize(self._neutralised(reply.text))
+
+    def _expand_image(self, ids: list[int], grid: torch.Tensor) -> list[int]:
+        """Repeat the one image placeholder for each token that the image becomes."""
+        at = ids.index(self._image_id)
+        return ids[:at] + [self._image_id] * round(int(grid.prod()) * self._ids_per_patch) + ids[at + 1 :]
+
+    def _positions(self, ids: list[int], grid: torch.Tensor) -> torch.Tensor:
+        """M-RoPE positions (3, len(ids)), from 0, of ids that hold one image."""
+        row = torch.tensor([ids])
+        kinds = (row == self._image_id).int()
+        positions, _ = self._rope_index(row, mm_token_type_ids=kinds, image_grid_thw=grid)
+        return positions[:, 0]
+
+    def _image_patches(self, conversation_id: str, message: Message) -> tuple[torch.Tensor, torch.Tensor]:
+        """Grid (1, 3) and patches (patches, patch values) of a message's image, never resized."""
+        from qwen_vl_utils import process_vision_info
+
+        assert message.image is not None
+        image = Image.fromarray(np.ascontiguousarray(message.image))
+        processor = self._processor.image_processor
+        chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
+        (prepared,), _ = process_vision_info(chat, image_patch_size=processor.patch_size)
+        if prepared.size != image.size:
+            raise ModelError(
+                f"conversation {conversation_id}: the model cannot take an image of {image.width}x{image.height} "
+                "pixels as it is: width and height must be multiples of 32, at least 64 (--image-size)"
+            )
+        inputs = processor(images=[prepared], do_resize=False, return_tensors="pt")
+        # The image encoder casts to its own type first thing, so keeping the patches in that type loses nothing.
+        return inputs["image_grid_thw"], inputs["pixel_values"].to(self._dtype)
+
+
+def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool:
+    return len(known) == len(messages) and all(a is b for a, b in zip(known, messages, strict=True))
+
+
+def _reserved_pattern(added: dict[str, int]) -> re.Pattern[str]:
+    """Matches every added token (special or not) that has an inside to put a space into."""
+    longest_first = sorted((token for token in added if len(token) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

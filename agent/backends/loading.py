@@ -1,0 +1,119 @@
+"""Checkpoints from the hub or a folder onto a device, every failure as one clear sentence."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+
+from agent.backends import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+_FAMILIES = ("qwen3_vl", "qwen3_vl_moe")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a `--device` value; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"--device {name!r} is no device: use auto, cpu, cuda, cuda:<number> or mps") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use cpu")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError("--device mps is not there: use cpu")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda, cuda:<number> or mps")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number type of a `--dtype` value; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise ModelError(f"--dtype {name!r} is unknown: use auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def load_checkpoint(model: str, dtype: torch.dtype, device: torch.device) -> tuple["PreTrainedModel", "ProcessorMixin"]:
+    """The model, ready to generate, and the processor of a Qwen3-VL checkpoint: a hub id or a folder.
+
+    The generation settings that come with it are left behind, but for its end and padding tokens: greedy means greedy.
+    Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
+    """
+    source = _existing_source(model)
+    try:
+        family = AutoConfig.from_pretrained(source).model_type
+        if family not in _FAMILIES:
+            raise ModelError(f"{model} is a {family!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct")
+        processor = AutoProcessor.from_pretrained(source)
+        loaded, info = AutoModelForImageTextToText.from_pretrained(
+            source, dtype=dtype, device_map={"": device}, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError) as error:
+        raise ModelError(_reason(model, error)) from error
+    if info["missing_keys"] or info["mismatched_keys"]:
+        count = len(info["missing_keys"]) + len(info["mismatched_keys"])
+        raise ModelError(f"{model} is broken: {count} of its weights are missing or of the wrong shape; fetch it again")
+    _keep_end_tokens_only(loaded, processor)
+    return loaded.eval(), processor
+
+
+def _existing_source(model: str) -> str:
+    """The hub id as it is, or the folder's path where the name is one; ModelError for a folder that is not there."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{model} holds no config.json: name a folder written by save_pretrained")
+        return str(path)
+    if path.exists():
+        raise ModelError(f"{model} is a file: name the checkpoint's folder")
+    if model.count("/") != 1 or model.startswith(("/", ".", "~")):
+        raise ModelError(f"there is no checkpoint folder {model}: check --model")
+    return model
+
+
+def _reason(model: str, error: BaseException) -> str:
+    """One sentence for why a checkpoint could not be loaded, and the mend."""
+    causes = []
+    cause: BaseException | None = error
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for kinds, sentence in (
+        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
+        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
+        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
+        (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
+        (
+            (OfflineModeIsEnabled, LocalEntryNotFoundError),
+            "is not on this machine, and huggingface.co cannot be reached: go online once, or name a local folder",
+        ),
+    ):
+        if any(isinstance(each, kinds) for each in causes):
+            return f"{model} {sentence}"
+    first_line = next(iter(str(error).splitlines()), type(error).__name__)
+    return f"{model} cannot be loaded ({first_line}): fetch it again, or check --model"
+
+
+def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
+    tokenizer = processor.tokenizer
+    named = model.generation_config.eos_token_id
+    end_ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    model.generation_config = GenerationConfig(eos_token_id=sorted(end_ids), pad_token_id=pad_id, do_sample=False)
