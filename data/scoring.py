@@ -100,7 +100,7 @@ def _score(row: Row) -> float:
     return float(score)
 
 
-def summarize(rows: Iterable[Row]) -> dict[str, object]:
+def summarize(rows: Iterable[Row]) -> dict[str, Any]:
     """A JSON-able summary of finished questions.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
@@ -116,7 +116,7 @@ def summarize(rows: Iterable[Row]) -> dict[str, object]:
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
     names = [name for name in (*QUESTION_TYPES, OPEN_TYPE.name) if any(row["question_type"] == name for row in rows)]
-    types: dict[str, dict[str, object]] = {}
+    types: dict[str, dict[str, Any]] = {}
     for name in names:
         of_type = [row for row in rows if row["question_type"] == name]
         scores = [_score(row) for row in of_type if _is_scored(row)]
@@ -145,10 +145,10 @@ def overall_label(question_types: Iterable[str]) -> str:
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
-def _percentages(rows: Sequence[Row]) -> dict[str, object]:
+def _percentages(rows: Sequence[Row]) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
-    summary: dict[str, object] = {"questions": len(rows), "scored": len(scored), "overall_label": None, "tasks": {}}
+    summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "overall_label": None, "tasks": {}}
     if percents:
         label = overall_label(row["question_type"] for row in scored)
         summary["overall_label"] = label
@@ -157,7 +157,7 @@ def _percentages(rows: Sequence[Row]) -> dict[str, object]:
     return summary
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, object]:
+def _counts(rows: Sequence[Row]) -> dict[str, Any]:
     statuses = Counter(row["status"] for row in rows)
     turns = [row["turns"] for row in rows if row["status"] != "failed"]
     return {

@@ -6,8 +6,10 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +30,7 @@ from data.questions import (
 )
 
 SAMPLE = Path(__file__).parent / "data" / "vsi_bench_sample.jsonl"
-COUNTING = {
+COUNTING: dict[str, Any] = {
     "id": "007",
     "dataset": "arkitscenes",
     "scene_name": "42446167",
@@ -37,7 +39,7 @@ COUNTING = {
     "options": None,
     "ground_truth": "4",
 }
-ROUTE = {
+ROUTE: dict[str, Any] = {
     "id": "8",
     "dataset": "scannetpp",
     "scene_name": "0042",
@@ -46,7 +48,9 @@ ROUTE = {
     "options": ["A. Turn Back", 'B. Don\'t turn, "wait"', "C. Turn Left 😀"],
     "ground_truth": "B",
 }
-ORDER = {**ROUTE, "id": "9", "scene_name": "0043", "question_type": "obj_appearance_order"}
+ORDER: dict[str, Any] = {**ROUTE, "id": "9", "scene_name": "0043", "question_type": "obj_appearance_order"}
+
+Writer = Callable[[Path, list[dict]], None]
 
 
 def sample_rows() -> list[dict]:
@@ -94,7 +98,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_every_format_gives_the_same_questions(tmp_path, name, write):
+def test_every_format_gives_the_same_questions(tmp_path: Path, name: str, write: Writer) -> None:
     rows = [COUNTING, ROUTE]
     write(tmp_path / name, rows)
     expected = [Question(**{**row, "options": tuple(row["options"] or ())}) for row in rows]
@@ -102,21 +106,21 @@ def test_every_format_gives_the_same_questions(tmp_path, name, write):
 
 
 @pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_the_sample_is_the_same_in_every_format(tmp_path, name, write):
+def test_the_sample_is_the_same_in_every_format(tmp_path: Path, name: str, write: Writer) -> None:
     write(tmp_path / name, sample_rows())
     assert load_questions(tmp_path / name) == load_questions(SAMPLE)
 
 
 @pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[5]])
 @pytest.mark.parametrize("kind", [int, float])
-def test_numbers_become_ids_and_names_of_digits(tmp_path, name, write, kind):
+def test_numbers_become_ids_and_names_of_digits(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
     write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
     [question] = load_questions(tmp_path / name)
     assert (question.id, question.scene_name, question.ground_truth) == ("7", "3864514494", "4")
 
 
 @given(st.text("0123456789.-_ex", min_size=1))
-def test_names_that_look_like_numbers_stay_as_they_are(tmp_path_factory, name):
+def test_names_that_look_like_numbers_stay_as_they_are(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     folder = tmp_path_factory.mktemp("names", numbered=True)
     for file, write in (("q.csv", write_csv), ("q.parquet", write_parquet), ("q.jsonl", write_jsonl)):
         write(folder / file, [{**COUNTING, "id": name, "scene_name": name}])
@@ -124,14 +128,14 @@ def test_names_that_look_like_numbers_stay_as_they_are(tmp_path_factory, name):
         assert (question.id, question.scene_name) == (name, name)
 
 
-def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path):
+def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     text = f"\ufeff{json.dumps({**COUNTING, 'pruned': True})}\n\n{json.dumps({**ROUTE, 'pruned': False})}\n"
     (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
     assert [question.id for question in load_questions(tmp_path / "q.jsonl")] == ["007", "8"]
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
-def test_no_options_has_many_spellings(tmp_path, nothing):
+def test_no_options_has_many_spellings(tmp_path: Path, nothing: object) -> None:
     write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
     assert load_questions(tmp_path / "q.jsonl")[0].options == ()
 
@@ -139,7 +143,7 @@ def test_no_options_has_many_spellings(tmp_path, nothing):
 # Bad input
 
 
-def error_of(path: Path, **filters) -> str:
+def error_of(path: Path, **filters: Any) -> str:
     with pytest.raises(QuestionError) as error:
         load_questions(path, **filters)
     assert "\n" not in str(error.value)
@@ -186,7 +190,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
-def test_a_bad_row_is_named(tmp_path, row, message):
+def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, row])
     error = error_of(tmp_path / "q.jsonl")
     assert f"{tmp_path}/q.jsonl, row 2" in error
@@ -195,64 +199,64 @@ def test_a_bad_row_is_named(tmp_path, row, message):
 
 @pytest.mark.parametrize("column", COUNTING)
 @pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
-def test_a_missing_column_is_named(tmp_path, column, name, write):
+def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
     write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
     assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
 
 
-def test_the_row_of_a_jsonl_file_is_its_line(tmp_path):
+def test_the_row_of_a_jsonl_file_is_its_line(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(json.dumps(COUNTING) + "\n\n{\n")
     assert "q.jsonl, row 3: broken JSON" in error_of(tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize("line", ['{"id": 1', "[1]", "3", "null", "[" * 100_000, '{"id": ' + "9" * 5000 + "}"])
-def test_a_line_that_is_no_object_is_named(tmp_path, line):
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "q.jsonl").write_text(line)
     assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
-def test_an_empty_file_is_named(tmp_path, name):
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert "is empty" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize(("name", "text"), [("q.jsonl", "\n"), ("q.json", "[]"), ("q.csv", ",".join(COUNTING))])
-def test_a_file_without_rows_is_empty(tmp_path, name, text):
+def test_a_file_without_rows_is_empty(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert "is empty" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q", "q.parquet"])
-def test_a_folder_is_named(tmp_path, name):
+def test_a_folder_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     assert "is a folder; --questions takes a file" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["q.txt", "q", "q.jsonl.gz"])
-def test_an_unknown_extension_is_named(tmp_path, name):
+def test_an_unknown_extension_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert "--questions takes .jsonl, .json, .csv, .parquet" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
-def test_a_missing_file_is_named(tmp_path, name):
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     assert f"cannot read {tmp_path}/{name}: No such file" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
-def test_text_in_another_encoding_is_named(tmp_path, name):
+def test_text_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes("Küche".encode("latin-1"))
     assert "is not UTF-8 text" in error_of(tmp_path / name)
 
 
-def test_a_json_file_that_is_no_list_is_named(tmp_path):
-    write_json(tmp_path / "q.json", {"rows": [COUNTING]})
+def test_a_json_file_that_is_no_list_is_named(tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING]}))
     assert "holds no JSON list" in error_of(tmp_path / "q.json")
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
-def test_a_cut_off_parquet_file_is_named(tmp_path, cut):
+def test_a_cut_off_parquet_file_is_named(tmp_path: Path, cut: float) -> None:
     write_parquet(tmp_path / "q.parquet", [COUNTING])
     content = (tmp_path / "q.parquet").read_bytes()
     (tmp_path / "q.parquet").write_bytes(content[: int(len(content) * cut)])
@@ -264,12 +268,12 @@ def csv_with(line: str) -> str:
 
 
 @pytest.mark.parametrize("line", ["2,scannet,s", "2,scannet,s,object_counting,How, many?,,2", '2,"scannet', '2,"a"b,s'])
-def test_a_broken_csv_line_is_named(tmp_path, line):
+def test_a_broken_csv_line_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "q.csv").write_text(csv_with(line))
     assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
 
 
-def test_a_csv_column_named_twice_is_refused(tmp_path):
+def test_a_csv_column_named_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("id," + csv_with(""))
     assert "names a column twice" in error_of(tmp_path / "q.csv")
 
@@ -278,7 +282,7 @@ def test_a_csv_column_named_twice_is_refused(tmp_path):
 
 
 @pytest.fixture
-def three(tmp_path) -> Path:
+def three(tmp_path: Path) -> Path:
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, ROUTE, ORDER])
     return tmp_path / "q.jsonl"
 
@@ -293,7 +297,7 @@ def three(tmp_path) -> Path:
         {"ids": ["8", "007"], "datasets": ["scannetpp"]},
     ],
 )
-def test_filters_select_and_combine(three, filters):
+def test_filters_select_and_combine(three: Path, filters: dict) -> None:
     assert [question.id for question in load_questions(three, **filters)] == ["8"]
 
 
@@ -306,30 +310,32 @@ def test_filters_select_and_combine(three, filters):
         ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
     ],
 )
-def test_a_filter_that_names_nothing_is_refused(three, filters, flag, existing):
+def test_a_filter_that_names_nothing_is_refused(three: Path, filters: dict, flag: str, existing: str) -> None:
     error = error_of(three, **filters)
     assert error.startswith(f"{flag} names ")
     assert f"it holds {existing}" in error
 
 
-def test_filters_that_leave_nothing_together_are_refused(three):
+def test_filters_that_leave_nothing_together_are_refused(three: Path) -> None:
     assert "no question passes all of" in error_of(three, ids=["8"], datasets=["arkitscenes"])
 
 
-def test_the_order_is_that_of_the_file(three):
+def test_the_order_is_that_of_the_file(three: Path) -> None:
     assert [question.id for question in load_questions(three, ids=["8", "007"])] == ["007", "8"]
 
 
-def test_the_first_n_are_taken_after_filtering(three):
+def test_the_first_n_are_taken_after_filtering(three: Path) -> None:
     assert [question.id for question in load_questions(three, datasets=["scannetpp"], num_questions=1)] == ["8"]
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_less_than_one_question_is_refused(three, number):
+def test_less_than_one_question_is_refused(three: Path, number: int) -> None:
     assert "--num-questions" in error_of(three, num_questions=number)
 
 
-def test_questions_about_the_video_are_left_out_and_one_line_says_why(three, caplog):
+def test_questions_about_the_video_are_left_out_and_one_line_says_why(
+    three: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         questions = load_questions(three)
     assert [question.id for question in questions] == ["007", "8"]
@@ -337,14 +343,14 @@ def test_questions_about_the_video_are_left_out_and_one_line_says_why(three, cap
     assert "Left out every obj_appearance_order question (1)" in caplog.messages[0]
 
 
-def test_questions_about_the_video_come_when_asked_for(three, caplog):
+def test_questions_about_the_video_come_when_asked_for(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         questions = load_questions(three, question_types=["obj_appearance_order", "route_planning"])
     assert [question.id for question in questions] == ["8", "9"]
     assert caplog.messages == []
 
 
-def test_a_file_of_video_questions_alone_says_how_to_ask_for_them(tmp_path):
+def test_a_file_of_video_questions_alone_says_how_to_ask_for_them(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "q.jsonl", [ORDER])
     assert "--question-types" in error_of(tmp_path / "q.jsonl")
 
@@ -352,13 +358,13 @@ def test_a_file_of_video_questions_alone_says_how_to_ask_for_them(tmp_path):
 # Types and properties
 
 
-def test_the_types_are_the_ten_of_the_benchmark():
+def test_the_types_are_the_ten_of_the_benchmark() -> None:
     assert len(QUESTION_TYPES) == 10
     assert set(QUESTION_TYPES) == NUMERIC_TYPES | CHOICE_TYPES
     assert VIDEO_ONLY_TYPES <= CHOICE_TYPES
 
 
-def test_a_question_knows_its_answer():
+def test_a_question_knows_its_answer() -> None:
     questions = {question.id: question for question in load_questions(SAMPLE)}
     assert (questions["4606"].is_numeric, questions["4606"].is_choice, questions["4606"].letters) == (True, False, ())
     assert (questions["4969"].is_numeric, questions["4969"].is_choice) == (False, True)
@@ -370,7 +376,7 @@ def test_a_question_knows_its_answer():
 
 
 @pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
-def test_the_benchmarks_wording_tells_the_type(asked):
+def test_the_benchmarks_wording_tells_the_type(asked: Question) -> None:
     assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
 
 
@@ -413,24 +419,24 @@ WORDINGS = [
 
 
 @pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
-def test_other_wordings(text, options, question_type):
+def test_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
     assert ask_one(text, "s", options).question_type == question_type
 
 
-def test_options_by_hand_get_letters():
+def test_options_by_hand_get_letters() -> None:
     assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
 
 
-def test_options_that_have_letters_keep_them():
+def test_options_that_have_letters_keep_them() -> None:
     assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
 
 
-def test_an_open_question_takes_any_text():
+def test_an_open_question_takes_any_text() -> None:
     asked = ask_one("What colour is the sofa?", "s")
     assert (asked.is_numeric, asked.is_choice, asked.letters, asked.unit) == (False, False, (), "")
 
 
-def test_type_and_truth_can_be_given():
+def test_type_and_truth_can_be_given() -> None:
     asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
     assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
 
@@ -449,7 +455,7 @@ def test_type_and_truth_can_be_given():
         ({"question_type": "object_counting", "ground_truth": "many"}, "ground_truth 'many'"),
     ],
 )
-def test_a_bad_question_by_hand_is_refused(arguments, message):
+def test_a_bad_question_by_hand_is_refused(arguments: dict, message: str) -> None:
     with pytest.raises(QuestionError, match=message):
         ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
 
@@ -457,16 +463,17 @@ def test_a_bad_question_by_hand_is_refused(arguments, message):
 # Fingerprint
 
 
-def test_the_fingerprint_tells_content_and_order():
+def test_the_fingerprint_tells_content_and_order() -> None:
     questions = load_questions(SAMPLE)
     assert fingerprint(questions) == fingerprint(load_questions(SAMPLE))
     assert fingerprint(questions) != fingerprint(questions[::-1])
 
 
 @pytest.mark.parametrize("field", ["id", "dataset", "scene_name", "question_type", "question", "ground_truth"])
-def test_any_changed_field_changes_the_fingerprint(field):
+def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
     first, *others = load_questions(SAMPLE)
-    assert fingerprint([replace(first, **{field: "changed"}), *others]) != fingerprint([first, *others])
+    changes: dict[str, Any] = {field: "changed"}
+    assert fingerprint([replace(first, **changes), *others]) != fingerprint([first, *others])
 
 
 # In a process of its own
@@ -479,7 +486,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_without_the_hub_one_sentence_says_what_to_do(tmp_path):
+def test_without_the_hub_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     code = (
         "from data.questions import QuestionError, load_questions\n"
         "try: load_questions(None)\n"
@@ -492,7 +499,7 @@ def test_without_the_hub_one_sentence_says_what_to_do(tmp_path):
     assert done.stdout.count("\n") == 1
 
 
-def test_importing_loads_nothing_heavy():
+def test_importing_loads_nothing_heavy() -> None:
     code = (
         "import sys, data.questions, data.scans, data.scoring\n"
         "print(sorted({'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'agent', 'rendering'} & set(sys.modules)))"

@@ -39,24 +39,24 @@ def put(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("dataset", "layout"), LAYOUTS)
-def test_layouts(tmp_path, dataset, layout):
+def test_layouts(tmp_path: Path, dataset: str, layout: str) -> None:
     scan = put(tmp_path / layout)
     assert find_scan(tmp_path, dataset, "42446167") == scan
 
 
-def test_the_lighter_scannet_mesh_is_preferred_wherever_it_lies(tmp_path):
+def test_the_lighter_scannet_mesh_is_preferred_wherever_it_lies(tmp_path: Path) -> None:
     put(tmp_path / "scannet/s/s_vh_clean.ply")
     light = put(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
     assert find_scan(tmp_path, "scannet", "s") == light
 
 
-def test_a_scene_of_another_dataset_does_not_count(tmp_path):
+def test_a_scene_of_another_dataset_does_not_count(tmp_path: Path) -> None:
     put(tmp_path / "scannetpp/data/s/scans/mesh_aligned_0.05.ply")
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
 
 
-def test_a_missing_scan_says_what_was_tried(tmp_path):
+def test_a_missing_scan_says_what_was_tried(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound) as error:
         find_scan(tmp_path, "scannet", "s")
     assert str(tmp_path / "scannet") in str(error.value)
@@ -64,14 +64,14 @@ def test_a_missing_scan_says_what_was_tried(tmp_path):
     assert " s.ply" in str(error.value)
 
 
-def test_a_folder_is_no_scan(tmp_path):
+def test_a_folder_is_no_scan(tmp_path: Path) -> None:
     (tmp_path / "s.ply").mkdir()
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
 
 
 @pytest.mark.parametrize("root", ["absent", "file.ply"])
-def test_a_root_that_is_no_folder_is_named(tmp_path, root):
+def test_a_root_that_is_no_folder_is_named(tmp_path: Path, root: str) -> None:
     put(tmp_path / "file.ply")
     with pytest.raises(ScanNotFound, match="--scan-root"):
         find_scan(tmp_path / root, "scannet", "s")
@@ -81,7 +81,7 @@ UNSAFE = ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "..\\x", "C:x", "
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_unsafe_scene_names_are_refused(tmp_path, name):
+def test_unsafe_scene_names_are_refused(tmp_path: Path, name: str) -> None:
     put(tmp_path / "x.ply")
     (tmp_path / "root").mkdir()
     with pytest.raises(ScanNotFound, match="scene name"):
@@ -89,13 +89,13 @@ def test_unsafe_scene_names_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_unsafe_dataset_names_are_refused(tmp_path, name):
+def test_unsafe_dataset_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ScanNotFound, match="dataset name"):
         find_scan(tmp_path, name, "x")
 
 
 @given(st.text())
-def test_no_scene_name_leads_outside_the_root(tmp_path_factory, name):
+def test_no_scene_name_leads_outside_the_root(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     outside = tmp_path_factory.getbasetemp()
     put(outside / "x.ply")
     root = outside / "root"
@@ -105,12 +105,12 @@ def test_no_scene_name_leads_outside_the_root(tmp_path_factory, name):
 
 
 @pytest.mark.parametrize("name", ["living room", "Küche", "scene0246_00", "{scene}", "a..b", "-x", "*"])
-def test_plain_names_are_taken_literally(tmp_path, name):
+def test_plain_names_are_taken_literally(tmp_path: Path, name: str) -> None:
     scan = put(tmp_path / f"{name}.ply")
     assert find_scan(tmp_path, "scannet", name) == scan
 
 
-def test_links_that_users_make_are_followed(tmp_path):
+def test_links_that_users_make_are_followed(tmp_path: Path) -> None:
     scan = put(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/scannet").symlink_to(tmp_path / "disk")
@@ -118,7 +118,7 @@ def test_links_that_users_make_are_followed(tmp_path):
     assert find_scan(tmp_path / "linked_root", "scannet", "s").samefile(scan)
 
 
-def test_a_dangling_link_is_no_scan(tmp_path):
+def test_a_dangling_link_is_no_scan(tmp_path: Path) -> None:
     (tmp_path / "s.ply").symlink_to(tmp_path / "gone.ply")
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
@@ -138,12 +138,12 @@ QUESTIONS = [
 ]
 
 
-def test_the_table_counts_scenes_and_questions_per_dataset(tmp_path):
+def test_the_table_counts_scenes_and_questions_per_dataset(tmp_path: Path) -> None:
     put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
     assert scan_table(QUESTIONS, tmp_path) == [ScanCount("scannet", 3, 1, 4, 2), ScanCount("arkitscenes", 1, 0, 2, 0)]
 
 
-def test_the_printed_table_has_totals(tmp_path):
+def test_the_printed_table_has_totals(tmp_path: Path) -> None:
     put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
     lines = format_scan_table(scan_table(QUESTIONS, tmp_path))
     assert [line.split() for line in lines[1:]] == [
@@ -153,10 +153,10 @@ def test_the_printed_table_has_totals(tmp_path):
     ]
 
 
-def test_the_table_of_a_root_that_is_no_folder_is_refused(tmp_path):
+def test_the_table_of_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound, match="--scan-root"):
         scan_table(QUESTIONS, tmp_path / "absent")
 
 
-def test_questions_of_one_scan_come_together_in_order_of_first_appearance():
+def test_questions_of_one_scan_come_together_in_order_of_first_appearance() -> None:
     assert [asked.id for asked in scene_order(QUESTIONS)] == ["1", "3", "2", "6", "4", "5"]

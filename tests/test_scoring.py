@@ -3,6 +3,7 @@
 import json
 import math
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -44,12 +45,12 @@ answers = st.builds(lambda lead, word, tail: lead + word + tail, st.sampled_from
 
 
 @given(st.sampled_from(sorted(NUMERIC_TYPES)), answers, truths)
-def test_numbers_score_as_the_official_scorer_has_it(question_type, answer, truth):
+def test_numbers_score_as_the_official_scorer_has_it(question_type: str, answer: str, truth: str) -> None:
     assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
 
 
 @given(st.sampled_from(sorted(CHOICE_TYPES)), answers, st.sampled_from("ABCD"))
-def test_letters_score_as_the_official_scorer_has_it(question_type, answer, truth):
+def test_letters_score_as_the_official_scorer_has_it(question_type: str, answer: str, truth: str) -> None:
     assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
 
 
@@ -78,7 +79,7 @@ def test_letters_score_as_the_official_scorer_has_it(question_type, answer, trut
         (None, "4", 0.0),
     ],
 )
-def test_number_ties_and_odd_answers(answer, truth, score):
+def test_number_ties_and_odd_answers(answer: str | float | None, truth: str, score: float | str | None) -> None:
     assert score_answer("object_counting", answer, truth) == score
 
 
@@ -101,23 +102,30 @@ def test_number_ties_and_odd_answers(answer, truth, score):
         (2.0, 0.0),
     ],
 )
-def test_letters_and_odd_answers(answer, score):
+def test_letters_and_odd_answers(answer: str | float | None, score: float | str | None) -> None:
     assert score_answer("route_planning", answer, "B") == score
 
 
 @pytest.mark.parametrize("question_type", ["open", "object_rel_direction", ""])
-def test_a_type_that_is_not_scored_is_refused(question_type):
+def test_a_type_that_is_not_scored_is_refused(question_type: str) -> None:
     with pytest.raises(ValueError, match="not scored"):
         score_answer(question_type, "A", "A")
 
 
 @pytest.mark.parametrize("truth", ["0", "-1", "nan", "inf"])
-def test_a_truth_that_relative_accuracy_cannot_use_is_refused(truth):
+def test_a_truth_that_relative_accuracy_cannot_use_is_refused(truth: str) -> None:
     with pytest.raises(ValueError, match="finite number above 0"):
         score_answer("object_counting", "1", truth)
 
 
-def row(question_type, score, status="answered", failed_part=None, turns=3, **more):
+def row(
+    question_type: str,
+    score: float | str | None,
+    status: str = "answered",
+    failed_part: str | None = None,
+    turns: int = 3,
+    **more: object,
+) -> dict[str, Any]:
     return {
         "question_type": question_type,
         "score": score,
@@ -132,7 +140,7 @@ tenths = st.integers(0, 10).map(lambda k: k / 10)
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(QUESTION_TYPES)), tenths), max_size=80))
-def test_the_official_aggregation_to_the_last_digit(extra):
+def test_the_official_aggregation_to_the_last_digit(extra: list[tuple[str, float]]) -> None:
     scored = [(name, 0.3) for name in QUESTION_TYPES] + extra
     table = pd.DataFrame(scored, columns=["type", "score"])
     means = {name: table["score"][table["type"] == name].mean() for name in sorted(QUESTION_TYPES)}
@@ -143,16 +151,16 @@ def test_the_official_aggregation_to_the_last_digit(extra):
     assert aggregate(row(*pair) for pair in scored) == expected
 
 
-def test_direction_is_the_mean_of_the_levels_present():
+def test_direction_is_the_mean_of_the_levels_present() -> None:
     rows = [row("object_rel_direction_easy", 1.0)] * 3 + [row("object_rel_direction_hard", 0.0)]
     assert aggregate(rows) == {"object_rel_direction": 50.0, "overall": 50.0}
 
 
-def test_overall_is_the_mean_over_tasks_not_over_questions():
+def test_overall_is_the_mean_over_tasks_not_over_questions() -> None:
     assert aggregate([row("route_planning", 1.0)] * 9 + [row("object_counting", 0.0)])["overall"] == 50.0
 
 
-def test_rows_without_a_truth_are_left_out():
+def test_rows_without_a_truth_are_left_out() -> None:
     rows = [row("open", None), row("open", 1.0), row("route_planning", None), row("object_counting", 0.6)]
     assert aggregate([*rows, row("route_planning", 0.0, ground_truth=None)]) == {
         "object_counting": 60.0,
@@ -160,52 +168,52 @@ def test_rows_without_a_truth_are_left_out():
     }
 
 
-def test_nothing_scored_is_an_empty_result():
+def test_nothing_scored_is_an_empty_result() -> None:
     assert aggregate([row("open", None)]) == {}
 
 
 @pytest.mark.parametrize("score", [1.5, -0.1, math.nan, "0.5"])
-def test_a_score_outside_0_to_1_is_refused(score):
+def test_a_score_outside_0_to_1_is_refused(score: float | str | None) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         aggregate([row("route_planning", score)])
 
 
-def test_a_missing_score_beside_a_known_truth_is_refused():
+def test_a_missing_score_beside_a_known_truth_is_refused() -> None:
     with pytest.raises(ValueError, match="no answer scores 0"):
         aggregate([row("route_planning", None, ground_truth="A")])
 
 
-def test_an_unknown_type_is_refused():
+def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown question type 'chess'"):
         aggregate([row("chess", 1.0)])
 
 
-def test_labels_say_which_tasks_an_overall_covers():
+def test_labels_say_which_tasks_an_overall_covers() -> None:
     assert overall_label(SCAN_TYPES) == "overall_7_task"
     assert overall_label(QUESTION_TYPES) == "overall_8_task"
 
 
-def test_a_missing_task_is_named():
+def test_a_missing_task_is_named() -> None:
     label = overall_label(name for name in SCAN_TYPES if name != "route_planning")
     assert label == "partial_overall_6_task_without_route_planning"
 
 
-def test_three_missing_directions_are_one_missing_task():
+def test_three_missing_directions_are_one_missing_task() -> None:
     label = overall_label(name for name in SCAN_TYPES if "direction" not in name)
     assert label == "partial_overall_6_task_without_object_rel_direction"
 
 
-def test_a_missing_direction_level_is_not_a_seven_task_overall():
+def test_a_missing_direction_level_is_not_a_seven_task_overall() -> None:
     label = overall_label(name for name in SCAN_TYPES if name != "object_rel_direction_easy")
     assert label == "partial_overall_7_task_without_object_rel_direction_easy"
 
 
-def test_the_video_task_beside_missing_ones_is_named():
+def test_the_video_task_beside_missing_ones_is_named() -> None:
     label = overall_label(name for name in QUESTION_TYPES if name != "object_counting")
     assert label == "partial_overall_7_task_without_object_counting_with_obj_appearance_order"
 
 
-def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan():
+def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan() -> None:
     rows = [row(name, 1.0) for name in SCAN_TYPES]
     rows += [row(name, 0.0, "failed", "scan", 0, ground_truth="A") for name in SCAN_TYPES]
     summary = summarize(rows)
@@ -213,12 +221,12 @@ def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan():
     assert summary["with_scan"]["overall_7_task"] == 100.0
 
 
-def test_a_failure_of_the_model_counts_0_in_both():
+def test_a_failure_of_the_model_counts_0_in_both() -> None:
     summary = summarize([row("route_planning", 1.0), row("route_planning", 0.0, "failed", "model")])
     assert summary["with_scan"]["tasks"] == summary["asked"]["tasks"] == {"route_planning": 50.0}
 
 
-def test_types_are_counted():
+def test_types_are_counted() -> None:
     rows = [row("route_planning", 1.0, turns=2), row("route_planning", 0.0, "exhausted", turns=9)]
     rows += [row("route_planning", 0.0, "failed", "scan", 0)]
     assert summarize(rows)["types"]["route_planning"] == {
@@ -232,7 +240,7 @@ def test_types_are_counted():
     }
 
 
-def test_open_questions_are_counted_and_not_scored():
+def test_open_questions_are_counted_and_not_scored() -> None:
     summary = summarize([row("open", None)])
     assert summary["types"]["open"]["percent"] is None
     assert summary["asked"]["overall_label"] is None
@@ -247,33 +255,33 @@ def test_open_questions_are_counted_and_not_scored():
         [row(name, 0.6) for name in SCAN_TYPES],
     ],
 )
-def test_every_summary_is_json_and_prints(rows):
+def test_every_summary_is_json_and_prints(rows: list[dict]) -> None:
     summary = json.loads(json.dumps(summarize(rows), allow_nan=False))
     assert all("\n" not in line for line in format_summary(summary))
 
 
-def test_the_printed_overalls_carry_their_label_and_denominator():
+def test_the_printed_overalls_carry_their_label_and_denominator() -> None:
     lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
     assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (no scan: 0)"
     assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
 
 
-def counting(*truths):
+def counting(*truths: str | None) -> list[Question]:
     return [
         Question(str(i), "scannet", "s", "object_counting", "How many?", (), truth) for i, truth in enumerate(truths)
     ]
 
 
-def test_the_most_frequent_answer_is_taken_per_type():
+def test_the_most_frequent_answer_is_taken_per_type() -> None:
     questions = counting("2", "4", "4")
     assert most_frequent_answer(questions)["object_counting"] == pytest.approx(
         100 * fmean([score_answer("object_counting", "4", "2"), 1, 1])
     )
 
 
-def test_of_equally_frequent_answers_the_first_seen_is_taken():
+def test_of_equally_frequent_answers_the_first_seen_is_taken() -> None:
     assert most_frequent_answer(counting("1", "9"))["object_counting"] == 50.0
 
 
-def test_questions_without_truth_have_no_frequent_answer():
+def test_questions_without_truth_have_no_frequent_answer() -> None:
     assert most_frequent_answer(counting(None)) == {}
