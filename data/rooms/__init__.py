@@ -1,0 +1,19 @@
+"""Procedural furnished rooms: scans to look at, and VSI-Bench questions with exact answers about them."""
+
+from data.rooms.geometry import OrientedBox
+from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from data.rooms.room import Room, RoomObject, make_room
+from data.rooms.scan import RoomMesh, ScanStyle
+from data.rooms.writer import write_rooms
+
+__all__ = [
+    "QUESTIONS_PER_TYPE",
+    "OrientedBox",
+    "Room",
+    "RoomMesh",
+    "RoomObject",
+    "ScanStyle",
+    "make_room",
+    "room_questions",
+    "write_rooms",
+]

@@ -1,0 +1,37 @@
+"""The command `python -m data.rooms OUT`: write procedural rooms and questions about them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.rooms.scan import ScanStyle
+from data.rooms.writer import write_rooms
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 if all was written, 2 with one sentence on stderr if the arguments cannot be served."""
+    parser = argparse.ArgumentParser(prog="python -m data.rooms", description=__doc__)
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
+    parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="which series of rooms, 0 or more (%(default)s)")
+    parser.add_argument(
+        "--resolution", type=float, default=ScanStyle.resolution_m, help="step of the mesh, metres (%(default)s)"
+    )
+    parser.add_argument(
+        "--noise", type=float, default=ScanStyle.noise_m, help="displacement of the surface, metres (%(default)s)"
+    )
+    parser.add_argument("--holes", type=int, default=ScanStyle.holes, help="missing patches per room (%(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        style = ScanStyle(options.resolution, options.noise, options.holes)
+        questions = write_rooms(options.out, options.rooms, options.seed, style)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"python -m data.rooms: {error}\n")
+        return 2
+    sys.stdout.write(f"{options.rooms} rooms and {questions} questions written to {options.out}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Oriented boxes and floor polygons: corners, overlap, distance and area."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+_UNIT_SQUARE = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+
+
+@dataclass(frozen=True)
+class OrientedBox:
+    """An upright box: `center` and `size` (width, depth, height) in metres, turned by `yaw_deg` about +z.
+
+    At yaw 0 the width lies along +x and the depth along +y; positive yaw is counter-clockwise seen from above.
+    """
+
+    center: tuple[float, float, float]
+    size: tuple[float, float, float]
+    yaw_deg: float = 0.0
+
+    @cached_property
+    def footprint(self) -> np.ndarray:
+        """(4, 2) corners in the floor plan, counter-clockwise, metres."""
+        return self.plan_point(_UNIT_SQUARE * self.size[:2])
+
+    @property
+    def bottom(self) -> float:
+        """Height of the lower face, metres."""
+        return self.center[2] - self.size[2] / 2
+
+    @property
+    def top(self) -> float:
+        """Height of the upper face, metres."""
+        return self.center[2] + self.size[2] / 2
+
+    @property
+    def plan_center(self) -> np.ndarray:
+        """(2,) centre in the floor plan, metres."""
+        return np.array(self.center[:2])
+
+    @property
+    def front(self) -> np.ndarray:
+        """(2,) unit vector of the box's own +y, the side a piece of furniture is used from."""
+        yaw = math.radians(self.yaw_deg)
+        return np.array([-math.sin(yaw), math.cos(yaw)])
+
+    def plan_point(self, local: np.ndarray) -> np.ndarray:
+        """World plan coordinates of (..., 2) points that are given relative to the centre in the box's own axes."""
+        yaw = math.radians(self.yaw_deg)
+        rotation = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
+        return np.asarray(local) @ rotation.T + self.center[:2]
+
+    def local(self, points: np.ndarray) -> np.ndarray:
+        """(..., 3) world points relative to the centre, in the box's own axes."""
+        yaw = math.radians(self.yaw_deg)
+        rotation = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
+        return (np.asarray(points) - self.center) @ rotation
+
+
+def rectangles_overlap(one: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """(N,) bool: does rectangle `one` (4, 2) overlap each of `many` (N, 4, 2)? Touching is not overlap.
+
+    Separating axis test on the edge directions of both rectangles.
+    """
+    axes_one = np.broadcast_to(one[1:3] - one[0:2], (len(many), 2, 2))
+    axes = np.concatenate([axes_one, many[:, 1:3] - many[:, 0:2]], axis=1)
+    shadow_one = np.einsum("nak,pk->nap", axes, one)
+    shadow_many = np.einsum("nak,npk->nap", axes, many)
+    apart = (shadow_one.max(2) <= shadow_many.min(2) + 1e-9) | (shadow_many.max(2) <= shadow_one.min(2) + 1e-9)
+    return ~apart.any(axis=1)
+
+
+def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> float:
+    """Smallest distance between any of `points` (P, 2) and any of the segments (S, 2) to (S, 2)."""
+    along = ends - starts
+    offset = points[:, None] - starts
+    t = np.clip((offset * along).sum(-1) / (along * along).sum(-1), 0, 1)
+    return float(np.linalg.norm(offset - t[..., None] * along, axis=-1).min())
+
+
+def rectangle_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Distance in metres between two filled rectangles (4, 2); 0 where they overlap."""
+    if rectangles_overlap(a, b[None])[0]:
+        return 0.0
+    return min(_points_to_segments(a, b, np.roll(b, -1, 0)), _points_to_segments(b, a, np.roll(a, -1, 0)))
+
+
+def box_distance(a: OrientedBox, b: OrientedBox) -> float:
+    """Distance in metres between the closest points of two solid boxes; 0 where they overlap.
+
+    An upright box is its footprint times a height interval, so the plan and the vertical gap add as squares.
+    """
+    vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
+    return math.hypot(rectangle_distance(a.footprint, b.footprint), vertical)
+
+
+def polygon_area(polygon: np.ndarray) -> float:
+    """Area in square metres of a simple polygon (P, 2), by the shoelace formula; positive if counter-clockwise."""
+    x, y = polygon.T
+    return float((x * np.roll(y, -1) - np.roll(x, -1) * y).sum() / 2)
+
+
+def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
+    """(N,) bool: which of the (N, 2) points lie inside the simple polygon (P, 2), by the even-odd rule."""
+    inside = np.zeros(len(points), dtype=bool)
+    for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+        crosses = (points[:, 1] < y0) != (points[:, 1] < y1)
+        at_x = x0 + (points[:, 1] - y0) / (y1 - y0 if y1 != y0 else 1.0) * (x1 - x0)
+        inside ^= crosses & (points[:, 0] < at_x)
+    return inside
+
+
+def wrap_deg(angle: np.ndarray) -> np.ndarray:
+    """Angles in degrees brought into -180 (excluded) to 180."""
+    return 180.0 - (180.0 - angle) % 360.0
+
+
+def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0) -> np.ndarray:
+    """Does each segment from `start` to `end` (..., 3) pass through the box, grown by `margin` metres? Slab test."""
+    enter, leave = slab_interval(start, end, box, margin)
+    return (enter < leave) & (leave > 0) & (enter < 1)
+
+
+def slab_interval(
+    start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the lines from `start` (0) to `end` (1), (..., 3), enter and leave the box grown by `margin` metres;
+    a line that misses it enters after it leaves."""
+    half = np.array(box.size) / 2 + margin
+    origin, along = box.local(start), box.local(end) - box.local(start)
+    along = np.where(np.abs(along) < 1e-9, 1e-9, along)
+    a, b = (-half - origin) / along, (half - origin) / along
+    return np.minimum(a, b).max(axis=-1), np.maximum(a, b).min(axis=-1)

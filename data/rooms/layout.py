@@ -1,0 +1,289 @@
+"""Furnish a floor plan the way people do: a bed with its nightstands, a table with its chairs, a desk with a screen."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import Generator
+
+from data.rooms.furniture import draw
+from data.rooms.geometry import OrientedBox
+from data.rooms.placement import FloorPlan, Placer
+
+SMALLEST_M2, LARGEST_M2 = 8.0, 45.0
+STANDING_M = 1.0  # side of the square in the room's middle that stays free to stand in
+
+
+def draw_plan(rng: Generator) -> FloorPlan:
+    """A rectangular or L-shaped room of 8 to 45 square metres with one corner of its bounds at the origin."""
+    area, aspect = np.exp(rng.uniform(np.log(SMALLEST_M2), np.log(LARGEST_M2))), rng.uniform(1.0, 1.7)
+    l_shaped = area > 13.0 and rng.random() < 0.45
+    cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
+    area = float(np.clip(area, SMALLEST_M2 * 1.02, LARGEST_M2 * 0.98)) / (1 - cut[0] * cut[1])
+    sides = [round(float(np.sqrt(area * aspect)), 2), round(float(np.sqrt(area / aspect)), 2)]
+    width, depth = sides if rng.random() < 0.5 else sides[::-1]
+    height = round(float(rng.uniform(2.4, 2.8)), 2)
+    if not l_shaped:
+        return FloorPlan(((0.0, 0.0), (width, 0.0), (width, depth), (0.0, depth)), height, None)
+    a, b = round(float(cut[0] * width), 2), round(float(cut[1] * depth), 2)
+    outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
+    notch = np.array([width - a / 2, depth - b / 2])
+    if rng.random() < 0.5:  # mirror the notch to another corner, keeping the order counter-clockwise
+        outline, notch = (outline * [-1, 1] + [width, 0])[::-1], notch * [-1, 1] + [width, 0]
+    if rng.random() < 0.5:
+        outline, notch = (outline * [1, -1] + [0, depth])[::-1], notch * [1, -1] + [0, depth]
+    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
+    return FloorPlan(corners, height, OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)))
+
+
+def furnish(plan: FloorPlan, rng: Generator) -> Placer:
+    """Fill the plan; what finds no place is left out."""
+    placer = Placer(plan, rng)
+    placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
+    placer.at_wall("door", reach=0.9, gap=0.0)
+    for _ in range(_many(rng, 1, 3)):
+        _window(placer)
+    area = float(np.ptp(plan.corners[:, 0]) * np.ptp(plan.corners[:, 1]))
+    for step in _programme(area, rng):
+        step(placer)
+    _decorate(placer, area)
+    return placer
+
+
+def _many(rng: Generator, low: int, high: int) -> int:
+    """A whole number from low to high, both included."""
+    return int(rng.integers(low, high + 1))
+
+
+def _programme(area: float, rng: Generator) -> list[Callable[[Placer], None]]:
+    """The room's purpose as a list of furniture groups, the bulky first; a large room serves several purposes."""
+    purposes: dict[str, list[Callable[[Placer], None]]] = {
+        "bedroom": [bed_group, wardrobes, work_or_seat],
+        "living": [sofa_group, seating, shelves],
+        "office": [desks, shelves, whiteboard],
+        "kitchen": [kitchen_row, dining, cabinet_group],
+        "bathroom": [bath_group],
+    }
+    small = ["bedroom", "office", "bathroom", "kitchen"]
+    large = ["bedroom", "living", "office", "kitchen"]
+    count = 1 if area < 13 else 2 if area < 26 else 3
+    names = rng.permutation(small if area < 13 else large)[:count]
+    return [step for name in names for step in purposes[str(name)]]
+
+
+# ---- groups -----------------------------------------------------------------------------------------------------
+
+
+def _window(placer: Placer) -> None:
+    """A window with nothing tall before it and often a heater below."""
+    index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=0.0)
+    if index is None or placer.rng.random() < 0.4:
+        return
+    box = placer.items[index].box
+    below = draw("heater", placer.rng)
+    x, y = box.plan_point(np.array([0.0, (below.size[1] - box.size[1]) / 2 + 0.02]))
+    heater = placer.put(below, x, y, 0.1, box.yaw_deg)
+    if heater is not None:
+        placer.keep_clear(heater, 0.3, 0.0, 0.7)
+
+
+def bed_group(placer: Placer) -> None:
+    """A bed with its head to the wall, nightstands, a lamp and one to four pillows."""
+    bed = placer.at_wall("bed", reach=0.5)
+    if bed is None:
+        return
+    box = placer.items[bed].box
+    for side in placer.rng.permutation([-1, 1])[: _many(placer.rng, 0, 2)]:
+        stand = draw("nightstand", placer.rng)
+        across = side * (box.size[0] / 2 + stand.size[0] / 2 + 0.05)
+        x, y = box.plan_point(np.array([across, -box.size[1] / 2 + stand.size[1] / 2]))
+        index = placer.put(stand, x, y, 0.0, box.yaw_deg)
+        if index is not None:
+            placer.keep_clear(index, 0.35, 0.0, 1.0)
+            if placer.rng.random() < 0.6:
+                placer.on_top("table lamp", index, 0.5)
+    _pillows(placer, bed, int(box.size[0] / 0.42))
+    for side in (-1, 1):
+        x, y = box.plan_point(np.array([side * (box.size[0] / 2 + 0.25), 0.3]))
+        placer.clear.append(OrientedBox((x, y, 0.5), (0.5, 1.2, 1.0), box.yaw_deg))
+
+
+def _pillows(placer: Placer, base: int, most: int) -> None:
+    count = _many(placer.rng, 1, max(most, 1))
+    for place in np.linspace(0.0, 1.0, count) if count > 1 else [0.5]:
+        placer.on_top("pillow", base, float(place), turn=0.0)
+
+
+def wardrobes(placer: Placer) -> None:
+    """One or two wardrobes."""
+    for _ in range(_many(placer.rng, 1, 2)):
+        placer.at_wall("wardrobe", reach=0.6)
+
+
+def work_or_seat(placer: Placer) -> None:
+    """A bedroom's corner to work or to read in."""
+    if placer.rng.random() < 0.5:
+        _desk(placer)
+    else:
+        _armchairs(placer)
+
+
+def desks(placer: Placer) -> None:
+    """One to four desks, each with a chair and screens."""
+    for _ in range(_many(placer.rng, 1, 4)):
+        _desk(placer)
+
+
+def _desk(placer: Placer) -> None:
+    desk = placer.at_wall("desk", reach=0.95)
+    if desk is None:
+        return
+    box = placer.items[desk].box
+    for place in np.linspace(0.1, 0.9, _many(placer.rng, 1, 2)) if box.size[0] > 1.45 else [0.4]:
+        placer.on_top("monitor", desk, float(place))
+    chair = draw("chair", placer.rng)
+    shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
+    x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
+    placer.put(chair, x, y, 0.0, box.yaw_deg + 180 + placer.rng.uniform(-10, 10), strict=False)
+
+
+def shelves(placer: Placer) -> None:
+    """One to three bookshelves."""
+    for _ in range(_many(placer.rng, 1, 3)):
+        placer.at_wall("bookshelf", reach=0.6)
+
+
+def whiteboard(placer: Placer) -> None:
+    """A whiteboard that nothing tall hides."""
+    placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=0.0)
+
+
+def sofa_group(placer: Placer) -> None:
+    """A sofa with pillows, a low table before it, and a screen across the room."""
+    sofa = placer.at_wall("sofa", reach=0.5)
+    if sofa is None:
+        return
+    box = placer.items[sofa].box
+    if placer.rng.random() < 0.7:
+        _pillows(placer, sofa, 3)
+    if placer.rng.random() < 0.75:
+        low = draw("coffee table", placer.rng)
+        reach = box.size[1] / 2 + 0.42 + low.size[1] / 2
+        x, y = box.plan_point(np.array([placer.rng.uniform(-0.3, 0.3), reach]))
+        placer.put(low, x, y, 0.0, box.yaw_deg + placer.rng.uniform(-6, 6), strict=False)
+    _television(placer)
+
+
+def _television(placer: Placer) -> None:
+    bench = placer.at_wall("tv bench", reach=0.7) if placer.allows("cabinet") and placer.allows("tv") else None
+    if bench is None:
+        placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=0.6, gap=0.0)
+    elif placer.on_top("tv", bench, 0.5) is not None:
+        box = placer.items[-1].box
+        placer.clear.append(placer.in_front(box, 0.7, box.bottom, box.top))
+
+
+def seating(placer: Placer) -> None:
+    """Armchairs, or a dining table with chairs."""
+    if placer.rng.random() < 0.5:
+        _armchairs(placer)
+    else:
+        dining(placer)
+
+
+def _armchairs(placer: Placer) -> None:
+    if placer.allows("armchair"):
+        for _ in range(_many(placer.rng, 1, 3)):
+            placer.in_open("armchair", spare=0.2, turn=25)
+
+
+def dining(placer: Placer) -> None:
+    """A table with two to eight chairs around it, all facing it."""
+    table = placer.in_open("table", spare=0.75, turn=5) if placer.allows("table") and placer.allows("chair") else None
+    if table is None:
+        return
+    box = placer.items[table].box
+    half_w, half_d = box.size[0] / 2, box.size[1] / 2
+    per_side = max(int(box.size[0] / 0.62), 1)
+    across = (np.arange(per_side) + 0.5) / per_side * box.size[0] - half_w
+    seats = [(x, side * half_d, 90.0 * (1 + side)) for x in across for side in (-1, 1)]
+    seats += [(side * half_w, 0.0, 90.0 * side) for side in (-1, 1)]
+    style = placer.rng.integers(2**32)
+    for i in placer.rng.permutation(len(seats))[: _many(placer.rng, 2, len(seats))]:
+        x, y, facing = seats[i]
+        chair = draw("chair", np.random.default_rng(style))
+        outward = np.array([np.sign(x), 0.0]) if abs(facing) == 90.0 else np.array([0.0, np.sign(y)])
+        at = box.plan_point(np.array([x, y]) + outward * (chair.size[1] / 2 + placer.rng.uniform(0.05, 0.12)))
+        placer.put(chair, at[0], at[1], 0.0, box.yaw_deg + facing + placer.rng.uniform(-6, 6), strict=False)
+
+
+def kitchen_row(placer: Placer) -> None:
+    """Refrigerator, stove, sink and perhaps a washer side by side along one wall, or apart where no wall is long."""
+    kinds = [str(k) for k in placer.rng.permutation(["refrigerator", "stove", "sink"])]
+    if placer.rng.random() < 0.4:
+        kinds.append("washer")
+    models = [draw(kind, placer.rng) for kind in kinds]
+    total = sum(m.size[0] + 0.05 for m in models)
+    walls = [w for w in placer.walls() if w[2] > total + 0.1]
+    if not walls:
+        for kind in kinds:
+            placer.at_wall(kind, reach=0.6)
+        return
+    start, along, length = walls[placer.rng.integers(len(walls))]
+    t = placer.rng.uniform(0.05, length - total)
+    for model in models:
+        if placer.put_at_wall(model, start, along, t + model.size[0] / 2, 0.0, 0.6) is None:
+            placer.at_wall(model.category, reach=0.6)
+        t += model.size[0] + 0.05
+
+
+def cabinet_group(placer: Placer) -> None:
+    """A cabinet, often with a microwave on it."""
+    cabinet = placer.at_wall("cabinet", reach=0.6) if placer.allows("cabinet") else None
+    if cabinet is not None and placer.rng.random() < 0.7:
+        placer.on_top("microwave", cabinet)
+
+
+def bath_group(placer: Placer) -> None:
+    """Bathtub, toilet, sink with a mirror above it, washer and towels."""
+    placer.at_wall("bathtub", reach=0.5)
+    placer.at_wall("toilet", reach=0.5)
+    sink = placer.at_wall("sink", reach=0.5)
+    if sink is not None:
+        box = placer.items[sink].box
+        glass = draw("mirror", placer.rng)
+        x, y = box.plan_point(np.array([0.0, (glass.size[1] - box.size[1]) / 2 - 0.02]))
+        placer.put(glass, x, y, box.top + 0.1, box.yaw_deg)
+    if placer.rng.random() < 0.7:
+        placer.at_wall("washer", reach=0.5)
+    for _ in range(_many(placer.rng, 1, 4)):
+        placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=0.0)
+
+
+# ---- small things -----------------------------------------------------------------------------------------------
+
+_ON_WALLS = {"picture": (1.2, 1.5), "clock": (1.6, 1.9), "mirror": (1.0, 1.2)}
+_REPEATED = ("picture", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp")
+_SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp", "heater")
+
+
+def _decorate(placer: Placer, area: float) -> None:
+    """Two to four categories in numbers that nothing else in the room tells, and some single things."""
+    rng = placer.rng
+    repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _many(rng, 2, 4)]
+    for category in repeated:
+        for _ in range(_many(rng, 2, 4 if area < 13 else 7)):
+            _small(placer, str(category))
+    for category in rng.permutation([c for c in _SINGLE if c not in repeated]):
+        if not placer.has(str(category)) and rng.random() < 0.6:
+            _small(placer, str(category))
+
+
+def _small(placer: Placer, category: str) -> None:
+    if category in _ON_WALLS:
+        placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=0.0)
+    elif category == "heater":
+        placer.at_wall(category, z=0.1, reach=0.3)
+    elif category == "stool" and placer.rng.random() < 0.6:
+        placer.in_open(category, spare=0.25)
+    else:
+        placer.at_wall(category, reach=0.25, gap=0.05)

@@ -1,0 +1,171 @@
+"""Put models into a floor plan without overlap: at walls, in the open, on top of each other."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+
+from data.rooms.furniture import Model, draw
+from data.rooms.geometry import OrientedBox, points_in_polygon, rectangles_overlap
+from data.rooms.shapes import Shape
+
+TRIES = 30
+# A person would call both by one word, or could not tell them apart: a room has at most one of each pair.
+LOOKALIKES = (("chair", "armchair"), ("table", "desk"), ("tv", "monitor"), ("nightstand", "cabinet"))
+_RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)} for name in sum(LOOKALIKES, ())}
+
+
+@dataclass(frozen=True)
+class FloorPlan:
+    """A room without furniture: counter-clockwise `polygon` (P, 2) with axis-parallel edges, wall `height`, and the
+    `notch` that an L-shape lacks of its bounding rectangle; metres."""
+
+    polygon: tuple[tuple[float, float], ...]
+    height: float
+    notch: OrientedBox | None
+
+    @property
+    def corners(self) -> np.ndarray:
+        """The polygon as a (P, 2) array."""
+        return np.array(self.polygon)
+
+    @property
+    def middle(self) -> np.ndarray:
+        """(2,) centre of the bounding rectangle."""
+        return (self.corners.min(axis=0) + self.corners.max(axis=0)) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A model in its place: `shape` in world coordinates, its tight box, and what it stands on, if not the floor."""
+
+    category: str
+    shape: Shape
+    box: OrientedBox
+    rest: tuple[float, float, float, float, float]
+    supported_by: int | None = None
+
+
+@dataclass
+class Placer:
+    """The furniture placed so far. Every method that places something returns its index, or None if it found no
+    room; `clear` lists volumes that furniture must leave empty."""
+
+    plan: FloorPlan
+    rng: Generator
+    items: list[Placed] = field(default_factory=list)
+    clear: list[OrientedBox] = field(default_factory=list)
+
+    def fits(self, box: OrientedBox, supported_by: int | None = None, strict: bool = True) -> bool:
+        """Is the box inside the walls and apart from all furniture (but its supporter) and, if `strict`, from the
+        volumes kept clear?"""
+        if not points_in_polygon(box.footprint, self.plan.corners).all() or box.top > self.plan.height:
+            return False
+        others = [item.box for i, item in enumerate(self.items) if i != supported_by]
+        others += self.clear if strict else []
+        others += [self.plan.notch] if self.plan.notch else []
+        near = [o for o in others if o.bottom < box.top - 1e-9 and box.bottom < o.top - 1e-9]
+        return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
+
+    def has(self, category: str) -> bool:
+        """Is there an instance of the category?"""
+        return any(item.category == category for item in self.items)
+
+    def allows(self, category: str) -> bool:
+        """May the category enter the room beside what is there?"""
+        return not any(self.has(rival) for rival in _RIVALS.get(category, ()))
+
+    def put(
+        self, model: Model, x: float, y: float, z: float, yaw_deg: float, on: int | None = None, strict: bool = True
+    ) -> int | None:
+        """Place the model's footprint centre at (x, y) and its lowest point at z, if it fits."""
+        width, depth, height = model.size
+        box = OrientedBox((float(x), float(y), float(z + height / 2)), (width, depth, height), float(yaw_deg))
+        if not self.allows(model.category) or not self.fits(box, on, strict):
+            return None
+        shape = model.shape.turned(yaw_deg).moved((x, y, z))
+        self.items.append(Placed(model.category, shape, box, model.rest, on))
+        return len(self.items) - 1
+
+    def keep_clear(self, index: int, reach: float, bottom: float = 0.0, top: float = 2.0) -> None:
+        """Keep a volume in front of a placed item empty, `reach` metres deep."""
+        self.clear.append(self.in_front(self.items[index].box, reach, bottom, top))
+
+    @staticmethod
+    def in_front(box: OrientedBox, reach: float, bottom: float = 0.0, top: float = 2.0) -> OrientedBox:
+        """The volume in front of a box, as wide as the box and `reach` metres deep."""
+        x, y = box.plan_point(np.array([0, box.size[1] / 2 + reach / 2]))
+        return OrientedBox((x, y, (bottom + top) / 2), (box.size[0], reach, top - bottom), box.yaw_deg)
+
+    def walls(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
+        """(start, unit direction, length) of each wall; the room is on the left of the direction."""
+        start = self.plan.corners
+        along = np.roll(start, -1, axis=0) - start
+        length = np.linalg.norm(along, axis=1)
+        return [(s, a / n, float(n)) for s, a, n in zip(start, along, length, strict=True)]
+
+    def at_wall(self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02) -> int | None:
+        """Back to a random place of a random wall; `reach` metres in front must be and stay free of furniture."""
+        model = draw(kind, self.rng)
+        walls = self.walls()
+        lengths = np.array([w[2] for w in walls])
+        for _ in range(TRIES):
+            start, along, length = walls[self.rng.choice(len(walls), p=lengths / lengths.sum())]
+            spare = length - model.size[0] - 0.04
+            if spare > 0:
+                t = model.size[0] / 2 + 0.02 + self.rng.uniform(0, spare)
+                index = self.put_at_wall(model, start, along, t, z, reach, gap)
+                if index is not None:
+                    return index
+        return None
+
+    def put_at_wall(
+        self, model: Model, start: np.ndarray, along: np.ndarray, t: float, z: float, reach: float, gap: float = 0.02
+    ) -> int | None:
+        """Back to one wall, the centre `t` metres from the wall's start."""
+        inward = np.array([-along[1], along[0]])
+        x, y = start + t * along + inward * (gap + model.size[1] / 2)
+        yaw = float(np.degrees(np.arctan2(along[1], along[0])))
+        box = OrientedBox((float(x), float(y), z + model.size[2] / 2), model.size, yaw)
+        low = z if z > 0.5 else 0.0
+        if reach and not self.fits(self.in_front(box, reach, low, max(box.top, low + 0.1)), strict=False):
+            return None
+        index = self.put(model, x, y, z, yaw)
+        if index is not None and reach:
+            self.keep_clear(index, reach, low, max(box.top, low + 0.1))
+        return index
+
+    def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0) -> int | None:
+        """Anywhere with `spare` metres free all around, turned from a wall's direction by up to `turn` degrees."""
+        model = draw(kind, self.rng)
+        low, high = self.plan.corners.min(axis=0), self.plan.corners.max(axis=0)
+        for _ in range(TRIES):
+            x, y = self.rng.uniform(low, high)
+            yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)
+            width, depth, _ = model.size
+            hull = OrientedBox((x, y, 0.6), (width + 2 * spare, depth + 2 * spare, 1.2), yaw)
+            if self.fits(hull, strict=False):
+                index = self.put(model, x, y, 0.0, yaw)
+                if index is not None:
+                    return index
+        return None
+
+    def on_top(
+        self, kind: str, base: int, across: float | None = None, back: bool = True, turn: float = 8.0
+    ) -> int | None:
+        """At the back of the resting place of a placed item; `across` is the place along its width from 0 to 1,
+        random if None."""
+        model, item = draw(kind, self.rng), self.items[base]
+        x0, y0, x1, y1, z = item.rest
+        width, depth, _ = model.size
+        if width > x1 - x0 or depth > y1 - y0:
+            return None
+        for _ in range(TRIES if across is None else 1):
+            share = self.rng.uniform() if across is None else across
+            x = x0 + width / 2 + share * (x1 - x0 - width)
+            at = item.box.plan_point(np.array([x, y0 + depth / 2 + 0.02]))
+            yaw = item.box.yaw_deg + self.rng.uniform(-turn, turn)
+            index = self.put(model, at[0], at[1], item.box.bottom + z, yaw, on=base, strict=False)
+            if index is not None:
+                return index
+        return None

@@ -1,0 +1,147 @@
+"""Turn a room's shapes into a mesh that looks like a 3D scan: dense, vertex-coloured, uneven, with holes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from data.rooms.geometry import OrientedBox, points_in_polygon
+from data.rooms.shapes import Shape, compact, join, normals, quads, triangulate
+
+COLOUR_NOISE = 5.0  # standard deviation of the colour of single vertices, of 255
+SHELL = -1  # `object_index` of floor and walls
+MOST_HIDDEN = 0.25  # holes may take this share of an object's surface, so that it stays recognisable
+PLANK_M = 0.2
+SKIRTING_M = 0.09
+
+
+@dataclass(frozen=True)
+class ScanStyle:
+    """How faithful the scan is: grid step of the surface in metres, root mean square displacement of the surface in
+    metres, and number of holes. Raises ValueError for values that no scan can have."""
+
+    resolution_m: float = 0.05
+    noise_m: float = 0.0
+    holes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.resolution_m <= 1.0:
+            raise ValueError(f"resolution must be from 0.01 to 1 metre, not {self.resolution_m}")
+        if not 0.0 <= self.noise_m <= 0.1:
+            raise ValueError(f"noise must be from 0 to 0.1 metre, not {self.noise_m}")
+        if not 0 <= self.holes <= 1000:
+            raise ValueError(f"holes must be from 0 to 1000, not {self.holes}")
+
+
+@dataclass(frozen=True, eq=False)
+class RoomMesh:
+    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8, and
+    `object_index` (N,) int32, the position in `Room.objects` of the object a vertex belongs to, -1 for floor and
+    walls. The arrays are read-only."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    colours: np.ndarray
+    object_index: np.ndarray
+
+    def __post_init__(self) -> None:
+        for array in (self.vertices, self.faces, self.colours, self.object_index):
+            array.setflags(write=False)
+
+
+def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone: np.ndarray, rng: Generator) -> Shape:
+    """Floor planks and one-sided walls of a polygon (P, 2) with axis-parallel edges, counter-clockwise. No ceiling:
+    scanners are seldom pointed at it, and a view from above stays open."""
+    xs, ys = np.unique(polygon[:, 0]), np.unique(polygon[:, 1])
+    parts = []
+    for x0, x1 in itertools.pairwise(xs):
+        for y0, y1 in itertools.pairwise(ys):
+            if points_in_polygon(np.array([[(x0 + x1) / 2, (y0 + y1) / 2]]), polygon)[0]:
+                parts.append(_planks(x0, y0, x1, y1, floor_tone, rng))
+    for (ax, ay), (bx, by) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+        for low, high, tone in ((0.0, SKIRTING_M, floor_tone * 0.6), (SKIRTING_M, height, wall_tone)):
+            face = np.array([[[bx, by, low], [ax, ay, low], [ax, ay, high], [bx, by, high]]])
+            parts.append(quads(face, tone))
+    return join(*parts)
+
+
+def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
+    """A rectangle of floor in strips along x, each of its own tone."""
+    edges = np.append(np.arange(y0, y1, PLANK_M), y1)
+    low, high = edges[:-1], edges[1:]
+    corners = np.zeros((len(low), 4, 3))
+    corners[:, [0, 3], 0], corners[:, [1, 2], 0] = x0, x1
+    corners[:, 0, 1] = corners[:, 1, 1] = low
+    corners[:, 2, 1] = corners[:, 3, 1] = high
+    return Shape(corners, np.clip(tone * rng.uniform(0.88, 1.08, (len(low), 1)), 0, 255))
+
+
+def scan(
+    shell_shape: Shape, shapes: Sequence[Shape], boxes: Sequence[OrientedBox], style: ScanStyle, rng: Generator
+) -> RoomMesh:
+    """The mesh of floor, walls and objects, with light baked into the vertex colours."""
+    everything = join(shell_shape, *shapes)
+    owner_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
+    vertices, faces, quad = triangulate(everything, style.resolution_m)
+    colours = everything.colours[quad] * _light(normals(everything), rng)[quad, None]
+    owner = owner_of_quad[quad]
+    colours *= _ground_shadow(vertices, normals(everything)[quad, 2] > 0.5, owner == SHELL, boxes)[:, None]
+    colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
+    vertices = vertices + style.noise_m * _waves(vertices, rng)
+    for _ in range(style.holes):
+        faces = _punch(vertices, faces, owner, rng)
+    vertices, faces, colours, owner = compact(vertices, faces, colours, owner)
+    return RoomMesh(
+        vertices.astype(np.float32),
+        faces.astype(np.int32),
+        np.clip(np.rint(colours), 0, 255).astype(np.uint8),
+        owner.astype(np.int32),
+    )
+
+
+def _light(normal: np.ndarray, rng: Generator) -> np.ndarray:
+    """(Q,) brightness of each quad: soft light from above and one side, so that a solid's faces differ."""
+    azimuth = rng.uniform(0, 2 * np.pi)
+    toward = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
+    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
+    return np.clip(0.78 + 0.24 * normal @ toward + 0.07 * normal @ side, 0.35, 1.05)
+
+
+def _ground_shadow(
+    vertices: np.ndarray, upward: np.ndarray, is_shell: np.ndarray, boxes: Sequence[OrientedBox]
+) -> np.ndarray:
+    """(N,) brightness: the floor darkens under and beside what stands on it, walls darken a little near the floor."""
+    factor = np.where(is_shell & ~upward, 1 - 0.15 * np.exp(-vertices[:, 2] / 0.3), 1.0)
+    floor = np.flatnonzero(is_shell & upward)
+    points = vertices[floor]
+    for solid in boxes:
+        if solid.bottom < 0.3:
+            beyond = np.abs(solid.local(points))[:, :2] - np.array(solid.size[:2]) / 2
+            distance = np.linalg.norm(np.maximum(beyond, 0), axis=1)
+            factor[floor] = np.minimum(factor[floor], 1 - 0.4 * np.exp(-distance / 0.08))
+    return factor
+
+
+def _waves(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
+    """(N, 3) smooth displacement of unit root mean square length: like a scanner's drift it moves neighbours
+    together, so that surfaces stay closed where two pieces meet."""
+    direction = rng.normal(size=(count, 3))
+    direction *= (2 * np.pi / rng.uniform(0.12, 0.6, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
+    phase = rng.uniform(0, 2 * np.pi, count)
+    push = rng.normal(size=(count, 3))
+    wave = np.sin(points @ direction.T + phase) @ push
+    return wave / np.sqrt((push**2).sum() / 2)
+
+
+def _punch(vertices: np.ndarray, faces: np.ndarray, owner: np.ndarray, rng: Generator) -> np.ndarray:
+    """The faces without one ragged patch of the surface; a patch that would hide much of an object spares it."""
+    center = vertices[faces[rng.integers(len(faces)), 0]]
+    radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
+    gone = np.linalg.norm(vertices[faces].mean(axis=1) - center, axis=1) < radius
+    face_owner = owner[faces[:, 0]]
+    total = np.bincount(face_owner + 1)
+    lost = np.bincount(face_owner[gone] + 1, minlength=len(total))
+    spared = (lost > MOST_HIDDEN * total) & (np.arange(len(total)) != SHELL + 1)
+    return faces[~gone | spared[face_owner + 1]]

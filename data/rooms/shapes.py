@@ -1,0 +1,197 @@
+"""Coloured solids made of quads, and their dense triangulation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Colour = Sequence[float] | np.ndarray  # red, green, blue in 0..255
+Point = Sequence[float] | np.ndarray  # x, y, z in metres
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A surface of flat-coloured quads: `corners` (Q, 4, 3) metres, seen counter-clockwise from outside, and
+    `colours` (Q, 3) in 0..255. A quad may be a triangle whose last two corners coincide."""
+
+    corners: np.ndarray
+    colours: np.ndarray
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """(2, 3) lowest and highest coordinates, metres."""
+        points = self.corners.reshape(-1, 3)
+        return np.array([points.min(axis=0), points.max(axis=0)])
+
+    def moved(self, offset: Point) -> "Shape":
+        """The shape shifted by `offset` (3,), metres."""
+        return Shape(self.corners + np.asarray(offset), self.colours)
+
+    def turned(self, degrees: float, axis: str = "z", about: Point = (0, 0, 0)) -> "Shape":
+        """The shape rotated counter-clockwise about the `axis` ("x", "y" or "z") through the point `about`."""
+        angle = np.radians(degrees)
+        i = "xyz".index(axis)
+        j, k = (i + 1) % 3, (i + 2) % 3
+        rotation = np.eye(3)
+        rotation[[j, j, k, k], [j, k, j, k]] = [np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)]
+        return Shape((self.corners - about) @ rotation.T + about, self.colours)
+
+
+def join(*shapes: Shape) -> Shape:
+    """All shapes as one."""
+    return Shape(np.concatenate([s.corners for s in shapes]), np.concatenate([s.colours for s in shapes]))
+
+
+def quads(corners: np.ndarray, colour: Colour) -> Shape:
+    """Quads (Q, 4, 3) of one colour."""
+    return Shape(corners, np.tile(np.asarray(colour, dtype=float), (len(corners), 1)))
+
+
+_BOX_FACES = np.array([[0, 2, 3, 1], [4, 5, 7, 6], [0, 1, 5, 4], [2, 6, 7, 3], [0, 4, 6, 2], [1, 3, 7, 5]])
+
+
+def box(lo: Point, hi: Point, colour: Colour) -> Shape:
+    """An axis-aligned box between two opposite corners."""
+    ends = np.array([lo, hi], dtype=float)
+    index = np.arange(8)
+    corners = np.stack([ends[index & 1, 0], ends[index >> 1 & 1, 1], ends[index >> 2 & 1, 2]], axis=1)
+    return quads(corners[_BOX_FACES], colour)
+
+
+def grid(points: np.ndarray, colour: Colour) -> Shape:
+    """The quads between neighbouring points of an (R, C, 3) grid; outside is where rows x columns points."""
+    return quads(
+        np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2).reshape(-1, 4, 3), colour
+    )
+
+
+def _ring(sides: int) -> np.ndarray:
+    """(sides + 1, 2) points of the unit circle, the first repeated at the end; a multiple of 4 has exact extents."""
+    angle = np.arange(sides + 1) % sides * (2 * np.pi / sides)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _lathe(profile: np.ndarray, sides: int, colour: Colour) -> Shape:
+    """The surface of revolution about z of an (R, 2) profile of (radius, height), outside to the profile's right."""
+    ring = _ring(sides)
+    points = np.empty((sides + 1, len(profile), 3))
+    points[..., :2] = ring[:, None] * profile[None, :, :1]
+    points[..., 2] = profile[None, :, 1]
+    return grid(points, colour)
+
+
+def lathe(center: Point, profile: Sequence[tuple[float, float]], colour: Colour, sides: int = 16) -> Shape:
+    """A turned solid on a vertical axis through `center`: a closed walk of (radius, height) pairs from the bottom,
+    out, up and back in, metres above `center`."""
+    return _lathe(np.array(profile, dtype=float), sides, colour).moved(center)
+
+
+def rod(
+    start: Point, end: Point, radius: float, colour: Colour, end_radius: float | None = None, sides: int = 8
+) -> Shape:
+    """A capped cylinder, or a cone frustum if `end_radius` is given, between two points."""
+    a, b = np.asarray(start, dtype=float), np.asarray(end, dtype=float)
+    length = float(np.linalg.norm(b - a))
+    last = radius if end_radius is None else end_radius
+    upright = _lathe(np.array([[0, 0], [radius, 0], [last, length], [0, length]]), sides, colour)
+    w = (b - a) / length
+    u = np.cross([0.0, 1.0, 0.0] if abs(w[1]) < 0.9 else [1.0, 0.0, 0.0], w)
+    u /= np.linalg.norm(u)
+    return Shape(upright.corners @ np.stack([u, np.cross(w, u), w]) + a, upright.colours)
+
+
+def ellipsoid(center: Point, radii: Point, colour: Colour, sides: int = 12) -> Shape:
+    """An ellipsoid with the three given radii, metres."""
+    angle = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)
+    unit = _lathe(np.stack([np.cos(angle), np.sin(angle)], axis=1), sides, colour)
+    return Shape(unit.corners * np.asarray(radii) + np.asarray(center), unit.colours)
+
+
+def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
+    """A pillow that fills the given bounds: thick in the middle, pinched along its upright seam."""
+    low, high = np.array(lo, dtype=float), np.array(hi, dtype=float)
+    u, v = np.meshgrid(*[np.linspace(-1, 1, steps + 1)] * 2, indexing="ij")
+    bulge = ((1 - np.abs(u) ** 3) * (1 - np.abs(v) ** 3)) ** 0.5
+    flat = np.stack([u, v], axis=-1)
+    middle, half = (low + high) / 2, (high - low) / 2
+    top = np.concatenate([flat, bulge[..., None]], axis=-1) * half + middle
+    bottom = np.concatenate([flat, -bulge[..., None]], axis=-1) * half + middle
+    return join(grid(top, colour), grid(bottom.transpose(1, 0, 2), colour))
+
+
+def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside: Colour) -> Shape:
+    """A box whose top is hollowed out: walls `rim` metres thick at the top, the hollow `depth` metres deep."""
+    (x0, y0, z0), (x1, y1, z1) = lo, hi
+    outer = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
+    middle = outer.mean(axis=0)
+    edge = outer - rim * np.sign(outer - middle)
+    floor = edge - np.minimum(rim, depth / 2) * np.sign(outer - middle)
+
+    def band(a: np.ndarray, za: float, b: np.ndarray, zb: float, tint: Colour) -> Shape:
+        lower, upper = np.insert(a, 2, za, axis=1), np.insert(b, 2, zb, axis=1)
+        return quads(np.stack([lower, np.roll(lower, -1, 0), np.roll(upper, -1, 0), upper], axis=1), tint)
+
+    return join(
+        band(outer, z0, outer, z1, colour),
+        band(outer, z1, edge, z1, colour),
+        band(edge, z1, floor, z1 - depth, inside),
+        quads(np.insert(floor, 2, z1 - depth, axis=1)[None], inside),
+    )
+
+
+def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut every quad into a grid of triangles whose steps are no longer than `resolution_m`.
+
+    Returns vertices (N, 3) float64, faces (M, 3) int64 without degenerate ones, and the quad of each vertex (N,).
+    """
+    c = shape.corners
+    edge = np.linalg.norm(np.roll(c, -1, axis=1) - c, axis=2)
+    steps = np.ceil(
+        np.stack([np.maximum(edge[:, 0], edge[:, 2]), np.maximum(edge[:, 1], edge[:, 3])], 1) / resolution_m
+    )
+    steps = np.maximum(steps.astype(int), 1)
+    vertices, faces, owner, count = [], [], [], 0
+    for nu, nv in np.unique(steps, axis=0):
+        index = np.flatnonzero((steps == (nu, nv)).all(axis=1))
+        points, cells = _cut(c[index], int(nu), int(nv))
+        vertices.append(points.reshape(-1, 3))
+        faces.append((cells[None] + np.arange(len(index))[:, None, None] * points.shape[1]).reshape(-1, 3) + count)
+        owner.append(np.repeat(index, points.shape[1]))
+        count += len(vertices[-1])
+    return _without_slivers(np.concatenate(vertices), np.concatenate(faces), np.concatenate(owner))
+
+
+def _cut(corners: np.ndarray, nu: int, nv: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bilinear (nu + 1) x (nv + 1) points of each quad, (Q, P, 3), and the triangles (F, 3) of one quad."""
+    u, v = np.meshgrid(np.linspace(0, 1, nu + 1), np.linspace(0, 1, nv + 1), indexing="ij")
+    weights = np.stack([(1 - u) * (1 - v), u * (1 - v), u * v, (1 - u) * v]).reshape(4, -1)
+    points = np.einsum("cp,qck->qpk", weights, corners)
+    first = (np.arange(nu)[:, None] * (nv + 1) + np.arange(nv)).reshape(-1, 1)
+    lower = first + np.array([0, nv + 1, nv + 2])
+    upper = first + np.array([0, nv + 2, 1])
+    return points, np.concatenate([lower, upper])
+
+
+def _without_slivers(
+    vertices: np.ndarray, faces: np.ndarray, owner: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Drop triangles without area (at the poles of turned solids) and the vertices that no triangle uses."""
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    faces = faces[np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9]
+    vertices, faces, owner = compact(vertices, faces, owner)
+    return vertices, faces, owner
+
+
+def compact(vertices: np.ndarray, faces: np.ndarray, *attributes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Vertices, renumbered faces and per-vertex attributes without the vertices that no face uses."""
+    used = np.zeros(len(vertices), dtype=bool)
+    used[faces] = True
+    renumber = np.cumsum(used) - 1
+    return vertices[used], renumber[faces], *(a[used] for a in attributes)
+
+
+def normals(shape: Shape) -> np.ndarray:
+    """(Q, 3) unit outward normal of each quad."""
+    c = shape.corners
+    cross = np.cross(c[:, 2] - c[:, 0], c[:, 3] - c[:, 1])
+    return cross / np.maximum(np.linalg.norm(cross, axis=1, keepdims=True), 1e-12)

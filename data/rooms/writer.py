@@ -1,0 +1,69 @@
+"""Write rooms to disk: scans in ScanNet's layout, questions in VSI-Bench's columns, geometry as JSON."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from data.rooms.room import Room, make_room
+from data.rooms.scan import RoomMesh, ScanStyle
+
+
+def write_rooms(
+    out: Path,
+    rooms: int,
+    seed: int,
+    style: ScanStyle | None = None,
+    per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
+) -> int:
+    """Write the first `rooms` rooms of a seed under `out`, replacing files of the same names, and return the number
+    of questions. A room's files and questions do not depend on how many rooms are written.
+
+    `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
+    the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
+    answers, so no model may see it. Raises ValueError for bad numbers, OSError where nothing can be written.
+    """
+    if rooms < 1:
+        raise ValueError(f"rooms must be 1 or more, not {rooms}")
+    out.mkdir(parents=True, exist_ok=True)
+    geometry, asked = [], 0
+    with (out / "questions.jsonl").open("w", encoding="utf-8") as lines:
+        for index in range(rooms):
+            room = make_room(seed, index, style)
+            write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
+            rows = room_questions(room, (seed, index), per_type, first_id=asked)
+            lines.writelines(json.dumps(row) + "\n" for row in rows)
+            geometry.append(room_record(room))
+            asked += len(rows)
+    (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
+    return asked
+
+
+def write_ply(mesh: RoomMesh, path: Path) -> None:
+    """Write a binary PLY with vertex colours, making its folder."""
+    import trimesh
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    surface = trimesh.Trimesh(mesh.vertices, mesh.faces, vertex_colors=mesh.colours, process=False)
+    path.write_bytes(surface.export(file_type="ply"))
+
+
+def room_record(room: Room) -> dict[str, Any]:
+    """The room's geometry as JSON values: metres, square metres and degrees."""
+    return {
+        "scene_name": room.name,
+        "polygon": room.polygon.tolist(),
+        "height": room.height,
+        "area_m2": room.area_m2,
+        "objects": [
+            {
+                "category": o.category,
+                "center": list(o.box.center),
+                "size": list(o.box.size),
+                "yaw_deg": o.box.yaw_deg,
+                "supported_by": o.supported_by,
+            }
+            for o in room.objects
+        ],
+    }
