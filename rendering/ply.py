@@ -189,7 +189,7 @@ def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
 
 def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
     """Columns of an element whose lists differ in length, row by row, and the offset behind the last row."""
-    data = memoryview(np.ascontiguousarray(body))
+    data = body.tobytes()
     columns: dict[str, list] = {prop.name: [] for prop in element.properties}
     for row in range(element.count):
         for prop in element.properties:
@@ -222,7 +222,7 @@ def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
     if missing:
         raise ValueError(f"its rows lack {', '.join(missing)}")
     first = np.asarray(table[names[0]])
-    columns = np.empty((len(first), len(names)), dtype=dtype)
+    columns: np.ndarray = np.empty((len(first), len(names)), dtype=dtype)
     for index, name in enumerate(names):
         columns[:, index] = table[name]
     return columns

@@ -149,7 +149,8 @@ def _merged_texturing(parts: list[Geometry]) -> Texturing | None:
     """One texturing of all parts' faces, those without a texture marked so; None where no part has one."""
     if not any(part.texturing for part in parts):
         return None
-    uvs, indices, images = [], [], []
+    uvs, indices = [], []
+    images: list[np.ndarray] = []
     for part in parts:
         if part.texturing is None:
             uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))

@@ -26,8 +26,12 @@ UpAxis = Literal["auto", "y", "z"]
 _Y_UP_SUFFIXES = (".glb", ".gltf")
 
 BOUNDS_PERCENTILES = (2.0, 98.0)
-# A vertex further than this many robust extents outside the room is a stray, and so is a face that touches it.
-STRAY_EXTENTS = 2.0
+# A vertex this many robust extents outside of most others is a stray, and so is a face that touches it. Many, because
+# most vertices of a room whose walls are two triangles each may belong to its lamp.
+STRAY_EXTENTS = 10.0
+# Nearer strays are known by their faces, which are slivers: a face counts for no more than this many squares of its
+# shortest edge.
+SLIVER_SQUARES = 10.0
 SURFACE_SAMPLES = 20_000
 # A cloud becomes 8 vertices and 12 faces a point: 6 million faces at this limit.
 CLOUD_MAX_POINTS = 500_000
@@ -152,21 +156,29 @@ def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     if not len(faces):
         return vertices
     lower, upper = _wide_box(vertices)
-    near = ((vertices >= lower) & (vertices <= upper)).all(axis=1)
+    near = np.all((vertices >= lower) & (vertices <= upper), axis=1)
     faces = faces[near[faces].all(axis=1)] if not near.all() else faces
-    areas = np.linalg.norm(face_normals(vertices, faces), axis=1).astype(np.float64)
-    if not areas.sum() > 0:
+    weights = _face_weights(vertices, faces)
+    if not weights.sum() > 0:
         return vertices
     # One sample in each of K equal shares of the area, at a random spot of its triangle.
     random = np.random.default_rng(0)
     shares = (np.arange(SURFACE_SAMPLES) + random.random(SURFACE_SAMPLES)) / SURFACE_SAMPLES
-    cumulated = np.cumsum(areas)
+    cumulated = np.cumsum(weights)
     chosen = faces[np.searchsorted(cumulated, shares * cumulated[-1]).clip(max=len(faces) - 1)]
     a, b = random.random((2, SURFACE_SAMPLES, 1), dtype=np.float32)
     beyond = a + b > 1
     a, b = np.where(beyond, 1 - a, a), np.where(beyond, 1 - b, b)
     corner = vertices[chosen[:, 0]]
     return corner + a * (vertices[chosen[:, 1]] - corner) + b * (vertices[chosen[:, 2]] - corner)
+
+
+def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """(M,) float64 square metres of each face, slivers counted for less."""
+    corners = vertices[faces]
+    edges = np.square(corners - corners[:, [1, 2, 0]]).sum(axis=2)
+    areas = np.linalg.norm(face_normals(vertices, faces), axis=1) / 2
+    return np.minimum(areas, SLIVER_SQUARES * edges.min(axis=1)).astype(np.float64)
 
 
 def make_scene(name: str, geometry: Geometry) -> Scene:
@@ -188,11 +200,11 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
 def _thinned(name: str, points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """The cloud without doubles, and no larger than CLOUD_MAX_POINTS: one point of each cell of a grid, which is
     made coarser until they fit."""
-    cell_m = 1e-4
+    cell_m = 1e-3
     kept = _one_per_cell(points, cell_m)
     while len(kept) > CLOUD_MAX_POINTS:
         # Points lie on surfaces, so their number falls with the square of the cell's size.
-        cell_m = max(2e-3, cell_m * 1.05 * (len(kept) / CLOUD_MAX_POINTS) ** 0.5)
+        cell_m *= 1.05 * (len(kept) / CLOUD_MAX_POINTS) ** 0.5
         kept = kept[_one_per_cell(points[kept], cell_m)]
         if len(kept) <= CLOUD_MAX_POINTS:
             _log.warning("%s: thinned %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m)
@@ -235,14 +247,15 @@ class _Entry:
 
 
 class SceneCache:
-    """Scenes by path, the least recently used dropped when together they exceed `max_bytes`.
+    """Scenes by path, the least recently used dropped when together they exceed `max_bytes`; loaded with `up_axis`.
 
     Safe to use from several threads; a scene that two ask for at once is loaded once. One scene larger than
     `max_bytes` is still given out, alone. A dropped scene is freed when nobody holds it any more.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, up_axis: UpAxis = "auto") -> None:
         self._max_bytes = max_bytes
+        self._up_axis: UpAxis = up_axis
         self._entries: OrderedDict[Path, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -254,7 +267,7 @@ class SceneCache:
             self._entries.move_to_end(path)
         with entry.lock:
             if entry.scene is None:
-                entry.scene = load_scene(path)
+                entry.scene = load_scene(path, self._up_axis)
             scene = entry.scene
         self._shrink()
         return scene

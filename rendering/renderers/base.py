@@ -9,8 +9,10 @@ from rendering.scene import Scene
 
 # Where the scan has a hole, and beyond its edge.
 BACKGROUND_RGB = (255, 255, 255)
-# Nothing nearer to the camera is drawn. Moves keep more distance than this from surfaces.
+# Nothing nearer to the camera is drawn; moves keep more distance than this from surfaces.
 NEAR_M = 0.02
+# Nothing further is drawn by the renderers that must name a limit.
+FAR_M = 1000.0
 
 
 class RenderError(Exception):
@@ -18,8 +20,10 @@ class RenderError(Exception):
 
 
 class Renderer(Protocol):
-    """Draws unlit views of scenes, in the colours as scanned. What it builds for a scene is kept while the scene
-    lives, and freed with it. Safe to call from several threads."""
+    """Draws unlit views of scenes, in the colours as scanned.
+
+    What it builds for a scene is kept while the scene lives, and freed with it. Safe to call from several threads.
+    """
 
     @property
     def name(self) -> str:
@@ -29,8 +33,10 @@ class Renderer(Protocol):
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """Metres along the optical axis to the surface at each pixel's centre, (H, W) float32, inf where there is
-        none; raises RenderError."""
+        """Metres along the optical axis to the surface at each pixel's centre, (H, W) float32.
+
+        inf where there is no surface; raises RenderError.
+        """
 
     def close(self) -> None:
         """Let go of what the renderer holds; it cannot be used afterwards."""

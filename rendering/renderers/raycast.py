@@ -9,7 +9,6 @@ from rendering.geometry import Texturing
 from rendering.renderers.base import BACKGROUND_RGB, NEAR_M
 from rendering.scene import Scene
 
-
 # A pixel's own row or column, and the one after it.
 _NEXT = np.array([[0], [1]])
 

@@ -1,0 +1,196 @@
+"""A renderer whose graphics library lives in a child process.
+
+Graphics drivers crash the process that they live in, or never return: `eglInitialize` and Filament on software Vulkan
+have done both. Here a crash ends the child alone, and a silence ends it too, after a time limit.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers.base import BACKGROUND_RGB, RenderError
+from rendering.renderers.painter import Painter
+from rendering.scene import Scene, Surface
+
+_log = logging.getLogger(__name__)
+
+START_LIMIT_S = 60.0
+VIEW_LIMIT_S = 120.0
+_MENDS = {
+    "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or choose the renderer raycast",
+    "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or choose the renderer raycast",
+}
+
+
+class ChildRenderer:
+    """Renderer through a Painter in a child process; see `rendering.renderers.base.Renderer`.
+
+    The child draws a test picture before it counts as started. A child that crashed or was ended for its silence
+    costs the view that it was asked for; the next view starts another.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw."""
+        self.name = name
+        self.device = ""
+        self._lock = threading.Lock()
+        self._keys: weakref.WeakKeyDictionary[Scene, int] = weakref.WeakKeyDictionary()
+        self._sent: set[int] = set()
+        self._new_key = count()
+        # Filled by finalizers, which may run anywhere, even while the lock is held: never lock in them.
+        self._dead: deque[int] = deque()
+        self._process: subprocess.Popen | None = None
+        self._start()
+
+    def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """The view, (H, W, 3) uint8 RGB; raises RenderError."""
+        return self._view("image", scene, pose, intrinsics)
+
+    def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """Metres along the optical axis, (H, W) float32, inf where nothing is; raises RenderError."""
+        return self._view("depth", scene, pose, intrinsics)
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            self._stop()
+
+    def _view(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        with self._lock:
+            if self._process is None:
+                self._start()
+            while self._dead:
+                self._drop(self._dead.popleft())
+            if scene not in self._keys:
+                key = next(self._new_key)
+                self._ask("add", key, scene.surface)
+                self._keys[scene] = key
+                self._sent.add(key)
+                weakref.finalize(scene, self._dead.append, key).atexit = False
+            return self._ask(what, self._keys[scene], pose, intrinsics)
+
+    def _drop(self, key: int) -> None:
+        """Let the child free what it built, unless that was an earlier child."""
+        if key in self._sent:
+            self._sent.remove(key)
+            self._ask("drop", key)
+
+    def _start(self) -> None:
+        """Start a child and wait until it has drawn its test picture."""
+        self._connection, theirs = Pipe()
+        self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        root = str(Path(__file__).resolve().parents[2])
+        search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        # A session of its own: Ctrl-C is for the run, which may still wait for a view.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": search_path},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._keys.clear()
+        self._sent.clear()
+        self.device = self._answer(START_LIMIT_S)
+        _log.info("the renderer %s draws on %s", self.name, self.device)
+
+    def _ask(self, *request: object) -> Any:
+        try:
+            self._connection.send(request)
+        except OSError as error:
+            raise self._failure("crashed") from error
+        return self._answer(VIEW_LIMIT_S)
+
+    def _answer(self, limit_s: float) -> Any:
+        try:
+            if self._connection.poll(limit_s):
+                return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._failure("crashed") from error
+        raise self._failure(f"did not answer within {limit_s:.0f} s")
+
+    def _failure(self, what: str) -> RenderError:
+        """End the child and say why, with the last line that it printed."""
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        self._stop()
+        detail = f" ({lines[-1].strip()})" if lines else ""
+        return RenderError(f"the renderer {self.name} {what}{detail}: {_MENDS[self.name]}")
+
+    def _stop(self) -> None:
+        if self._process is None:
+            return
+        self._connection.close()
+        self._output.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+
+def _make_painter(name: str) -> Painter:
+    if name == "pyrender":
+        from rendering.renderers.pyrender_egl import PyrenderPainter
+
+        return PyrenderPainter()
+    from rendering.renderers.open3d_filament import FilamentPainter
+
+    return FilamentPainter()
+
+
+def _draw_test_picture(painter: Painter) -> None:
+    """Draw a square that is red to the left and blue to the right; raises RuntimeError if it comes out otherwise."""
+    pose, intrinsics = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0), Intrinsics(64, 64, 64.0)
+    red, blue = (200, 40, 20), (20, 40, 200)
+    y = np.array([0.25, 0.25, 0.0, 0.0, 0.0, 0.0, -0.25, -0.25])
+    z = np.array([-0.25, 0.25, 0.25, -0.25] * 2)
+    vertices = np.column_stack([np.ones(8), y, z]).astype(np.float32)
+    faces = np.array([[0, 1, 2], [0, 2, 3], [4, 5, 6], [4, 6, 7]], dtype=np.int32)
+    painter.add(-1, Surface(vertices, faces, np.array([red] * 4 + [blue] * 4, dtype=np.uint8)))
+    image = painter.image(-1, pose, intrinsics).astype(int)
+    depth = painter.depth(-1, pose, intrinsics)
+    painter.drop(-1)
+    expected = {(32, 24): red, (32, 40): blue, (4, 4): BACKGROUND_RGB}
+    if any(np.abs(image[pixel] - colour).max() > 3 for pixel, colour in expected.items()):
+        raise RuntimeError("it draws a test picture in wrong colours")
+    if not (abs(depth[32, 24] - 1.0) < 0.01 and np.isinf(depth[4, 4])):
+        raise RuntimeError("it measures wrong depths in a test picture")
+
+
+def _serve(name: str, connection: Connection) -> None:
+    """Draw what is asked for until the other side hangs up."""
+    painter = _make_painter(name)
+    _draw_test_picture(painter)
+    connection.send(painter.device)
+    answers: dict[str, Callable] = {
+        "add": painter.add,
+        "drop": painter.drop,
+        "image": painter.image,
+        "depth": painter.depth,
+    }
+    while True:
+        try:
+            what, *arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(answers[what](*arguments))
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], Connection(int(sys.argv[2])))

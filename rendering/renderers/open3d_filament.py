@@ -1,0 +1,111 @@
+"""Draws with Open3D's OffscreenRenderer, which is Filament on Vulkan."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
+from rendering.renderers.painter import Part, parts_of
+from rendering.scene import Surface
+
+if TYPE_CHECKING:
+    import open3d
+
+
+# Open3D decodes images from sRGB to linear light but writes linear values as they are: encode them once more before.
+# IEC 61966-2-1, the encoding of sRGB.
+_LINEAR = np.arange(256) / 255
+_SRGB = np.where(_LINEAR <= 0.0031308, 12.92 * _LINEAR, 1.055 * _LINEAR ** (1 / 2.4) - 0.055)
+_SRGB_OF_LINEAR = (255 * _SRGB).round().astype(np.uint8)
+
+
+class FilamentPainter:
+    """Painter through Open3D. All surfaces stay in one Filament scene, hidden but for the one to be drawn.
+
+    Filament draws at one size only: another size means a new canvas, to which surfaces are added as they are drawn.
+    """
+
+    device = "Vulkan"
+
+    def __init__(self) -> None:
+        self._surfaces: dict[int, Surface] = {}
+        self._added: dict[int, list[str]] = {}
+        self._size = (64, 64)
+        self._canvas = _new_canvas(*self._size)
+
+    def add(self, key: int, surface: Surface) -> None:
+        """Remember the surface; Filament gets it for its first picture."""
+        self._surfaces[key] = surface
+
+    def drop(self, key: int) -> None:
+        """Take the surface's geometries out."""
+        del self._surfaces[key]
+        for name in self._added.pop(key, []):
+            self._canvas.scene.remove_geometry(name)
+
+    def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W, 3) uint8 RGB."""
+        self._aim(key, pose, intrinsics)
+        return np.asarray(self._canvas.render_to_image())[..., :3].copy()
+
+    def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W) float32 metres along the optical axis."""
+        self._aim(key, pose, intrinsics)
+        return np.asarray(self._canvas.render_to_depth_image(z_in_view_space=True)).astype(np.float32)
+
+    def _aim(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> None:
+        """Show this surface alone and place the camera."""
+        size = (intrinsics.width, intrinsics.height)
+        if size != self._size:
+            self._added.clear()
+            del self._canvas
+            self._size, self._canvas = size, _new_canvas(*size)
+        if key not in self._added:
+            self._added[key] = self._add_parts(key)
+        for other, names in self._added.items():
+            for name in names:
+                self._canvas.scene.show_geometry(name, other == key)
+        camera = self._canvas.scene.camera
+        camera.set_projection(intrinsics.matrix, NEAR_M, FAR_M, *size)
+        _, down, look = pose.camera_to_world[:3, :3].T
+        camera.look_at(pose.position + look, pose.position, -down)
+
+    def _add_parts(self, key: int) -> list[str]:
+        """Give Filament the surface's parts; their names."""
+        names = []
+        for index, part in enumerate(parts_of(self._surfaces[key])):
+            names.append(f"{key}/{index}")
+            self._canvas.scene.add_geometry(names[-1], *_mesh_and_material(part))
+        return names
+
+
+def _new_canvas(width: int, height: int) -> "open3d.visualization.rendering.OffscreenRenderer":
+    from open3d.visualization import rendering
+
+    canvas = rendering.OffscreenRenderer(width, height)
+    canvas.scene.set_background([*(channel / 255 for channel in BACKGROUND_RGB), 1.0])
+    # Post-processing maps tones, which changes colours.
+    canvas.scene.view.set_post_processing(False)
+    return canvas
+
+
+def _mesh_and_material(
+    part: Part,
+) -> "tuple[open3d.geometry.TriangleMesh, open3d.visualization.rendering.MaterialRecord]":
+    import open3d as o3d
+
+    mesh = o3d.geometry.TriangleMesh(
+        o3d.utility.Vector3dVector(part.vertices.astype(np.float64)), o3d.utility.Vector3iVector(part.faces)
+    )
+    material = o3d.visualization.rendering.MaterialRecord()
+    material.shader = "defaultUnlit"
+    if part.colours is not None:
+        mesh.vertex_colors = o3d.utility.Vector3dVector(part.colours / 255.0)
+    else:
+        assert part.uv is not None and part.image is not None, "a part has colours, or an image with uv"
+        mesh.triangle_uvs = o3d.utility.Vector2dVector(part.uv[part.faces.ravel()].astype(np.float64))
+        # Without vertex colours Open3D multiplies images with grey.
+        mesh.paint_uniform_color([1.0, 1.0, 1.0])
+        material.albedo_img = o3d.geometry.Image(_SRGB_OF_LINEAR[part.image])
+    return mesh, material

@@ -1,0 +1,59 @@
+"""What a graphics library must offer to be a renderer, and how a surface is cut into parts for one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.scene import Surface
+
+
+class Painter(Protocol):
+    """Draws surfaces that it was given by key; lives in a process of its own and is used by one thread."""
+
+    device: str
+
+    def add(self, key: int, surface: Surface) -> None:
+        """Build what drawing the surface needs."""
+
+    def drop(self, key: int) -> None:
+        """Free what was built for it."""
+
+    def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W, 3) uint8 RGB."""
+
+    def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W) float32 metres along the optical axis, inf where nothing is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Triangles that share one look: vertex colours (N, 3) uint8, or an image (h, w, 3) uint8 with its uv.
+
+    `vertices` (N, 3) float32, `faces` (M, 3) int32, `uv` (N, 2) float32 with v up.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    colours: np.ndarray | None = None
+    uv: np.ndarray | None = None
+    image: np.ndarray | None = None
+
+
+def parts_of(surface: Surface) -> Iterator[Part]:
+    """The surface's parts: the faces with vertex colours, then those of each image."""
+    texturing = surface.texturing
+    if texturing is None:
+        yield Part(surface.vertices, surface.faces, surface.colours)
+        return
+    for index in np.unique(texturing.face_image):
+        here = texturing.face_image == index
+        corners = surface.faces[here].ravel()
+        faces = np.arange(len(corners), dtype=np.int32).reshape(-1, 3)
+        if index < 0:
+            yield Part(surface.vertices[corners], faces, surface.colours[corners])
+        else:
+            uv = texturing.face_uv[here].reshape(-1, 2)
+            yield Part(surface.vertices[corners], faces, uv=uv, image=texturing.images[index])
