@@ -1,0 +1,102 @@
+"""Small procedural rooms and whole runs on them, for every test that needs a scan."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from data.rooms import ScanStyle, write_rooms
+
+COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
+SMALL_VIEW = (160, 96)
+
+
+@dataclass(frozen=True)
+class RoomScans:
+    """A scan root of procedural rooms with the questions about them."""
+
+    root: Path
+    questions: Path
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the question file."""
+        return [json.loads(line) for line in self.questions.read_text().splitlines()]
+
+    def config(self, log_root: Path, **changes: Any) -> RunConfig:
+        """A run over some questions of both rooms, on a small view, by a script instead of a model."""
+        values: dict[str, Any] = {
+            "batch": True,
+            "questions": self.questions,
+            "scan_root": self.root,
+            "log_root": log_root,
+            "model": "scripted:random",
+            "renderer": "raycast",
+            "image_size": SMALL_VIEW,
+            "focal": 75.0,
+        }
+        return RunConfig(**{**values, **changes})
+
+    def command(self, log_root: Path, *flags: str) -> list[str]:
+        """The same run as a command line."""
+        width, height = (str(side) for side in SMALL_VIEW)
+        return [
+            sys.executable, str(COMMAND), "--batch", "--questions", str(self.questions), "--scan-root", str(self.root),
+            "--log-root", str(log_root), "--model", "scripted:random", "--renderer", "raycast",
+            "--image-size", width, height, "--focal", "75", *flags,
+        ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
+    """Two rooms with four questions each; coarse, so that they load in no time."""
+    root = tmp_path_factory.mktemp("rooms")
+    write_rooms(root, rooms=2, seed=5, style=ScanStyle(resolution_m=0.2))
+    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
+    scenes = list(dict.fromkeys(row["scene_name"] for row in rows))
+    few = [row for scene in scenes for row in [r for r in rows if r["scene_name"] == scene][::4][:4]]
+    path = root / "few.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in few))
+    return RoomScans(root, path)
+
+
+def only_run(log_root: Path) -> Path:
+    """The one run folder below a log root."""
+    (folder,) = [path.parent for path in log_root.glob("*/run.json")]
+    return folder
+
+
+def run_in_process(config: RunConfig) -> Path:
+    """Run the evaluation loop and return its folder."""
+    main_vsi_bench_loop(config)
+    return only_run(config.log_root)
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    """The result rows by question number, without what depends on the clock."""
+    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    return sorted(({k: v for k, v in row.items() if k != "seconds"} for row in rows), key=lambda row: row["number"])
+
+
+def trajectories(folder: Path) -> dict[str, list[Any]]:
+    """Every turn of every question: where the camera was, what was replied, done and moved; and the images' bytes."""
+    found: dict[str, list[Any]] = {}
+    for path in sorted(folder.glob("q*/turns.jsonl")):
+        turns = [json.loads(line) for line in path.read_text().splitlines()]
+        images = sorted(path.parent.glob("render_*.png"))
+        found[path.parent.name] = [
+            *((t["turn"], t["pose"], t["reply"]["text"], t["action"], t["parse_error"], t["move"]) for t in turns),
+            *(image.read_bytes() for image in images),
+        ]
+    return found
+
+
+def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end and keep what it says."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)

@@ -1,0 +1,132 @@
+"""Whole runs: any batch size gives the same trajectories, and one bad question never stops the others."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+
+from agent.backends import ModelError, OutOfMemory, Reply
+from agent.backends.scripted import ScriptedBackend, random_policy
+from agent.conversation import Conversation
+from agent.evaluation import answer_questions, main_vsi_bench_loop, questions_of
+from agent.run_log import RunLog
+from agent.turns import Run
+from agent.world import World
+from data.questions import fingerprint
+from rendering.renderers import make_renderer
+
+
+@pytest.fixture(scope="module")
+def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference: every question alone from its first turn to its last."""
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("alone"), batch_size=1, max_batched_turns=0))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize("max_batched_turns", [0, 4, 99])
+def test_any_batch_size_gives_the_same_trajectories(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path, batch_size: int, max_batched_turns: int
+):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=batch_size, max_batched_turns=max_batched_turns))
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert results(folder) == results(one_by_one)
+
+
+def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns=2))
+    for path in folder.glob("q*/turns.jsonl"):
+        for turn in map(json.loads, path.read_text().splitlines()):
+            assert len(turn["batch"]) == 1 or turn["turn"] < 2
+    first = json.loads((folder / "q001" / "turns.jsonl").read_text().splitlines()[0])
+    assert first["batch"] == [row["id"] for row in results(folder)[:3]]
+
+
+def test_the_run_says_what_happens(rooms: RoomScans, tmp_path: Path):
+    shown = run_command(rooms.command(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
+    lines = shown.splitlines()
+    assert "BATCHED TURN 0/1" in lines
+    assert "Processing 3 active questions in batch" in lines
+    assert "SEQUENTIAL PHASE" in lines
+    assert any(line.endswith("] Continuing sequentially from turn 2...") for line in lines)
+    assert sum("Final answer: " in line for line in lines) == len(rooms.rows)
+
+
+def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms: RoomScans, tmp_path: Path):
+    root = shutil.copytree(rooms.root, tmp_path / "scans")
+    missing, broken = sorted(root.glob("scannet/scans/*/*.ply"))
+    missing.unlink()
+    broken.write_bytes(broken.read_bytes()[:5000])
+    config = rooms.config(tmp_path / "logs", scan_root=root)
+    assert main_vsi_bench_loop(config) == 1
+    rows = results(only_run(config.log_root))
+    assert [(row["status"], row["failed_part"]) for row in rows] == [("failed", "scan")] * len(rooms.rows)
+    assert all(row["error"] for row in rows)
+
+
+class Limited(ScriptedBackend):
+    """Replies like the random policy, but holds at most `most` conversations, and never any of `refused`."""
+
+    def __init__(self, most: int = 99, refused: Sequence[str] = ()) -> None:
+        super().__init__(random_policy())
+        self.most, self.refused, self.sizes = most, refused, []
+
+    def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+        if len(conversations) > self.most:
+            raise OutOfMemory(f"{len(conversations)} conversations do not fit")
+        if bad := [c.id for c in conversations if c.id in self.refused]:
+            raise ModelError(f"{bad} are too long")
+        self.sizes.append(len(conversations))
+        return super().generate(conversations)
+
+
+def run_with(backend: Limited, rooms: RoomScans, log_root: Path, **changes: object) -> Path:
+    """A run with a backend of the test's own."""
+    config = rooms.config(log_root, **changes)
+    questions = questions_of(config)
+    run_log = RunLog.create(config, fingerprint(questions), len(questions))
+    answer_questions(questions, Run(World(config, make_renderer("raycast")), backend, run_log), config)
+    run_log.close()
+    return run_log.folder
+
+
+def test_out_of_memory_halves_the_batch_for_good_and_changes_nothing_else(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path
+):
+    backend = Limited(most=2)
+    folder = run_with(backend, rooms, tmp_path, batch_size=5, max_batched_turns=99)
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert max(backend.sizes) == 2
+
+
+def test_a_question_that_fits_nowhere_fails_alone(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
+    for backend in (Limited(most=0), Limited(refused=[str(rooms.rows[1]["id"])])):
+        folder = run_with(backend, rooms, tmp_path / str(backend.most), batch_size=4)
+        failed = [row["number"] for row in results(folder) if row["failed_part"] == "model"]
+        assert failed == (list(range(1, len(rooms.rows) + 1)) if backend.most == 0 else [2])
+
+
+def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
+    ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
+    command = [part for part in rooms.command(tmp_path)[:2]]
+    command += ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]
+    ended = run_command([*command, "--log-root", str(tmp_path), "--model", "scripted:random", "--renderer", "raycast"])
+    assert ended.returncode == 0, ended.stderr
+    folder = only_run(tmp_path)
+    assert not folder.name.endswith("_batched")
+    assert results(folder)[0]["question_type"] == "object_counting"
+
+
+def test_check_data_prints_the_table_and_stops(rooms: RoomScans, tmp_path: Path):
+    ended = run_command(rooms.command(tmp_path, "--check-data"))
+    assert (ended.returncode, list(tmp_path.iterdir())) == (0, [])
+    assert f"{len(rooms.rows)} of {len(rooms.rows)}" in ended.stdout
+
+
+def test_the_embedded_model_replies_the_same_in_a_batch_and_alone(rooms: RoomScans, tmp_path: Path):
+    changes = {"model": "embedded", "num_questions": 3, "steps": 2, "max_new_tokens": 24}
+    batched = run_in_process(rooms.config(tmp_path / "batched", batch_size=3, max_batched_turns=99, **changes))
+    alone = run_in_process(rooms.config(tmp_path / "alone", batch_size=1, max_batched_turns=0, **changes))
+    assert trajectories(batched) == trajectories(alone)

@@ -1,0 +1,131 @@
+"""Killed, interrupted and damaged runs end with the results of an undisturbed one."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
+
+from agent.evaluation import main_vsi_bench_loop
+from agent.run_log import RunLog, RunLogError
+
+
+@pytest.fixture(scope="module")
+def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that every other one must equal."""
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("undisturbed"), batch_size=3))
+
+
+def continued(rooms: RoomScans, log_root: Path, *flags: str) -> list[str]:
+    """The command that goes on with the newest run."""
+    return [*rooms.command(log_root)[:2], "--batch", "--continue", "recent", "--log-root", str(log_root), *flags]
+
+
+def turns_on_disk(log_root: Path) -> int:
+    """How many turn lines all runs have written."""
+    return sum(path.read_bytes().count(b"\n") for path in log_root.glob("*/q*/turns.jsonl"))
+
+
+def stop_after(command: list[str], log_root: Path, turns: int, how: signal.Signals) -> subprocess.Popen[str]:
+    """Start a command and send it a signal once so many turns are on disk."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while turns_on_disk(log_root) < turns and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(how)
+    process.wait()
+    return process
+
+
+def test_a_run_killed_again_and_again_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    command = rooms.command(tmp_path, "--batch-size", "3")
+    for turns in (1, 7, 12, 20):
+        killed = stop_after(command, tmp_path, turns, signal.SIGKILL)
+        assert killed.returncode == -signal.SIGKILL
+        command = continued(rooms, tmp_path)
+    assert run_command(command).returncode == 0
+    folder = only_run(tmp_path)
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans, tmp_path: Path, how: signal.Signals):
+    process = stop_after(rooms.command(tmp_path), tmp_path, 10, how)
+    assert process.stdout is not None
+    assert process.returncode == 130
+    assert process.stdout.read().splitlines()[-1] == f"python {COMMAND.name} --continue {only_run(tmp_path)}"
+
+
+def truncated(path: Path, share: float) -> None:
+    """Cut a file as a crash in the middle of a write would."""
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.62, 0.97])
+@pytest.mark.parametrize("what", ["results.jsonl", "q002/turns.jsonl", "q003/render_00.png", "q001/messages.json"])
+def test_a_torn_file_is_owed_again(rooms: RoomScans, undisturbed: Path, tmp_path: Path, what: str, share: float):
+    config = rooms.config(tmp_path, batch_size=3)
+    folder = run_in_process(config)
+    if what != "results.jsonl":  # as if no question had been finished
+        (folder / "results.jsonl").unlink()
+    truncated(folder / what, share)
+    main_vsi_bench_loop(config, folder)
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
+
+
+def test_a_finished_run_goes_on_to_the_same_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    config = rooms.config(tmp_path, batch_size=3)
+    folder = run_in_process(config)
+    before = (folder / "results.jsonl").read_bytes()
+    (folder / "summary.json").unlink()
+    assert main_vsi_bench_loop(config, folder) == 0
+    assert (folder / "results.jsonl").read_bytes() == before
+    assert json.loads((folder / "summary.json").read_text()) == json.loads((undisturbed / "summary.json").read_text())
+
+
+def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):
+    rows = results(undisturbed)
+    exported = json.loads((undisturbed / "results.json").read_text())
+    assert [row["id"] for row in exported] == [row["id"] for row in rows] == [str(row["id"]) for row in rooms.rows]
+    assert len((undisturbed / "results.csv").read_text().splitlines()) > len(rows)
+
+
+def test_changed_answers_and_changed_questions_are_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    log_root = undisturbed.parent
+    refused = run_command(continued(rooms, log_root, "--steps", "3"))
+    assert (refused.returncode, "--steps" in refused.stderr) == (2, True)
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[:-1]))
+    config = rooms.config(log_root, questions=other)
+    with pytest.raises(RunLogError, match="other questions"):
+        main_vsi_bench_loop(config, undisturbed)
+
+
+def test_two_runs_on_one_folder_are_refused_by_name(rooms: RoomScans, undisturbed: Path):
+    holder = RunLog(undisturbed)
+    ended = run_command(continued(rooms, undisturbed.parent))
+    holder.close()
+    assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
+
+
+def test_a_disk_that_takes_no_more_ends_the_run_in_one_sentence(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    limited = ["sh", "-c", 'ulimit -f 12; exec "$@"', "sh", *rooms.command(tmp_path, "--batch-size", "3")]
+    ended = run_command(limited)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert "cannot be written" in ended.stderr
+    assert run_command(continued(rooms, tmp_path)).returncode == 0
+    assert results(only_run(tmp_path)) == results(undisturbed)
+
+
+@pytest.mark.parametrize("where", ["recent", "nowhere"])
+def test_there_is_nothing_to_continue(tmp_path: Path, where: str):
+    ended = run_command(
+        [*RoomScans(tmp_path, tmp_path).command(tmp_path)[:2], "--continue", where, "--log-root", str(tmp_path)]
+    )
+    assert (ended.returncode, "--continue" in ended.stderr) == (2, True)
