@@ -165,7 +165,7 @@ def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
     about = inspect.cleandoc(RunConfig.__doc__ or "")
     config = tyro.cli(
         RunConfig,
-        default=replace(default, **{name: False for name in on}),
+        default=replace(default, **dict.fromkeys(on, False)),
         args=flags,
         prog="render_point_cloud_qwen_angle_batched.py",
         description=f"{about}\n\n--config FILE.yaml takes the same names; flags win over it.",

@@ -1,14 +1,12 @@
 """What a person sees of a run: log lines, and a progress bar where the output is a terminal."""
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
@@ -17,15 +15,17 @@ OUR_LOGGERS = ("agent", "rendering", "data")
 console = Console(highlight=False)
 
 
+class ConsoleHandler(logging.Handler):
+    """Prints log lines as they are: above the progress bar on a terminal, plain elsewhere."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line; nothing in it is read as markup."""
+        console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
 def log_to_console() -> None:
-    """Send our log lines to standard output: above the progress bar on a terminal, plain lines elsewhere."""
-    if console.is_terminal:
-        handler: logging.Handler = RichHandler(
-            console=console, show_time=False, show_level=False, show_path=False, markup=False, highlighter=None
-        )
-    else:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+    """Send our log lines to standard output."""
+    handler = ConsoleHandler()
     handler.setLevel(logging.INFO)
     logging.getLogger().addHandler(handler)
     for name in OUR_LOGGERS:

@@ -54,7 +54,9 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
         stack.callback(renderer.close)
         backend = backend_of(config)
         if run_log is None:
-            run_log = RunLog.create(replace(config, renderer=cast(RendererName, renderer.name)), fingerprint(questions), len(questions))
+            run_log = RunLog.create(
+                replace(config, renderer=cast(RendererName, renderer.name)), fingerprint(questions), len(questions)
+            )
             stack.callback(run_log.close)
         stack.enter_context(log_to_file(run_log.folder / "run.log"))
         return answer_and_score(questions, Run(World(config, renderer), backend, run_log), config)

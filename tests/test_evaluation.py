@@ -110,7 +110,7 @@ def test_a_question_that_fits_nowhere_fails_alone(rooms: RoomScans, one_by_one: 
 
 def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    command = [part for part in rooms.command(tmp_path)[:2]]
+    command = rooms.command(tmp_path)[:2]
     command += ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]
     ended = run_command([*command, "--log-root", str(tmp_path), "--model", "scripted:random", "--renderer", "raycast"])
     assert ended.returncode == 0, ended.stderr
