@@ -37,6 +37,15 @@ def different_conversations(count):
     return [begin(f"q{n}", "Where is the door? " * (3 * n + 1), seed=n) for n in range(count)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """On tensors this small, threads cost far more than they bring, above all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     return str(build_embedded_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
@@ -69,7 +78,7 @@ class TestEncoding:
         whole = processor(text=[text], images=[view(0)], do_resize=False, return_tensors="pt")
         encoded = encoder.encode(conversation)
         assert encoded.ids == whole["input_ids"][0].tolist()
-        assert torch.equal(encoded.turns[0].pixels, whole["pixel_values"])
+        assert torch.equal(encoded.turns[0].image.pixels, whole["pixel_values"])
 
     def test_a_turn_extends_the_one_before_by_the_reply_as_it_was(self, encoder, parts):
         tokenizer = parts[1].tokenizer
@@ -93,7 +102,7 @@ class TestEncoding:
         whole, _ = model.model.get_rope_index(
             ids,
             mm_token_type_ids=(ids == model.config.image_token_id).int(),
-            image_grid_thw=torch.cat([turn.grid for turn in encoded.turns]),
+            image_grid_thw=torch.cat([turn.image.grid for turn in encoded.turns]),
         )
         assert torch.equal(encoded.positions, whole[:, 0])
 
@@ -108,7 +117,7 @@ class TestEncoding:
         texts = {"system": "rules", "user": "look", "assistant": "seen"}
 
         def added_ids(texts):
-            encoder.release(Conversation("q"))
+            encoder.release("q")
             messages = [
                 Message("system", texts["system"]),
                 Message("user", texts["user"], view(0)),
@@ -265,7 +274,7 @@ class TestErrors:
             Qwen3VLBackend(str(short), device="cpu").generate([begin("Q042")])
 
     def test_a_conversation_that_awaits_no_reply_is_named(self, backend):
-        with pytest.raises(ModelError, match="Q042 does not end with a user message"):
+        with pytest.raises(ModelError, match="Q042: it does not end with a user message"):
             backend.generate([Conversation("Q042", [Message("system", "rules")])])
 
     @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "no-such-model", "a/b/c"])

@@ -22,7 +22,9 @@ class Reply:
     `tokens` are the generated ids without the end token. `prompt_tokens` counts the whole conversation
     that was replied to, `reused_tokens` the part of it that was not computed again. `finish_reason` is
     "stop" (the model ended its reply) or "length" (it was cut at the limit). `seconds` is the wall time of
-    the call that this reply shared with its batch.
+    the call that this reply shared with its batch, split into the preparation of texts and images, the computing of the
+    prompts up to the first token, and the rest of the tokens. `images_encoded` of its images went through the model's
+    image encoder in this call.
     """
 
     text: str
@@ -32,6 +34,10 @@ class Reply:
     generated_tokens: int = 0
     finish_reason: Literal["stop", "length"] = "stop"
     seconds: float = 0.0
+    preprocess_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    images_encoded: int = 0
 
 
 class Backend(Protocol):
@@ -60,6 +66,9 @@ def make_backend(
     max_new_tokens: int = 512,
     temperature: float = 0.0,
     seed: int = 0,
+    attention: str = "auto",
+    kv_reuse: bool = True,
+    kv_cache_bytes: int | None = None,
 ) -> Backend:
     """The backend that `model` names, loaded and ready.
 
@@ -85,4 +94,7 @@ def make_backend(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,
+        attention=attention,
+        kv_reuse=kv_reuse,
+        kv_cache_bytes=kv_cache_bytes,
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,13 +38,14 @@ class ActionStop(StoppingCriteria):
     """Ends a row at an end token or at the end of its first complete action object.
 
     `lengths[row]` is the number of tokens that a finished row generated, its end token not counted. No row ends
-    before `shortest` tokens.
+    before `shortest` tokens. `first_token_at` is when the first token was there, on the clock of `perf_counter`.
     """
 
     def __init__(
         self, tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], prompt_columns: int, shortest: int = 0
     ) -> None:
         self.lengths: dict[int, int] = {}
+        self.first_token_at: float | None = None
         self._tokenizer = tokenizer
         self._end_ids = frozenset(end_ids)
         self._prompt_columns = prompt_columns
@@ -52,7 +54,9 @@ class ActionStop(StoppingCriteria):
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
         """Which rows of `input_ids` (rows, columns) are finished, as a (rows,) mask."""
         generated = input_ids.shape[1] - self._prompt_columns
-        for row, newest in enumerate(input_ids[:, -1].tolist()):
+        newest_ids = input_ids[:, -1].tolist()
+        self.first_token_at = self.first_token_at or time.perf_counter()
+        for row, newest in enumerate(newest_ids):
             if row in self.lengths or generated < self._shortest:
                 continue
             if newest in self._end_ids:

@@ -20,21 +20,31 @@ if TYPE_CHECKING:
 _REPLY = "reply"
 
 
+@dataclass
+class EncodedImage:
+    """`grid` is the image's (1, 3) time, height and width in patches, `pixels` its (patches, patch values).
+
+    `pixels` may be set to None to save memory; they are then processed again if they are ever needed again.
+    """
+
+    grid: torch.Tensor
+    pixels: torch.Tensor | None
+
+
 @dataclass(frozen=True)
 class EncodedTurn:
     """What one user message adds to its conversation, the message before it (system or reply) included.
 
     `rendered` is the chat template's text of the whole conversation so far. `positions` are the M-RoPE positions
-    (3, len(ids)) for time, height and width. `grid` is the image's (1, 3) time, height and width in patches, and
-    `pixels` its (patches, patch values).
+    (3, len(ids)) for time, height and width. `image_end` counts the ids up to the end of the image's placeholders.
     """
 
     messages: tuple[Message, Message]
     rendered: str
     ids: list[int]
     positions: torch.Tensor
-    grid: torch.Tensor
-    pixels: torch.Tensor
+    image: EncodedImage
+    image_end: int
 
 
 @dataclass
@@ -53,6 +63,11 @@ class EncodedConversation:
     def positions(self) -> torch.Tensor:
         """The M-RoPE positions of all ids, (3, len(ids))."""
         return torch.cat([turn.positions for turn in self.turns], dim=1)
+
+    @property
+    def last_image_end(self) -> int:
+        """The number of ids up to the end of the last image's placeholders."""
+        return sum(len(turn.ids) for turn in self.turns[:-1]) + self.turns[-1].image_end
 
     @property
     def messages(self) -> list[Message]:
@@ -89,17 +104,27 @@ class ConversationEncoder:
         """
         messages = conversation.messages
         if not messages or messages[-1].role != "user":
-            raise ModelError(f"conversation {conversation.id} does not end with a user message")
+            raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
         known = self._known.get(conversation.id)
         if known is None or not _same_objects(known.messages, messages[: len(known.messages)]):
             known = self._known[conversation.id] = EncodedConversation(conversation.id)
         for end in range(2 * len(known.turns) + 2, len(messages) + 1, 2):
-            known.turns.append(self._encode_turn(known, messages[:end]))
+            try:
+                known.turns.append(self._encode_turn(known, messages[:end]))
+            except ModelError as error:
+                raise ModelError(f"conversation {conversation.id}: {error}") from error
         return known
 
-    def release(self, conversation: Conversation) -> None:
+    def pixels(self, turn: EncodedTurn) -> torch.Tensor:
+        """The (patches, patch values) of a turn's image, of the model's number type."""
+        if turn.image.pixels is None:
+            turn.image.pixels = self._encode_image(turn.messages[1]).pixels
+        assert turn.image.pixels is not None
+        return turn.image.pixels
+
+    def release(self, conversation_id: str) -> None:
         """Forget a conversation; unknown ones are ignored."""
-        self._known.pop(conversation.id, None)
+        self._known.pop(conversation_id, None)
 
     def _encode_turn(self, known: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
         """The turn that takes an encoding up to `messages`, which end with the user message to add."""
@@ -111,9 +136,10 @@ class ConversationEncoder:
             last = known.turns[-1]
             reply, text = self._reply_ids(before), self._text_behind(last.rendered, rendered)
             start = int(last.positions.max()) + 1
-        grid, pixels = self._image_patches(known.id, user)
-        ids = reply + self._expand_image(self._tokenize(text), grid)
-        return EncodedTurn((before, user), rendered, ids, self._positions(ids, grid) + start, grid, pixels)
+        image = self._encode_image(user)
+        ids = reply + self._expand_image(self._tokenize(text), image.grid)
+        image_end = len(ids) - ids[::-1].index(self._image_id)
+        return EncodedTurn((before, user), rendered, ids, self._positions(ids, image.grid) + start, image, image_end)
 
     def _render(self, messages: Sequence[Message]) -> str:
         """The chat template's text of messages that end with a user message, with one word for each reply."""
@@ -159,8 +185,8 @@ class ConversationEncoder:
         positions, _ = self._rope_index(row, mm_token_type_ids=kinds, image_grid_thw=grid)
         return positions[:, 0]
 
-    def _image_patches(self, conversation_id: str, message: Message) -> tuple[torch.Tensor, torch.Tensor]:
-        """Grid (1, 3) and patches (patches, patch values) of a message's image, never resized."""
+    def _encode_image(self, message: Message) -> EncodedImage:
+        """A message's image as patches, never resized."""
         from qwen_vl_utils import process_vision_info
 
         assert message.image is not None
@@ -170,12 +196,12 @@ class ConversationEncoder:
         (prepared,), _ = process_vision_info(chat, image_patch_size=processor.patch_size)
         if prepared.size != image.size:
             raise ModelError(
-                f"conversation {conversation_id}: the model cannot take an image of {image.width}x{image.height} "
-                "pixels as it is: width and height must be multiples of 32, at least 64 (--image-size)"
+                f"the model cannot take an image of {image.width}x{image.height} pixels as it is: width and height "
+                "must be multiples of 32, at least 64 (--image-size)"
             )
         inputs = processor(images=[prepared], do_resize=False, return_tensors="pt")
         # The image encoder casts to its own type first thing, so keeping the patches in that type loses nothing.
-        return inputs["image_grid_thw"], inputs["pixel_values"].to(self._dtype)
+        return EncodedImage(inputs["image_grid_thw"], inputs["pixel_values"].to(self._dtype))
 
 
 def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import torch
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -50,9 +51,19 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
-def load_checkpoint(model: str, dtype: torch.dtype, device: torch.device) -> tuple["PreTrainedModel", "ProcessorMixin"]:
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free now: the device's own, or the machine's where the device shares it."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def load_checkpoint(
+    model: str, dtype: torch.dtype, device: torch.device, attention: str
+) -> tuple["PreTrainedModel", "ProcessorMixin"]:
     """The model, ready to generate, and the processor of a Qwen3-VL checkpoint: a hub id or a folder.
 
+    `attention` is one of transformers' implementations, or "auto" for the one that it takes by itself.
     The generation settings that come with it are left behind, but for its end and padding tokens: greedy means greedy.
     Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
     """
@@ -63,8 +74,14 @@ def load_checkpoint(model: str, dtype: torch.dtype, device: torch.device) -> tup
             raise ModelError(f"{model} is a {family!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct")
         processor = AutoProcessor.from_pretrained(source)
         loaded, info = AutoModelForImageTextToText.from_pretrained(
-            source, dtype=dtype, device_map={"": device}, output_loading_info=True
+            source,
+            dtype=dtype,
+            device_map={"": device},
+            attn_implementation=None if attention == "auto" else attention,
+            output_loading_info=True,
         )
+    except ImportError as error:
+        raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError) as error:
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
@@ -107,8 +124,11 @@ def _reason(model: str, error: BaseException) -> str:
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
-    first_line = next(iter(str(error).splitlines()), type(error).__name__)
-    return f"{model} cannot be loaded ({first_line}): fetch it again, or check --model"
+    return f"{model} cannot be loaded ({_first_line(error)}): fetch it again, or check --model"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:

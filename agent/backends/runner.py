@@ -1,5 +1,7 @@
 """The tensors of one `generate()` call: encoded conversations in, generated token ids out."""
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,10 +12,16 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from agent.backends import ModelError, OutOfMemory
 from agent.backends.decoding import ActionStop, RowSampling
-from agent.backends.encoding import EncodedConversation
+from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
+from agent.backends.kv_cache import CachedBatch, KVStore
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+# Rows that have this many more columns to compute than the least of their batch (and twice as many) go ahead alone.
+_FAR_BEHIND = 64
 
 
 @dataclass(frozen=True)
@@ -28,35 +36,83 @@ class GenerationOptions:
 
 @dataclass(frozen=True)
 class GeneratedRow:
-    """One row's new token ids, its end token left out; `finished` is False where the limit cut it."""
+    """One row's new token ids, its end token left out; `finished` is False where the limit cut it.
+
+    `reused` of its prompt's ids were held from an earlier call, `images` went through the image encoder in this one.
+    """
 
     tokens: tuple[int, ...]
     finished: bool
+    reused: int
+    images: int
+
+
+@dataclass(frozen=True)
+class GeneratedBatch:
+    """The rows of one call in order, and its wall time up to the first new token and after it."""
+
+    rows: list[GeneratedRow]
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What a call computes beyond the columns that are held, every row ending in the last column.
+
+    `ids` and `mask` are (rows, columns), `positions` (3, rows, columns), `turns` those whose images are among them.
+    """
+
+    ids: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
+    turns: list[EncodedTurn]
 
 
 class ModelRunner:
-    """Owns the model: pads a batch, runs it, and takes its rows apart again."""
+    """Owns the model and what it has computed: lays out a batch, runs it, and takes its rows apart again.
+
+    With `kv_bytes` of 0 nothing is kept between calls, and every call computes its conversations from the start.
+    """
 
     def __init__(
-        self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: GenerationOptions
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        encoder: ConversationEncoder,
+        options: GenerationOptions,
+        kv_bytes: int,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
+        self._encoder = encoder
         self._options = options
+        self._keeps = kv_bytes > 0
+        self._store = KVStore(model.config.text_config.num_hidden_layers, kv_bytes)
         self._end_ids: list[int] = model.generation_config.eos_token_id
         self._pad_id: int = model.generation_config.pad_token_id
         self._suppressed = _never_generated(tokenizer, self._end_ids, model.config.text_config.vocab_size)
 
-    def run(self, batch: Sequence[EncodedConversation]) -> list[GeneratedRow]:
+    def run(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
         """Generate one reply for each conversation, in order.
 
         Raises ModelError for a conversation that is too long for the model, OutOfMemory for a batch too large for the
-        device.
+        device: only then if letting go of all other conversations did not help.
         """
         for encoded in batch:
             self._check_length(encoded)
-        with _memory_errors(len(batch)):
-            return self._generate(batch)
+        try:
+            return self._attempt(batch)
+        except OutOfMemory:
+            released = self._store.release_others(batch)
+            if not released:
+                raise
+        log.warning("Out of memory: let go of the KV cache of %d other conversations, trying again", released)
+        return self._attempt(batch)
+
+    def release(self, conversation_id: str) -> None:
+        """Let go of a conversation's keys and values; unknown ones are ignored."""
+        self._store.release(conversation_id)
 
     def _check_length(self, encoded: EncodedConversation) -> None:
         limit = self._model.config.text_config.max_position_embeddings
@@ -67,46 +123,131 @@ class ModelRunner:
                 "use fewer --steps, a smaller --image-size or fewer --max-new-tokens"
             )
 
-    def _generate(self, batch: Sequence[EncodedConversation]) -> list[GeneratedRow]:
-        ids, mask, positions = self._left_padded(batch)
-        columns = ids.shape[1]
-        turns = [turn for encoded in batch for turn in encoded.turns]
-        stop = ActionStop(self._tokenizer, self._end_ids, columns, self._options.min_new_tokens)
-        # Stale M-RoPE offsets of the last call must not reach this one.
-        self._model.model.rope_deltas = None
-        output = self._model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            pixel_values=torch.cat([turn.pixels for turn in turns]).to(ids.device),
-            image_grid_thw=torch.cat([turn.grid for turn in turns]).to(ids.device),
-            max_new_tokens=self._options.max_new_tokens,
-            min_new_tokens=self._options.min_new_tokens or None,
-            pad_token_id=self._pad_id,
-            suppress_tokens=self._suppressed,
-            logits_processor=self._sampling(batch),
-            stopping_criteria=StoppingCriteriaList([stop]),
-        )
-        generated = output[:, columns:].tolist()
-        return [
-            GeneratedRow(tuple(tokens[: stop.lengths.get(row, len(tokens))]), row in stop.lengths)
-            for row, tokens in enumerate(generated)
-        ]
+    def _attempt(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
+        with _memory_errors(len(batch)):
+            result = self._generate(batch)
+            if self._keeps:
+                self._store.trim()
+            else:
+                self._store.release_others([])
+            return result
 
-    def _left_padded(self, batch: Sequence[EncodedConversation]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Ids (B, L), mask (B, L) and M-RoPE positions (3, B, L) on the device, every row ending in the last column."""
-        rows = [encoded.ids for encoded in batch]
-        width = max(map(len, rows))
-        ids = torch.full((len(rows), width), self._pad_id)
-        mask = torch.zeros(len(rows), width, dtype=torch.long)
-        positions = torch.zeros(3, len(rows), width, dtype=torch.long)
-        for row, (encoded, row_ids) in enumerate(zip(batch, rows, strict=True)):
-            start = width - len(row_ids)
-            ids[row, start:] = torch.tensor(row_ids)
-            mask[row, start:] = 1
-            positions[:, row, start:] = encoded.positions
+    def _generate(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
+        started = time.perf_counter()
+        reused = [self._store.reusable(encoded) for encoded in batch]
+        images = [len(_new_turns(encoded, length)) for encoded, length in zip(batch, reused, strict=True)]
+        self._catch_up(batch)
+        held = self._store.arrange(batch)
+        columns = self._columns(batch, held)
+        width = held.mask.shape[1] + columns.ids.shape[1]
+        stop = ActionStop(self._tokenizer, self._end_ids, width, self._options.min_new_tokens)
+        generated = self._call_generate(batch, held, columns, stop)
+        rows = []
+        for row, tokens in enumerate(generated):
+            kept = tuple(tokens[: stop.lengths.get(row, len(tokens))])
+            rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row]))
+        self._record(batch, held, columns.mask, [row.tokens for row in rows], len(generated[0]) - 1)
+        assert stop.first_token_at is not None
+        return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)
+
+    def _call_generate(
+        self, batch: Sequence[EncodedConversation], held: CachedBatch, columns: _Columns, stop: ActionStop
+    ) -> list[list[int]]:
+        """The new ids of each row, as many for each; those behind a row's end mean nothing."""
+        options = self._options
+        # generate() wants ids for the held columns too, but reads only those that are not held.
+        ids = torch.nn.functional.pad(columns.ids, (held.mask.shape[1], 0), value=self._pad_id)
+        # The model keeps M-RoPE offsets of its last call; positions are given here, and old ones must not mix in.
+        self._model.model.rope_deltas = None
+        with _rolled_back(held):
+            output = self._model.generate(
+                input_ids=ids,
+                **self._inputs(held, columns),
+                max_new_tokens=options.max_new_tokens,
+                min_new_tokens=options.min_new_tokens or None,
+                pad_token_id=self._pad_id,
+                suppress_tokens=self._suppressed,
+                logits_processor=self._sampling(batch),
+                stopping_criteria=StoppingCriteriaList([stop]),
+            )
+        return output[:, ids.shape[1] :].tolist()
+
+    def _catch_up(self, batch: Sequence[EncodedConversation]) -> None:
+        """Compute rows that are far behind up to their last image, by themselves.
+
+        A row that is new beside old ones, or was let go of, has much more to compute than the others, and in one
+        call with them all would be padded to its length.
+        """
+        missing = [len(encoded.ids) - self._store.reusable(encoded) for encoded in batch]
+        threshold = max(2 * min(missing), min(missing) + _FAR_BEHIND)
+        behind = [
+            encoded
+            for encoded, columns in zip(batch, missing, strict=True)
+            if columns > threshold and encoded.last_image_end > self._store.reusable(encoded)
+        ]
+        if not self._keeps or not behind:
+            return
+        held = self._store.arrange(behind)
+        ends = [encoded.last_image_end for encoded in behind]
+        columns = self._columns(behind, held, ends)
+        with _rolled_back(held), torch.no_grad():
+            self._model(input_ids=columns.ids, **self._inputs(held, columns), use_cache=True, logits_to_keep=1)
+        self._store.extend(held, columns.mask, [encoded.ids[:end] for encoded, end in zip(behind, ends, strict=True)])
+
+    def _columns(
+        self, batch: Sequence[EncodedConversation], held: CachedBatch, ends: Sequence[int] | None = None
+    ) -> _Columns:
+        """The columns from where each row is held up to `ends`, by default to the end of its ids; on the CPU."""
+        ends = ends or [len(encoded.ids) for encoded in batch]
+        starts = [len(row.ids) for row in held.live]
+        width = max(end - start for start, end in zip(starts, ends, strict=True))
+        ids = torch.full((len(batch), width), self._pad_id)
+        mask = torch.zeros(len(batch), width, dtype=torch.bool)
+        positions = torch.zeros(3, len(batch), width, dtype=torch.long)
+        for row, (encoded, start, end) in enumerate(zip(batch, starts, ends, strict=True)):
+            at = width - (end - start)
+            ids[row, at:] = torch.tensor(encoded.ids[start:end])
+            mask[row, at:] = True
+            positions[:, row, at:] = encoded.positions[:, start:end]
+        turns = [turn for encoded, start in zip(batch, starts, strict=True) for turn in _new_turns(encoded, start)]
+        return _Columns(ids, mask, positions, turns)
+
+    def _inputs(self, held: CachedBatch, columns: _Columns) -> dict[str, object]:
+        """What generate() and forward() both take, but for the ids; on the device."""
         device = self._model.device
-        return ids.to(device), mask.to(device), positions.to(device)
+        inputs = {
+            "attention_mask": torch.cat([held.mask, columns.mask], dim=1).long().to(device),
+            "position_ids": columns.positions.to(device),
+            "past_key_values": held.cache,
+        }
+        if columns.turns:
+            pixels = torch.cat([self._encoder.pixels(turn) for turn in columns.turns])
+            grids = torch.cat([turn.image.grid for turn in columns.turns])
+            inputs |= {"pixel_values": pixels.to(device), "image_grid_thw": grids.to(device)}
+        return inputs
+
+    def _record(
+        self,
+        batch: Sequence[EncodedConversation],
+        held: CachedBatch,
+        prefilled: torch.Tensor,
+        replies: Sequence[tuple[int, ...]],
+        decoded: int,
+    ) -> None:
+        """Tell the store what its rows hold now: the prompt and the reply, but for a newest token not yet computed.
+
+        `prefilled` is the mask of the prompt's new columns; `decoded` columns were added behind them, and those behind
+        a row's own end are nobody's.
+        """
+        lengths = [min(len(reply), decoded) for reply in replies]
+        own = torch.arange(decoded) < torch.tensor(lengths)[:, None]
+        ids = [
+            encoded.ids + list(reply[:length]) for encoded, reply, length in zip(batch, replies, lengths, strict=True)
+        ]
+        self._store.extend(held, torch.cat([prefilled, own], dim=1), ids)
+        if self._keeps:
+            for turn in (turn for encoded in batch for turn in encoded.turns):
+                turn.image.pixels = None
 
     def _sampling(self, batch: Sequence[EncodedConversation]) -> LogitsProcessorList:
         options = self._options
@@ -114,6 +255,16 @@ class ModelRunner:
             return LogitsProcessorList()
         streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
         return LogitsProcessorList([RowSampling(options.temperature, streams, self._model.device)])
+
+
+def _new_turns(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
+    """The turns whose images lie behind the first `start` ids. What is held never ends within an image."""
+    new, at = [], 0
+    for turn in encoded.turns:
+        if at + turn.image_end > start:
+            new.append(turn)
+        at += len(turn.ids)
+    return new
 
 
 def _never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
@@ -126,6 +277,16 @@ def _never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int
 
 
 @contextmanager
+def _rolled_back(held: CachedBatch) -> Iterator[None]:
+    """Leave a batch as it was when the call inside fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        held.roll_back()
+        raise
+
+
+@contextmanager
 def _memory_errors(rows: int) -> Iterator[None]:
     """Turn every way of running out of memory into OutOfMemory, with the device's free blocks given back."""
     try:
@@ -133,13 +294,12 @@ def _memory_errors(rows: int) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        message = f"a batch of {rows} does not fit into memory: use a smaller --batch-size or --image-size"
     else:
         return
-    # Raised outside the handler: there the traceback would still hold the tensors of the failed call.
+    # Outside the handler, whose error would still hold the tensors of the failed call.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    raise OutOfMemory(message)
+    raise OutOfMemory(f"a batch of {rows} does not fit into memory: use a smaller --batch-size or --image-size")
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

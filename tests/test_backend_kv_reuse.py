@@ -1,0 +1,290 @@
+"""Keys and values that live across turns never change a reply, however conversations are grouped or retried."""
+
+import logging
+import random
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from agent.backends import OutOfMemory
+from agent.backends.embedded import build_embedded_checkpoint
+from agent.backends.kv_cache import GrowingLayer
+from agent.backends.qwen3vl import Qwen3VLBackend
+from agent.conversation import Conversation, Message
+
+TOKENS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """On tensors this small, threads cost far more than they bring, above all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(build_embedded_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def plain(checkpoint):
+    return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=TOKENS, kv_reuse=False)
+
+
+def reusing(checkpoint, **options):
+    return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=TOKENS, **options)
+
+
+def begin(number, words=10):
+    conversation = Conversation(f"q{number}")
+    conversation.append(Message("system", "You are inside the 3D scan of a room."))
+    ask(conversation, "Where is the door? " * words)
+    return conversation
+
+
+def ask(conversation, text):
+    draw = np.random.default_rng([len(conversation.messages), *conversation.id.encode()])
+    size = (64, 64) if len(text) % 2 else (64, 96)
+    conversation.append(Message("user", text, draw.integers(0, 256, (*size, 3), dtype=np.uint8)))
+
+
+def answer(conversation, reply, text="You moved 0.5 m."):
+    conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
+    ask(conversation, text)
+
+
+def take_turn(backend, conversations):
+    """One lockstep turn; the replies' reused tokens."""
+    replies = backend.generate(conversations)
+    for conversation, reply in zip(conversations, replies, strict=True):
+        answer(conversation, reply)
+    return [reply.reused_tokens for reply in replies]
+
+
+def same_replies(backend, plain, conversations):
+    """The backend's replies, after checking that re-encoding gives the same."""
+    replies = backend.generate(conversations)
+    assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations)]
+    return replies
+
+
+@contextmanager
+def memory_runs_out(backend, when):
+    """Makes forward passes fail as on a full device: those for which `when(rows, pass of the call)` holds."""
+    passes = 0
+
+    def check(model, args, inputs):
+        nonlocal passes
+        rows, columns = inputs["input_ids"].shape
+        passes = 0 if columns > 1 else passes + 1
+        if when(rows, passes):
+            raise torch.OutOfMemoryError("no memory is left")
+
+    hook = backend._runner._model.register_forward_pre_hook(check, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+class TestReuse:
+    def test_computes_only_what_is_new(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n, words=3 * n + 1) for n in range(3)]
+        first = same_replies(backend, plain, conversations)
+        assert [(reply.reused_tokens, reply.images_encoded) for reply in first] == [(0, 1)] * 3
+        for conversation, reply in zip(conversations, first, strict=True):
+            answer(conversation, reply)
+        second = same_replies(backend, plain, conversations)
+        # The newest token of a reply is the one that was never put through the model.
+        assert [reply.reused_tokens for reply in second] == [reply.prompt_tokens + TOKENS - 1 for reply in first]
+        assert [reply.images_encoded for reply in second] == [1] * 3
+
+    def test_goes_on_alone_in_turn(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n, words=3 * n + 1) for n in range(3)]
+        take_turn(backend, conversations)
+        for conversation in conversations:
+            for _ in range(3):
+                (reply,) = same_replies(backend, plain, [conversation])
+                assert reply.reused_tokens > 0
+                answer(conversation, reply)
+            backend.release(conversation)
+
+    def test_survives_rows_that_leave_and_rows_that_join(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        backend.release(conversations.pop(1))
+        conversations.append(begin(9, words=60))
+        replies = same_replies(backend, plain, conversations)
+        assert [reply.reused_tokens > 0 for reply in replies] == [True, True, True, False]
+
+    def test_of_an_equal_conversation_in_other_objects_is_none(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        take_turn(backend, [begin(0)])
+        (reply,) = same_replies(backend, plain, [begin(0)])
+        assert reply.reused_tokens == 0
+
+    def test_of_a_reply_that_was_changed_ends_before_it(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversation = begin(0)
+        (reply,) = backend.generate([conversation])
+        conversation.append(Message("assistant", "something else altogether"))
+        ask(conversation, "next")
+        (after,) = same_replies(backend, plain, [conversation])
+        assert after.reused_tokens == reply.prompt_tokens
+
+    def test_of_the_same_turn_asked_again_is_all_but_its_last_token(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversation = begin(0)
+        (reply,) = backend.generate([conversation])
+        (again,) = same_replies(backend, plain, [conversation])
+        assert (again.reused_tokens, again.images_encoded) == (reply.prompt_tokens - 1, 0)
+
+    def test_ends_with_the_release(self, checkpoint):
+        backend = reusing(checkpoint)
+        conversation = begin(0)
+        take_turn(backend, [conversation])
+        backend.release(conversation)
+        backend.release(conversation)
+        assert take_turn(backend, [conversation]) == [0]
+
+    def test_can_be_switched_off(self, plain):
+        conversation = begin(0)
+        take_turn(plain, [conversation])
+        assert take_turn(plain, [conversation]) == [0]
+
+    def test_images_are_processed_and_encoded_once(self, checkpoint):
+        backend = reusing(checkpoint)
+        patches = []
+        backend._runner._model.model.visual.register_forward_pre_hook(lambda _, args: patches.append(len(args[0])))
+        conversations = [begin(n) for n in range(2)]
+        for _ in range(4):
+            take_turn(backend, conversations)
+        images = [image for c in conversations for image in c.images[:-1]]
+        assert sum(patches) == sum(image.shape[0] * image.shape[1] // 16**2 for image in images)
+
+    def test_works_with_sampling(self, checkpoint):
+        options = {"temperature": 3.0, "seed": 4}
+        backend, plain = reusing(checkpoint, **options), reusing(checkpoint, kv_reuse=False, **options)
+        conversations = [begin(n) for n in range(2)]
+        for _ in range(3):
+            replies = same_replies(backend, plain, conversations)
+            for conversation, reply in zip(conversations, replies, strict=True):
+                answer(conversation, reply)
+
+
+class TestMemory:
+    def test_what_does_not_fit_is_encoded_again_and_the_log_says_so(self, checkpoint, plain, caplog):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        backend.generate(conversations)
+        held = backend._runner._store._rows["q0"].batch.nbytes
+        backend = reusing(checkpoint, kv_cache_bytes=held // 2)
+        with caplog.at_level(logging.WARNING):
+            take_turn(backend, conversations)
+        assert "2 of 4 conversations will be encoded again" in caplog.text
+        replies = same_replies(backend, plain, conversations)
+        assert sorted(reply.reused_tokens > 0 for reply in replies) == [False, False, True, True]
+
+    def test_a_limit_below_one_conversation_keeps_none(self, checkpoint, plain):
+        backend = reusing(checkpoint, kv_cache_bytes=1)
+        conversations = [begin(n) for n in range(2)]
+        for _ in range(2):
+            replies = same_replies(backend, plain, conversations)
+            assert [reply.reused_tokens for reply in replies] == [0, 0]
+            for conversation, reply in zip(conversations, replies, strict=True):
+                answer(conversation, reply)
+
+    def test_running_out_loses_nothing_of_earlier_turns(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n, words=2 * n + 1) for n in range(4)]
+        take_turn(backend, conversations)
+        too_large = memory_runs_out(backend, lambda rows, passed: rows > 2 and passed == 2)
+        with too_large, pytest.raises(OutOfMemory, match="batch of 4"):
+            backend.generate(conversations)
+        for half in (conversations[:2], conversations[2:]):
+            assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
+
+    def test_running_out_first_lets_go_of_other_conversations(self, checkpoint, plain, caplog):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        rows = backend._runner._store._rows
+        with memory_runs_out(backend, lambda *_: len(rows) > 2), caplog.at_level(logging.WARNING):
+            replies = backend.generate(conversations[:2])
+        assert "let go of the KV cache of 2 other conversations" in caplog.text
+        assert all(reply.reused_tokens > 0 for reply in replies)
+        assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations[:2])]
+
+    def test_only_what_is_in_use_is_held(self, checkpoint):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        for conversation in conversations[1:]:
+            backend.release(conversation)
+        take_turn(backend, conversations[:1])
+        (row,) = backend._runner._store._rows.values()
+        assert len(row.batch.rows) == 1
+        assert backend._encoder._known.keys() == {"q0"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
+    draw = random.Random(seed)
+    limit = draw.choice([None, None, 200_000])
+    backend = reusing(checkpoint, kv_cache_bytes=limit)
+    living = [begin(n, words=draw.randint(1, 30)) for n in range(4)]
+    begun, reused = 4, 0
+    for _ in range(14):
+        group = draw.sample(living, draw.randint(1, len(living)))
+        event = draw.random()
+        if event < 0.15:  # the device is too small for this batch: halves of it, as the scheduler does
+            half = max(1, len(group) // 2)
+            with memory_runs_out(backend, lambda rows, passed, half=half: rows > half and passed == 2):
+                if len(group) > 1:
+                    with pytest.raises(OutOfMemory):
+                        backend.generate(group)
+                group = group[:half]
+                replies = same_replies(backend, plain, group)
+        elif event < 0.25:  # a new process goes on from the run folder: equal conversations, no cache
+            backend = reusing(checkpoint, kv_cache_bytes=limit)
+            living = [Conversation(each.id, [*each.messages]) for each in living]
+            continue
+        else:
+            replies = same_replies(backend, plain, group)
+        reused += sum(reply.reused_tokens for reply in replies)
+        for conversation, reply in zip(group, replies, strict=True):
+            fate = draw.random()
+            if fate < 0.1:
+                continue  # asked again later
+            if fate < 0.2:
+                backend.release(conversation)
+                living[living.index(conversation)] = begin(begun, words=draw.randint(1, 60))
+                begun += 1
+            elif fate < 0.3:
+                conversation.append(Message("assistant", "words that no model said"))
+                ask(conversation, "Go on.")
+            else:
+                answer(conversation, reply, "You moved. " * draw.randint(1, 8))
+    assert reused > 0
+
+
+def test_a_layer_grows_and_shortens_like_transformers_own():
+    from transformers.cache_utils import DynamicLayer
+
+    ours, theirs = GrowingLayer(), DynamicLayer()
+    for columns in (5, 1, 1, 90, 1):
+        states = torch.randn(2, 3, columns, 4), torch.randn(2, 3, columns, 4)
+        for mine, other in zip(ours.update(*states), theirs.update(*states), strict=True):
+            assert torch.equal(mine, other)
+    ours.shorten(6)
+    theirs.crop(-92)
+    assert ours.get_seq_length() == theirs.get_seq_length() == 6
+    assert torch.equal(ours.keys, theirs.keys)
