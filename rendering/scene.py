@@ -27,11 +27,9 @@ _Y_UP_SUFFIXES = (".glb", ".gltf")
 
 BOUNDS_PERCENTILES = (2.0, 98.0)
 # A vertex this many robust extents outside of most others is a stray, and so is a face that touches it. Many, because
-# most vertices of a room whose walls are two triangles each may belong to its lamp.
+# most vertices of a room whose walls are two triangles each may belong to its lamp. Nearer strays are known by the
+# slivers of faces that they pull out of the room.
 STRAY_EXTENTS = 10.0
-# Nearer strays are known by their faces, which are slivers: a face counts for no more than this many squares of its
-# shortest edge.
-SLIVER_SQUARES = 10.0
 SURFACE_SAMPLES = 20_000
 # A cloud becomes 8 vertices and 12 faces a point: 6 million faces at this limit.
 CLOUD_MAX_POINTS = 500_000
@@ -81,10 +79,10 @@ class Scene:
     """
 
     name: str
-    vertices: np.ndarray
-    faces: np.ndarray
-    colours: np.ndarray
-    surface: Surface
+    vertices: np.ndarray = field(repr=False)
+    faces: np.ndarray = field(repr=False)
+    colours: np.ndarray = field(repr=False)
+    surface: Surface = field(repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -174,16 +172,21 @@ def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(M,) float64 square metres of each face, slivers counted for less."""
+    """(M,) float64: each face's area, times the square of its shape's quality, which is 1 for an equilateral triangle
+    and near 0 for a sliver: 4 sqrt(3) area / (a^2 + b^2 + c^2), from R. E. Bank, "PLTMG: A Software Package for
+    Solving Elliptic Partial Differential Equations"."""
     corners = vertices[faces]
-    edges = np.square(corners - corners[:, [1, 2, 0]]).sum(axis=2)
-    areas = np.linalg.norm(face_normals(vertices, faces), axis=1) / 2
-    return np.minimum(areas, SLIVER_SQUARES * edges.min(axis=1)).astype(np.float64)
+    edges = np.square(corners - corners[:, [1, 2, 0]]).sum(axis=(1, 2), dtype=np.float64)
+    areas = np.linalg.norm(face_normals(vertices, faces), axis=1).astype(np.float64) / 2
+    quality = 4 * np.sqrt(3) * areas / np.where(edges > 0, edges, 1.0)
+    return areas * np.square(quality)
 
 
 def make_scene(name: str, geometry: Geometry) -> Scene:
     """The scene of a geometry whose z is up; raises ValueError when nothing of it can be used."""
-    geometry = coloured(cleaned(geometry))
+    vertices = np.ascontiguousarray(geometry.vertices, dtype=np.float32)
+    faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
+    geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
         raise ValueError("it has no vertex with finite coordinates")
     if len(geometry.faces):
@@ -191,22 +194,26 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
         assert colours is not None, "coloured() colours every mesh"
         surface = Surface(geometry.vertices, geometry.faces, colours, geometry.texturing)
         return Scene(name, geometry.vertices, geometry.faces, colours, surface)
-    points, known_colours = _thinned(name, geometry.vertices, geometry.colours)
+    points, known_colours = thinned(name, geometry.vertices, geometry.colours)
     surface = Surface(*disc_mesh(points, known_colours))
     grey = np.full_like(points, 160, dtype=np.uint8)
     return Scene(name, points, geometry.faces, grey if known_colours is None else known_colours, surface)
 
 
-def _thinned(name: str, points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The cloud without doubles, and no larger than CLOUD_MAX_POINTS: one point of each cell of a grid, which is
-    made coarser until they fit."""
+def thinned(
+    name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The cloud's points (K, 3) and colours (K, 3), one for each cell of a grid of a millimetre.
+
+    A cloud of more than `max_points` gets a coarser grid, and a line in the log.
+    """
     cell_m = 1e-3
     kept = _one_per_cell(points, cell_m)
-    while len(kept) > CLOUD_MAX_POINTS:
+    while len(kept) > max_points:
         # Points lie on surfaces, so their number falls with the square of the cell's size.
-        cell_m *= 1.05 * (len(kept) / CLOUD_MAX_POINTS) ** 0.5
+        cell_m *= 1.05 * (len(kept) / max_points) ** 0.5
         kept = kept[_one_per_cell(points[kept], cell_m)]
-        if len(kept) <= CLOUD_MAX_POINTS:
+        if len(kept) <= max_points:
             _log.warning("%s: thinned %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m)
     return points[kept], None if colours is None else colours[kept]
 

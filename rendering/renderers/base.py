@@ -33,9 +33,10 @@ class Renderer(Protocol):
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """Metres along the optical axis to the surface at each pixel's centre, (H, W) float32.
+        """Metres along the optical axis to the surface seen at each pixel, (H, W) float32.
 
-        inf where there is no surface; raises RenderError.
+        At the pixel's centre, or with anti-aliasing at some spot within it; inf where there is no surface. Raises
+        RenderError.
         """
 
     def close(self) -> None:

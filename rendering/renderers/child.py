@@ -43,9 +43,10 @@ class ChildRenderer:
     costs the view that it was asked for; the next view starts another.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, view_limit_s: float = VIEW_LIMIT_S) -> None:
         """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw."""
         self.name = name
+        self._view_limit_s = view_limit_s
         self.device = ""
         self._lock = threading.Lock()
         self._keys: weakref.WeakKeyDictionary[Scene, int] = weakref.WeakKeyDictionary()
@@ -55,6 +56,11 @@ class ChildRenderer:
         self._dead: deque[int] = deque()
         self._process: subprocess.Popen | None = None
         self._start()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process, None while there is none."""
+        return self._process.pid if self._process else None
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""
@@ -116,7 +122,7 @@ class ChildRenderer:
             self._connection.send(request)
         except OSError as error:
             raise self._failure("crashed") from error
-        return self._answer(VIEW_LIMIT_S)
+        return self._answer(self._view_limit_s)
 
     def _answer(self, limit_s: float) -> Any:
         try:

@@ -1,0 +1,266 @@
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.geometry import Geometry, Texturing, no_faces
+from rendering.renderers import BACKGROUND_RGB, RenderError, make_renderer
+from rendering.renderers.child import ChildRenderer
+from rendering.renderers.raycast import RaycastRenderer, sample
+from rendering.scene import make_scene
+from rendering.views import project
+
+VIEW = Intrinsics(160, 128, 80.0)
+POSE = CameraPose(3, 2.5, 1.3, 0)
+RAYCAST = make_renderer("raycast")
+
+
+@pytest.fixture(scope="module", params=["raycast", "pyrender", "open3d"])
+def renderer(request):
+    try:
+        made = make_renderer(request.param)
+    except RenderError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+def middle_of(image: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, float]:
+    """Mean column and row, in pixels, of what has about this colour."""
+    rows, columns = np.nonzero(np.abs(image.astype(int) - colour).max(axis=2) < 40)
+    assert len(rows), "the landmark is not in the picture"
+    return columns.mean() + 0.5, rows.mean() + 0.5
+
+
+@pytest.mark.parametrize(
+    ("heading", "pitch", "colour", "point"),
+    [
+        (15, 5, RED, (5.7, 3.0, 1.3)),
+        (70, -10, GREEN, (3.0, 4.7, 1.3)),
+        (185, -20, BLUE, (0.3, 2.5, 0.3)),
+    ],
+)
+def test_a_landmark_is_drawn_where_it_is_projected(renderer, heading, pitch, colour, point):
+    pose = CameraPose(3, 2.5, 1.3, heading, pitch)
+    (expected,), _ = project(np.array([point]), pose, VIEW)
+    assert middle_of(renderer.render(landmark_room(), pose, VIEW), colour) == pytest.approx(expected, abs=1.0)
+
+
+def test_a_left_strafe_and_a_left_turn_move_a_landmark_right(renderer):
+    scene = landmark_room()
+    column, row = middle_of(renderer.render(scene, POSE, VIEW), RED)
+    strafed, turned, risen = POSE.moved(0, 0, 0.5, 0), POSE.turned(10), POSE.moved(0, 0, 0, 0.4)
+    assert middle_of(renderer.render(scene, strafed, VIEW), RED)[0] > column + 5
+    assert middle_of(renderer.render(scene, turned, VIEW), RED)[0] > column + 5
+    assert middle_of(renderer.render(scene, risen, VIEW), RED)[1] > row + 5
+
+
+def test_depth_counts_along_the_optical_axis(renderer):
+    depth = renderer.depth(closed_room(), CameraPose(3, 2.5, 1.25, 0), VIEW)
+    assert depth.dtype == np.float32
+    assert depth.shape == (128, 160)
+    assert depth[64, 40:120] == pytest.approx(np.full(80, 3.0), abs=0.01)
+
+
+def test_where_nothing_is_there_is_background_and_infinite_depth(renderer):
+    scene = scene_of(box((5, 2, 1), (5.5, 3, 1.5), RED))
+    image, depth = renderer.render(scene, POSE, VIEW), renderer.depth(scene, POSE, VIEW)
+    assert tuple(image[2, 2]) == BACKGROUND_RGB
+    assert np.isinf(depth[2, 2])
+    assert depth[64, 80] == pytest.approx(2.0, abs=0.01)
+
+
+def test_faces_are_seen_from_both_sides_in_their_own_colour(renderer):
+    scene = scene_of(box((0, 0, 0), (6, 5, 2.5), (200, 100, 50)))
+    assert np.abs(renderer.render(scene, POSE, VIEW).astype(int) - (200, 100, 50)).max() <= 1
+    outside = renderer.render(scene, CameraPose(-3, 2.5, 1.3, 0), VIEW)
+    assert np.abs(outside[64, 80].astype(int) - (200, 100, 50)).max() <= 1
+
+
+def same_picture(renderer, scene, pose, view=VIEW) -> None:
+    """Assert that the renderer's picture and depth are those of raycast, edges aside."""
+    image, expected = (r.render(scene, pose, view).astype(int) for r in (renderer, RAYCAST))
+    apart = np.abs(image - expected).max(axis=2)
+    assert np.quantile(apart, 0.9) <= 2
+    assert (apart > 40).mean() < 0.03
+    depth, expected_depth = (r.depth(scene, pose, view) for r in (renderer, RAYCAST))
+    assert (np.isfinite(depth) != np.isfinite(expected_depth)).mean() < 0.02
+    # With anti-aliasing a depth is that of some spot within its pixel: as far apart as two neighbours, at most.
+    depth, expected_depth = (np.nan_to_num(d, posinf=100.0) for d in (depth, expected_depth))
+    inner = expected_depth[1:-1, 1:-1]
+    shifts = [(slice(0, -2), slice(1, -1)), (slice(2, None), slice(1, -1)), (slice(1, -1), slice(0, -2))]
+    neighbours = [expected_depth[shift] for shift in [*shifts, (slice(1, -1), slice(2, None))]]
+    allowed = np.max([np.abs(near - inner) for near in neighbours], axis=0) + 0.002
+    assert (np.abs(depth[1:-1, 1:-1] - inner) > allowed).mean() < 0.02
+
+
+def test_a_coloured_mesh_looks_the_same_everywhere(renderer):
+    same_picture(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10))
+
+
+def test_pictures_need_not_be_multiples_of_four_pixels_wide(renderer):
+    same_picture(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10), Intrinsics(101, 67, 50.0))
+
+
+def test_a_mesh_without_colours_shows_its_shape(renderer):
+    plain = box((0, 0, 0), (6, 5, 2.5))
+    scene = make_scene("plain", Geometry(plain.vertices, plain.faces))
+    pose = CameraPose(1, 1, 1.3, 40, -10)
+    same_picture(renderer, scene, pose)
+    assert len(np.unique(renderer.render(scene, pose, VIEW)[::4, ::4, 0])) >= 3
+
+
+def textured_wall():
+    """A wall at x = 2 with a picture of four colours that repeats twice from left to right, beside a plain wall."""
+    picture = np.zeros((64, 64, 3), dtype=np.uint8)
+    picture[:32, :32], picture[:32, 32:], picture[32:, :32], picture[32:, 32:] = RED, GREEN, BLUE, (90, 60, 30)
+    vertices = np.float32([[2, 2, 0], [2, -2, 0], [2, -2, 2], [2, 2, 2], [2, -4, 0], [2, -4, 2]])
+    faces = np.int32([[0, 1, 2], [0, 2, 3], [1, 4, 5], [1, 5, 2]])
+    corner_uv = np.float32([[0, 0], [2, 0], [2, 1], [0, 1], [0, 0], [0, 0]])
+    texturing = Texturing(corner_uv[faces], np.int32([0, 0, -1, -1]), (picture,))
+    return make_scene("textured", Geometry(vertices, faces, np.tile(np.uint8(GREY), (6, 1)), texturing=texturing))
+
+
+@pytest.mark.parametrize(
+    ("point", "colour"),
+    [
+        ((2, 1.5, 1.5), RED),
+        ((2, 0.5, 1.5), GREEN),
+        ((2, 1.5, 0.5), BLUE),
+        ((2, 0.5, 0.5), (90, 60, 30)),
+        ((2, -0.5, 1.5), RED),
+        ((2, -1.5, 0.5), (90, 60, 30)),
+        ((2, -3, 1), GREY),
+    ],
+)
+def test_a_texture_is_upright_and_repeats(renderer, point, colour):
+    pose = CameraPose(-1, -0.5, 1, 0)
+    ((column, row),), _ = project(np.array([point]), pose, VIEW)
+    image = renderer.render(textured_wall(), pose, VIEW)
+    assert np.abs(image[int(row), int(column)].astype(int) - colour).max() <= 3
+
+
+def test_a_textured_mesh_looks_the_same_everywhere(renderer):
+    same_picture(renderer, textured_wall(), CameraPose(0, 0, 1, -20))
+
+
+def room_cloud(points: int, seed: int = 0) -> Geometry:
+    """Points strewn over the inside of the closed room, red where x > 5.9, with 3 mm of noise."""
+    random = np.random.default_rng(seed)
+    size = np.array([6.0, 5.0, 2.5])
+    areas = np.array([size[1] * size[2], size[0] * size[2], size[0] * size[1]])
+    axis = random.choice(3, points, p=areas / areas.sum())
+    positions = random.random((points, 3)) * size
+    positions[np.arange(points), axis] = random.integers(0, 2, points) * size[axis]
+    positions += random.normal(0, 0.003, positions.shape)
+    colours = np.where(positions[:, :1] > 5.9, RED, GREY).astype(np.uint8)
+    return Geometry(positions.astype(np.float32), no_faces(), colours)
+
+
+def test_a_cloud_of_40000_points_looks_closed(renderer):
+    scene = make_scene("cloud", room_cloud(40_000))
+    for heading in (0, 130):
+        depth = renderer.depth(scene, CameraPose(3, 2.5, 1.3, heading), VIEW)
+        assert np.isinf(depth).mean() < 0.001
+    image = renderer.render(scene, POSE, VIEW).astype(int)
+    assert (np.abs(image[40:90, 60:100] - RED).max(axis=2) < 10).mean() > 0.99
+
+
+def test_a_cloud_looks_the_same_everywhere(renderer):
+    same_picture(renderer, make_scene("cloud", room_cloud(5_000)), POSE.turned(20))
+
+
+def test_views_drawn_in_parallel_are_those_drawn_one_by_one(renderer):
+    scenes = [landmark_room(), closed_room()]
+    jobs = [(scenes[i % 2], POSE.turned(40 * i), VIEW) for i in range(8)]
+    alone = [renderer.render(*job) for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda job: renderer.render(*job), jobs))
+    assert all((a == b).all() for a, b in zip(alone, together, strict=True))
+
+
+def test_a_renderer_does_not_keep_a_scene_alive(renderer):
+    scene = landmark_room()
+    renderer.render(scene, POSE, VIEW)
+    gone = weakref.ref(scene)
+    del scene
+    gc.collect()
+    assert gone() is None
+    assert renderer.render(closed_room(), POSE, VIEW).shape == (128, 160, 3)
+
+
+def test_a_name_that_is_none_is_refused():
+    with pytest.raises(RenderError, match="choose one of auto, raycast, pyrender, open3d"):
+        make_renderer("vulkan")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "package"),
+    [
+        ("pyrender", "__EGL_VENDOR_LIBRARY_FILENAMES", "libgl1-mesa-dri"),
+        ("open3d", "VK_DRIVER_FILES", "mesa-vulkan-drivers"),
+    ],
+)
+def test_a_named_renderer_without_its_driver_says_what_to_install(monkeypatch, name, variable, package):
+    monkeypatch.setenv(variable, "/nowhere")
+    with pytest.raises(RenderError, match=rf"(?s){name}.*apt-get install.*{package}"):
+        make_renderer(name)
+
+
+def test_auto_falls_back_to_raycast_and_says_so(monkeypatch, caplog):
+    monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nowhere")
+    with caplog.at_level(logging.INFO):
+        assert isinstance(make_renderer("auto"), RaycastRenderer)
+    assert "renderer auto: raycast, because" in caplog.text
+
+
+@pytest.fixture
+def child():
+    try:
+        made = ChildRenderer("pyrender", view_limit_s=2.0)
+    except RenderError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("blow", "complaint"), [(signal.SIGKILL, "crashed"), (signal.SIGSTOP, "did not answer within 2 s")]
+)
+def test_a_child_that_dies_or_hangs_costs_one_view(child, blow, complaint):
+    scene = landmark_room()
+    before = child.render(scene, POSE, VIEW)
+    os.kill(child.pid, blow)
+    with pytest.raises(RenderError, match=complaint):
+        child.render(scene, POSE, VIEW)
+    assert (child.render(scene, POSE, VIEW) == before).all()
+
+
+def test_bilinear_samples_repeat_and_count_v_upwards():
+    image = np.uint8([[[0, 0, 0], [100, 100, 100]], [[200, 200, 200], [40, 40, 40]]])
+    uv = np.array([[0.25, 0.75], [0.75, 0.75], [0.25, 0.25], [0.5, 0.75], [1.25, -0.25], [0.0, 0.75]])
+    assert sample(image, uv)[:, 0] == pytest.approx([0, 100, 200, 50, 0, 50])
+
+
+def test_importing_loads_no_graphics_library():
+    modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl, renderers.open3d_filament"
+    imports = "; ".join(f"import rendering.{name}" for name in modules.split(", "))
+    check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {imports}; {check}"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,407 @@
+import gc
+import io
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import trimesh
+from PIL import Image
+from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
+
+from rendering.geometry import Geometry, no_faces
+from rendering.scene import Scene, SceneCache, SceneError, load_scene, make_scene, thinned
+
+NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
+
+
+def ply(vertices, faces=(), encoding="binary_little_endian", kind="float", colours=None, alpha=False) -> bytes:
+    """A PLY file of rows of coordinates, polygons and colours."""
+    names = [(kind, name) for name in "xyz"]
+    if colours is not None:
+        names += [("uchar", name) for name in ("red", "green", "blue", *(["alpha"] if alpha else []))]
+    lines = ["ply", f"format {encoding} 1.0", "comment made by a test", f"element vertex {len(vertices)}"]
+    lines += [f"property {kind_} {name}" for kind_, name in names]
+    if len(faces):
+        lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
+    rows = [
+        [*vertex, *([] if colours is None else [*colours[i], *([128] if alpha else [])])]
+        for i, vertex in enumerate(vertices)
+    ]
+    header = "\n".join([*lines, "end_header", ""]).encode()
+    if encoding == "ascii":
+        body = "\n".join(" ".join(map(str, row)) for row in [*rows, *([len(face), *face] for face in faces)])
+        return header + body.encode() + b"\n"
+    order = ">" if "big" in encoding else "<"
+    body = b"".join(
+        np.array(value, order + NUMPY_TYPES[kind_]).tobytes()
+        for row in rows
+        for value, (kind_, _) in zip(row, names, strict=True)
+    )
+    for face in faces:
+        body += bytes([len(face)]) + np.array(face, order + "i4").tobytes()
+    return header + body
+
+
+CORNERS = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 2.0, 0.0], [0.0, 2.0, 0.5]]
+TRIANGLES = [[0, 1, 2], [0, 2, 3]]
+FOUR_COLOURS = [RED, GREEN, BLUE, GREY]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes bytes or text into a file of the given name and returns its path."""
+
+    def write(name: str, content: bytes | str):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "binary_little_endian", "binary_big_endian"])
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("alpha", [False, True])
+def test_a_ply_mesh_is_read_in_every_encoding(file, encoding, kind, alpha):
+    path = file("scan.ply", ply(CORNERS, TRIANGLES, encoding, kind, FOUR_COLOURS, alpha))
+    scene = load_scene(path)
+    assert scene.name == "scan"
+    assert (scene.vertices == np.float32(CORNERS)).all()
+    assert (scene.faces == TRIANGLES).all()
+    assert (scene.colours == FOUR_COLOURS).all()
+    assert (scene.vertices.dtype, scene.faces.dtype, scene.colours.dtype) == (np.float32, np.int32, np.uint8)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "binary_little_endian", "binary_big_endian"])
+def test_polygons_become_triangles(file, encoding):
+    scene = load_scene(file("scan.ply", ply([*CORNERS, [5, 5, 5]], [[0, 1, 2, 3], [0, 1, 4]], encoding, "float")))
+    assert len(scene.faces) == 3
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "binary_little_endian", "binary_big_endian"])
+def test_a_ply_without_faces_is_a_cloud(file, encoding):
+    scene = load_scene(file("scan.ply", ply(CORNERS, [], encoding, "float", FOUR_COLOURS)))
+    assert scene.faces.shape == (0, 3)
+    assert (scene.vertices == np.float32(CORNERS)).all()
+    assert len(scene.surface.faces) > 0
+
+
+def test_a_mesh_with_an_empty_face_element_is_a_cloud(file):
+    header_only_faces = ply(CORNERS).replace(
+        b"end_header", b"element face 0\nproperty list uchar int vertex_indices\nend_header"
+    )
+    assert load_scene(file("scan.ply", header_only_faces)).faces.shape == (0, 3)
+
+
+def test_nan_and_unreferenced_vertices_are_dropped(file):
+    vertices = [*CORNERS, [np.nan, 0, 0], [0, np.inf, 0], [900.0, 900.0, 900.0]]
+    faces = [*TRIANGLES, [0, 1, 4], [1, 2, 5], [1, 1, 2]]
+    scene = load_scene(file("scan.ply", ply(vertices, faces)))
+    assert len(scene.faces) == 2
+    assert np.isfinite(scene.vertices).all()
+    assert scene.vertices.max() == 2.0
+
+
+def test_nan_points_of_a_cloud_are_dropped(file):
+    scene = load_scene(file("scan.ply", ply([*CORNERS, [np.nan, 0, 0]])))
+    assert len(scene.vertices) == 4
+
+
+def dense_room(step: float = 0.1) -> Geometry:
+    """The inside of a room of 6 x 5 x 2.5 m in small triangles."""
+    room = box((0, 0, 0), (6, 5, 2.5))
+    vertices, faces = trimesh.remesh.subdivide_to_size(room.vertices, room.faces, step)
+    return Geometry(vertices.astype(np.float32), faces.astype(np.int32), np.full(vertices.shape, 99, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("distance_m", [8, 50, 5000])
+def test_strays_do_not_widen_the_bounds(distance_m):
+    room = dense_room()
+    vertices = room.vertices.copy()
+    vertices[:: len(vertices) // 40] += np.float32(distance_m)
+    bounds = make_scene("room", Geometry(vertices, room.faces, room.colours)).bounds
+    assert bounds.lower == pytest.approx([0, 0, 0], abs=0.05)
+    assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.05)
+
+
+def test_strays_of_a_cloud_do_not_widen_the_bounds():
+    points = np.concatenate([dense_room().vertices, np.full((30, 3), 700.0) + np.arange(30)[:, None]])
+    assert make_scene("room", Geometry(points.astype(np.float32), no_faces())).bounds.upper.max() < 6.1
+
+
+def test_the_bounds_of_a_bare_room_are_not_those_of_its_detailed_lamp():
+    lamp = trimesh.creation.icosphere(subdivisions=4, radius=0.4)
+    lamp_part = Geometry(
+        np.float32(lamp.vertices + np.array([3, 2.5, 1])),
+        np.int32(lamp.faces),
+        np.full((len(lamp.vertices), 3), 9, dtype=np.uint8),
+    )
+    bounds = scene_of(box((0, 0, 0), (6, 5, 2.5)), lamp_part).bounds
+    assert bounds.lower == pytest.approx([0, 0, 0], abs=0.1)
+    assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.1)
+
+
+def test_rays_measure_metres_from_inside():
+    distances = closed_room().cast(
+        np.array([[1, 2, 1], [1, 2, 1], [1, 2, 9]]), np.array([[1, 0, 0], [0, 0, -1], [0, 0, 1]])
+    )
+    assert distances.dtype == np.float32
+    assert distances == pytest.approx([5, 1, np.inf])
+
+
+def test_rays_hit_a_cloud():
+    cloud = make_scene("cloud", Geometry(dense_room().vertices, no_faces()))
+    assert cloud.cast(np.array([[3, 2.5, 1]]), np.array([[1, 0, 0]])) == pytest.approx([3], abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("cut", "complaint"),
+    [
+        (lambda data: b"", "is empty"),
+        (lambda data: data[:30], "header has no end"),
+        (lambda data: data[: data.index(b"end_header") + 11], "promises 4 rows of vertex, 0 can be read"),
+        (lambda data: data[:-27], "promises 4 rows of vertex, 3 can be read"),
+        (lambda data: data[:-13], "promises 2 rows of face, 1 can be read"),
+        (lambda data: data[:-1], "promises 2 rows of face, 1 can be read"),
+        (lambda data: b"<html>not found</html>", "not a PLY file"),
+        (lambda data: data.replace(b"float", b"quark"), "unknown type 'quark'"),
+        (lambda data: data.replace(b"property float z\n", b""), "z"),
+        (lambda data: data.replace(b"vertex 4", b"vertex -4"), ""),
+        (lambda data: data.replace(b"vertex 4", b"vertex many"), ""),
+        (lambda data: data.replace(b"binary_little", b"binary_middle"), "format"),
+        (lambda data: data.replace(b"element vertex", b"element point"), "no vertices"),
+    ],
+)
+def test_a_damaged_ply_is_named_with_its_fault(file, cut, complaint):
+    path = file("scan.ply", cut(ply(CORNERS, TRIANGLES)))
+    with pytest.raises(SceneError, match=f"(?s)scan.ply.*{complaint}.*download or export it again"):
+        load_scene(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_cut_off_ascii_ply_is_noticed(file, share):
+    data = ply(CORNERS, TRIANGLES, "ascii")
+    body = data.index(b"end_header") + 11
+    with pytest.raises(SceneError, match="cut off or damaged"):
+        load_scene(file("scan.ply", data[: body + int(share * (len(data) - body - 4))]))
+
+
+def test_a_cut_off_ply_of_mixed_polygons_is_noticed(file):
+    faces = [[0, 1, 2, 3], [0, 1, 2]] * 5
+    with pytest.raises(SceneError, match="promises 10 rows of face, 9 can be read"):
+        load_scene(file("scan.ply", ply(CORNERS, faces)[:-1]))
+
+
+def test_a_face_that_refers_to_a_missing_vertex_is_an_error(file):
+    with pytest.raises(SceneError, match="a face refers to a vertex that the file does not have"):
+        load_scene(file("scan.ply", ply(CORNERS, [[0, 1, 7]])))
+
+
+def test_only_nan_vertices_are_an_error(file):
+    with pytest.raises(SceneError, match="no vertex with finite coordinates"):
+        load_scene(file("scan.ply", ply([[np.nan] * 3] * 3)))
+
+
+def test_no_vertices_are_an_error(file):
+    with pytest.raises(SceneError, match="holds no vertices"):
+        load_scene(file("scan.ply", ply([])))
+
+
+def test_what_is_no_scan_file_is_named(file, tmp_path):
+    (tmp_path / "folder.ply").mkdir()
+    for name, complaint in [("folder.ply", "is a folder"), ("none.ply", "does not exist")]:
+        with pytest.raises(SceneError, match=f"{name} {complaint}"):
+            load_scene(tmp_path / name)
+    with pytest.raises(SceneError, match=r"notes.txt is of no known kind: convert it to one of .ply, .pcd"):
+        load_scene(file("notes.txt", "hello"))
+
+
+PCD_HEADER = """VERSION .7
+FIELDS x y z
+SIZE 4 4 4
+TYPE F F F
+COUNT 1 1 1
+WIDTH 4
+HEIGHT 1
+VIEWPOINT 0 0 0 1 0 0 0
+POINTS 4
+DATA """
+
+
+def test_a_pcd_cloud_is_read(file):
+    ascii_rows = "\n".join(" ".join(map(str, corner)) for corner in CORNERS)
+    for data in (
+        (PCD_HEADER + "ascii\n" + ascii_rows).encode(),
+        (PCD_HEADER + "binary\n").encode() + np.float32(CORNERS).tobytes(),
+    ):
+        scene = load_scene(file("scan.pcd", data))
+        assert (scene.vertices == np.float32(CORNERS)).all()
+        assert scene.faces.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (PCD_HEADER + "ascii\n0 0 0\n1 1 1\n").encode(),
+        (PCD_HEADER + "binary\n").encode() + np.float32(CORNERS).tobytes()[:-8],
+        PCD_HEADER[:60].encode(),
+        b"\x00\xff" * 50,
+    ],
+)
+def test_a_damaged_pcd_is_an_error(file, data):
+    with pytest.raises(SceneError, match=r"scan.pcd cannot be read"):
+        load_scene(file("scan.pcd", data))
+
+
+def picture(colour) -> Image.Image:
+    """A plain picture with a dark upper left quarter."""
+    image = Image.new("RGB", (32, 32), colour)
+    image.paste((0, 0, 0), (0, 0, 16, 16))
+    return image
+
+
+def textured_quad(colour, factor=None) -> trimesh.Trimesh:
+    """A square in the plane y = 0 of glTF's axes, one metre wide, with its picture."""
+    material = trimesh.visual.material.PBRMaterial(baseColorTexture=picture(colour), baseColorFactor=factor)
+    visual = trimesh.visual.TextureVisuals(uv=[[0, 0], [1, 0], [1, 1], [0, 1]], material=material)
+    corners = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
+    return trimesh.Trimesh(corners, [[0, 1, 2], [0, 2, 3]], visual=visual, process=False)
+
+
+@pytest.fixture
+def glb() -> bytes:
+    """Two textured squares, a plain and a coloured box, each moved to its place; y is up."""
+    coloured = trimesh.creation.box((1, 1, 1))
+    coloured.visual = trimesh.visual.ColorVisuals(coloured, vertex_colors=np.tile([*GREEN, 255], (8, 1)))
+    world = trimesh.Scene()
+    for index, part in enumerate([textured_quad(RED), textured_quad(BLUE), trimesh.creation.box((1, 1, 1)), coloured]):
+        world.add_geometry(part, transform=trimesh.transformations.translation_matrix([3 * index, 2, 0]))
+    return world.export(file_type="glb")
+
+
+def test_a_glb_keeps_parts_transforms_and_textures(file, glb):
+    scene = load_scene(file("scan.glb", glb))
+    assert scene.vertices[:, 0].max() == pytest.approx(9.5)
+    assert scene.vertices[:, 2].min() == pytest.approx(1.5)
+    assert scene.vertices[:, 2].max() == pytest.approx(3.0)
+    assert sorted(tuple(image[-1, -1]) for image in scene.texturing.images) == [BLUE, RED]
+    assert np.bincount(scene.texturing.face_image + 1).tolist() == [24, 2, 2]
+    assert GREEN in {tuple(colour) for colour in scene.colours.tolist()}
+
+
+@pytest.mark.parametrize(("up_axis", "top"), [("auto", [0, 0, 1]), ("y", [0, 0, 1]), ("z", [0, 1, 0])])
+def test_gltf_is_turned_upright(file, up_axis, top):
+    data = trimesh.creation.box(bounds=[[0, 0, 0], [0.1, 1, 0.1]]).export(file_type="glb")
+    extent = np.ptp(load_scene(file("scan.glb", data), up_axis).vertices, axis=0)
+    assert extent.argmax() == np.argmax(top)
+
+
+def test_turning_upright_is_no_mirroring(file):
+    data = trimesh.creation.box(bounds=[[0, 0, 0], [1, 2, 3]]).export(file_type="glb")
+    vertices = load_scene(file("scan.glb", data)).vertices
+    assert vertices.min(axis=0) == pytest.approx([0, -3, 0])
+    assert vertices.max(axis=0) == pytest.approx([1, 0, 2])
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05, 0.5, 0.999])
+def test_a_cut_off_glb_is_an_error(file, glb, share):
+    with pytest.raises(SceneError, match=r"scan.glb cannot be read"):
+        load_scene(file("scan.glb", glb[: int(share * len(glb))]))
+
+
+def test_an_obj_has_its_materials_picture(file):
+    stream = io.BytesIO()
+    picture(RED).save(stream, format="PNG")
+    file("wood.png", stream.getvalue())
+    file("scan.mtl", "newmtl wood\nmap_Kd wood.png\nnewmtl paint\nKd 0 0 1\n")
+    path = file(
+        "scan.obj",
+        "mtllib scan.mtl\nv 0 0 0\nv 1 0 0\nv 1 0 1\nv 0 0 1\nv 5 0 0\nvt 0 0\nvt 1 0\nvt 1 1\nvt 0 1\n"
+        "usemtl wood\nf 1/1 2/2 3/3\nf 1/1 3/3 4/4\nusemtl paint\nf 1 2 5\n",
+    )
+    scene = load_scene(path)
+    assert scene.vertices[:, 2].max() == 1.0
+    assert len(scene.faces) == 3
+    assert tuple(scene.texturing.images[0][0, 0]) == (0, 0, 0)
+    assert tuple(scene.texturing.images[0][-1, -1]) == RED
+    assert sorted(scene.texturing.face_image) == [-1, 0, 0]
+
+
+@pytest.mark.parametrize("text", ["hello", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 9\n", "\x00\x01\x02"])
+def test_a_damaged_obj_is_an_error(file, text):
+    with pytest.raises(SceneError, match=r"scan.obj cannot be read"):
+        load_scene(file("scan.obj", text))
+
+
+def test_face_colours_are_kept(file):
+    data = ply(CORNERS, TRIANGLES, "ascii")
+    data = data.replace(
+        b"vertex_indices\n", b"vertex_indices\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n"
+    )
+    data = data.replace(b"3 0 1 2\n", b"3 0 1 2 255 0 0\n").replace(b"3 0 2 3\n", b"3 0 2 3 0 0 255\n")
+    scene = load_scene(file("scan.ply", data))
+    assert scene.colours[scene.faces].tolist() == [[[255, 0, 0]] * 3, [[0, 0, 255]] * 3]
+
+
+def test_a_crowded_cloud_is_thinned_and_says_so(caplog):
+    random = np.random.default_rng(0)
+    points = np.column_stack([random.random((100_000, 2)), np.zeros(100_000)]).astype(np.float32)
+    few, colours = thinned("crowd", points, np.zeros_like(points), max_points=8_000)
+    assert 4_000 < len(few) <= 8_000
+    assert len(colours) == len(few)
+    assert "crowd: thinned 100000 points to" in caplog.text
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 25])
+def test_a_few_points_or_many_at_one_spot_are_a_scene(count):
+    assert len(make_scene("few", Geometry(np.float32(CORNERS * 25)[:count], no_faces())).surface.faces) > 0
+
+
+@pytest.fixture
+def scans(tmp_path):
+    """Five files of the same size."""
+    paths = [tmp_path / f"{name}.ply" for name in "abcde"]
+    for path in paths:
+        path.write_bytes(ply(CORNERS, TRIANGLES))
+    return paths
+
+
+def test_the_cache_loads_once_and_drops_the_oldest(scans):
+    size = load_scene(scans[0]).nbytes
+    cache = SceneCache(max_bytes=2 * size)
+    first, second = cache.get(scans[0]), cache.get(scans[1])
+    assert cache.get(scans[0]) is first
+    cache.get(scans[2])
+    assert cache.get(scans[0]) is first
+    assert cache.get(scans[1]) is not second
+
+
+def test_the_cache_frees_what_it_drops(scans):
+    cache = SceneCache(max_bytes=1)
+    alive = [weakref.ref(cache.get(path)) for path in scans]
+    gc.collect()
+    assert [scene() is not None for scene in alive] == [False, False, False, False, True]
+
+
+def test_two_threads_get_one_scene(scans):
+    cache = SceneCache(max_bytes=10**9)
+    barrier = threading.Barrier(8)
+
+    def get(index: int) -> Scene:
+        barrier.wait()
+        return cache.get(scans[index % 2])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len({id(scene) for scene in pool.map(get, range(8))}) == 2
+
+
+def test_the_cache_does_not_remember_an_error(scans):
+    cache = SceneCache(max_bytes=10**9)
+    whole = scans[0].read_bytes()
+    scans[0].write_bytes(whole[:-5])
+    with pytest.raises(SceneError):
+        cache.get(scans[0])
+    scans[0].write_bytes(whole)
+    assert len(cache.get(scans[0]).faces) == 2

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from simple_rooms import BLUE, GREEN, RED, box, closed_room, landmark_room, scene_of
+
+from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers import make_renderer
+from rendering.views import first_view, project, sharpness, start_position, visible_share
+
+VIEW = Intrinsics(160, 128, 80.0)
+RAYCAST = make_renderer("raycast")
+
+
+def test_an_empty_room_is_entered_in_its_middle():
+    assert start_position(closed_room(), 1.6) == pytest.approx([3, 2.5, 1.6], abs=0.1)
+
+
+def test_the_eye_stays_below_a_low_ceiling():
+    low = scene_of(box((0, 0, 0), (4, 4, 1.4)))
+    assert start_position(low, 1.6)[2] == pytest.approx(1.2, abs=0.05)
+
+
+def test_the_floor_counts_wherever_it_is():
+    cellar = scene_of(box((0, 0, -3), (4, 4, -0.5)))
+    assert start_position(cellar, 1.6)[2] == pytest.approx(-1.4, abs=0.05)
+
+
+def test_an_l_shaped_room_is_entered_inside():
+    # The middle of the bounds (3, 3) is outside: two wings along the x and the y axis.
+    wings = scene_of(
+        box((0, 0, -0.02), (6, 2, 0)),
+        box((0, 2, -0.02), (2, 6, 0)),
+        box((0, -0.02, 0), (6, 0, 2.5)),
+        box((-0.02, 0, 0), (0, 6, 2.5)),
+        box((2, 2, 0), (6, 2.02, 2.5)),
+        box((2, 2, 0), (2.02, 6, 2.5)),
+    )
+    x, y, _ = start_position(wings, 1.6)
+    assert min(x, y) < 2
+
+
+@pytest.mark.parametrize("half_m", [0.5, 0.9])
+def test_the_start_is_not_inside_a_wardrobe(half_m):
+    room = scene_of(box((0, 0, 0), (6, 5, 2.5)), box((3 - half_m, 2.5 - half_m, 0.0), (3 + half_m, 2.5 + half_m, 2.2)))
+    x, y, _ = start_position(room, 1.6)
+    assert max(abs(x - 3), abs(y - 2.5)) > half_m + 0.2
+
+
+def test_the_start_is_not_above_a_table():
+    room = scene_of(box((0, 0, 0), (6, 5, 2.5)), box((2.4, 2.0, 0.7), (3.6, 3.0, 0.75)))
+    x, y, _ = start_position(room, 1.6)
+    assert abs(x - 3) > 0.6 or abs(y - 2.5) > 0.5
+
+
+def test_a_scene_without_a_floor_still_has_a_start():
+    wall = scene_of(box((0, 0, 0), (4, 0.02, 2.5)))
+    position = start_position(wall, 1.6)
+    assert (position >= wall.bounds.lower).all()
+    assert (position <= wall.bounds.upper).all()
+
+
+def test_visibility_prefers_the_heading_with_most_surface():
+    # A corner of floor and walls towards +y; nothing at all elsewhere but a small patch under the camera.
+    scene = scene_of(box((-0.5, -0.5, -0.02), (0.5, 4, 0)), box((-2, 4, 0), (2, 4.02, 2.5)))
+    assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0, "visibility").pose.heading_deg == 90
+
+
+def test_sharpness_prefers_the_heading_with_detail():
+    stripes = [box((0.1, y, 0.2), (0.11, y + 0.1, 2.3), RED) for y in np.arange(1, 4, 0.2)]
+    room = scene_of(box((0, 0, 0), (6, 5, 2.5)), *stripes)
+    assert first_view(room, RAYCAST, VIEW, 1.6, 0.0, "sharpness").pose.heading_deg == 180
+
+
+@pytest.mark.parametrize("criterion", ["visibility", "sharpness"])
+def test_the_first_view_is_the_best_scored_and_the_same_every_time(criterion):
+    first, again = (first_view(landmark_room(), RAYCAST, VIEW, 1.6, -5.0, criterion) for _ in range(2))
+    assert first.pose == again.pose
+    assert first.scores == again.scores
+    assert first.pose.heading_deg == 90 * np.argmax(first.scores)
+    assert (first.image == RAYCAST.render(landmark_room(), first.pose, VIEW)).all()
+
+
+def test_hidden_surface_is_not_counted():
+    pose = CameraPose(1, 2.5, 1.2, 0)
+    parts = [box((5, 1, 0), (5.02, 4, 2.5), GREEN), box((0, 2.4, 0), (0.1, 2.6, 0.1), BLUE)]
+    screen = box((2, 0, -1), (2.01, 5, 5), RED)
+    open_view, screened = scene_of(*parts), scene_of(*parts, screen)
+    open_share = visible_share(open_view, pose, VIEW, RAYCAST.depth(open_view, pose, VIEW))
+    hidden_share = visible_share(open_view, pose, VIEW, RAYCAST.depth(screened, pose, VIEW))
+    assert open_share > 0.4
+    assert hidden_share == 0.0
+
+
+def test_projection_puts_a_point_straight_ahead_in_the_middle():
+    pixels, depths = project(np.array([[3.0, 0.0, 1.0], [-3.0, 0.0, 1.0]]), CameraPose(0, 0, 1, 0), VIEW)
+    assert pixels[0] == pytest.approx([80, 64])
+    assert depths == pytest.approx([3, -3])
+
+
+def test_sharpness_of_a_plain_picture_is_zero():
+    assert sharpness(np.full((8, 8, 3), 77, dtype=np.uint8)) == 0.0
