@@ -114,10 +114,16 @@ class RunConfig:
 
     steps: Annotated[int, Ge(0)] = NUM_STEPS
     """Moves a question may make; turns 0 to this number, the last of which must answer."""
-    max_batched_turns: Annotated[int, Ge(0), MayChange] = MAX_BATCHED_TURNS
-    """Turns that run in lockstep batches; later turns run one question at a time."""
+    max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], MayChange] = MAX_BATCHED_TURNS
+    """Turns that run in lockstep batches; later turns run --concurrency questions at a time."""
     batch_size: Annotated[Count, MayChange] = 8
     """Questions in one batch."""
+    refill: Annotated[bool, MayChange] = False
+    """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
+    concurrency: Annotated[Count, MayChange] = 1
+    """Questions that are completed at a time once their batched turns are done."""
+    kv_reuse: Annotated[bool, MayChange] = True
+    """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
     """Where the folders of runs are made."""
 
@@ -128,10 +134,17 @@ class RunConfig:
             raise ConfigError(f"--image-size takes multiples of {PIXELS_PER_TOKEN_SIDE} pixels, got {self.image_size}")
         if (self.ply is None) != (self.question is None):
             raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
+        if self.refill and self.max_batched_turns != "all":
+            raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
             raise ConfigError("choose one of --batch, --demo and --ply with --question")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
+
+    @property
+    def last_batched_turn(self) -> int:
+        """Index of the last turn that is batched; -1 when none is."""
+        return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
 
     @property
     def has_work(self) -> bool:
@@ -162,10 +175,11 @@ def parse_command_line(argv: list[str]) -> tuple[RunConfig, list[str]]:
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
     """`default` with the values that the flags give; a switch that is on in `default` stays on."""
     on: dict[str, Any] = {name: True for name in SWITCHES if getattr(default, name)}
+    off: dict[str, Any] = dict.fromkeys(on, False)
     about = inspect.cleandoc(RunConfig.__doc__ or "")
     config = tyro.cli(
         RunConfig,
-        default=replace(default, **dict.fromkeys(on, False)),
+        default=replace(default, **off),
         args=flags,
         prog="render_point_cloud_qwen_angle_batched.py",
         description=f"{about}\n\n--config FILE.yaml takes the same names; flags win over it.",
@@ -233,12 +247,15 @@ def _rules(hint: Any) -> list[Any]:
     return found
 
 
-def _judge(value: float, rule: Any) -> tuple[bool, str]:
-    if isinstance(rule, Ge):
-        return value >= rule.ge, f"of at least {rule.ge}"
-    if isinstance(rule, Gt):
-        return value > rule.gt, f"above {rule.gt}"
-    return value < rule.lt, f"below {rule.lt}"
+def _judge(value: Any, rule: Any) -> tuple[bool, str]:
+    """Whether a value keeps a bound, and the bound in words."""
+    match rule:
+        case Ge(ge=bound):
+            return value >= bound, f"of at least {bound}"
+        case Gt(gt=bound):
+            return value > bound, f"above {bound}"
+        case _:
+            return value < rule.lt, f"below {rule.lt}"
 
 
 def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:

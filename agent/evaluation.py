@@ -1,8 +1,10 @@
 """A whole run: questions and scans in, a run folder with scored answers out."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,9 @@ from data.scoring import format_summary
 from rendering.renderers import make_renderer
 
 log = logging.getLogger(__name__)
+
+VIEW_THREADS = min(8, os.cpu_count() or 1)
+"""Views of a batch that are drawn at the same time."""
 
 
 def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
@@ -59,7 +64,10 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
             )
             stack.callback(run_log.close)
         stack.enter_context(log_to_file(run_log.folder / "run.log"))
-        return answer_and_score(questions, Run(World(config, renderer), backend, run_log), config)
+        world = World(config, renderer)
+        stack.callback(world.close)
+        pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+        return answer_and_score(questions, Run(world, backend, run_log, pool), config)
 
 
 def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig) -> int:
@@ -87,6 +95,7 @@ def backend_of(config: RunConfig) -> Backend:
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
         seed=config.seed,
+        kv_reuse=config.kv_reuse,
     )
 
 
@@ -115,35 +124,49 @@ def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
 
 
 def answer_questions(questions: Sequence[Question], run: Run, config: RunConfig) -> None:
-    """Take every question that has no result yet to its end, cohort by cohort."""
+    """Take every question that has no result yet to its end."""
     number = {question.id: position for position, question in enumerate(questions, start=1)}
     owed = [question for question in scene_order(questions) if not run.log.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in owed]
-    scheduler = Scheduler(states, config.batch_size, config.max_batched_turns)
+    scheduler = Scheduler(states, config.batch_size, config.last_batched_turn + 1, config.refill, config.concurrency)
     with Progress(len(questions), run.log.rows) as progress:
-        while cohort := scheduler.next_cohort():
-            for state in cohort:
-                initialize_question_state(state, run)
-            settle(cohort, run, progress)
+        while scheduler.has_work:
+            begin(scheduler, run, progress)
             batched_phase(scheduler, run, progress)
             sequential_phase(scheduler, run, progress)
 
 
+def begin(scheduler: Scheduler, run: Run, progress: Progress) -> None:
+    """Give every question that may begin now its scan and its first view, and load the next scans meanwhile."""
+    admitted = scheduler.admit()
+    for state in admitted:
+        initialize_question_state(state, run)
+    settle(admitted, run, progress)
+    if admitted:
+        run.world.load_ahead(state.question for state in scheduler.upcoming())
+
+
 def batched_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """The cohort's turns below the limit, in lockstep."""
-    announced = -1
+    """The turns that are batched, until none is due; with refill, until no question is left."""
+    announced = None
     while batch := scheduler.next_batch():
-        if batch[0].turn != announced:
-            announced = batch[0].turn
-            log.info("BATCHED TURN %d/%d", announced, scheduler.max_batched_turns - 1)
+        turns = sorted({state.turn for state in batch})
+        if turns != announced:
+            announced = turns
+            log.info(
+                "BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), scheduler.max_batched_turns - 1
+            )
         batched_turn(batch, scheduler, run)
         settle(batch, run, progress)
+        if scheduler.refill:
+            begin(scheduler, run, progress)
 
 
 def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """One turn of a batch, however the model takes it: out of memory shrinks the batch, and the same turn is due again.
+    """One turn of a batch, however the model takes it.
 
-    Any other error of the model is traced to the questions it belongs to by asking them one at a time.
+    Out of memory halves the batch for good, and the same turn is due again. Any other error of the model is traced
+    to the questions it belongs to by asking them one at a time.
     """
     log.info("Processing %d active questions in batch", len(batch))
     started = time.perf_counter()
@@ -156,7 +179,8 @@ def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run)
         size = scheduler.shrink(len(batch))
         log.warning("Out of memory with %d questions in a batch: going on with %d (%s)", len(batch), size, error)
     except ModelError as error:
-        log.warning("The batch failed (%s): asking its questions one at a time", error)
+        if len(batch) > 1:
+            log.warning("The batch failed (%s): asking its questions one at a time", error)
         for state in batch:
             with failing(state):
                 run_batched_turn([state], run)
@@ -166,13 +190,20 @@ def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run)
 
 
 def sequential_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """The cohort's later turns, one question after the other."""
-    if unfinished := scheduler.unfinished():
-        log.info("SEQUENTIAL PHASE")
-        for state in unfinished:
-            log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
-            complete_question_sequentially(state, run)
-            settle([state], run, progress)
+    """The cohort's later turns, a few questions at a time; one by one unless --concurrency says otherwise."""
+    announced: set[int] = set()
+    while few := scheduler.next_few():
+        if not announced:
+            log.info("SEQUENTIAL PHASE")
+        for state in few:
+            if state.number not in announced:
+                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+                announced.add(state.number)
+        if len(few) == 1:
+            complete_question_sequentially(few[0], run)
+        else:
+            batched_turn(few, scheduler, run)
+        settle(few, run, progress)
 
 
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:

@@ -92,8 +92,8 @@ def _outcome(turn: Turn) -> str:
 
 def _where(state: QuestionState) -> str:
     """The room's extent, the camera's position and its heading."""
-    scene, pose = state.scene, state.pose
-    assert scene is not None and pose is not None, "an active question has a scene and a pose"
+    scene, pose = state.scene, state.where
+    assert scene is not None, "an active question has a scene"
     (x0, y0, _), (x1, y1, _) = scene.bounds.lower, scene.bounds.upper
     return (
         f"The room spans x {x0:.1f} to {x1:.1f} m and y {y0:.1f} to {y1:.1f} m. "

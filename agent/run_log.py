@@ -9,8 +9,9 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +23,9 @@ from PIL import Image
 from agent.actions import CameraAction, ParsedAction
 from agent.backends import Reply
 from agent.config import RunConfig, config_from_dict, config_to_dict, resume_command
+from agent.costs import MODEL_PARTS, costs
 from agent.provenance import git_revision, package_versions
-from agent.state import QuestionState, Seconds, Turn
+from agent.state import QuestionState, Turn
 from data.scoring import score_answer, summarize
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
@@ -31,6 +33,9 @@ from rendering.motion import MoveOutcome
 log = logging.getLogger(__name__)
 
 SCHEMA = 1
+PNG_THREADS = 2
+MOST_WRITES_AHEAD = 256
+"""Bounds the images in memory when the disk is slower than the model."""
 RESULT_COLUMNS = (
     "number", "id", "dataset", "scene_name", "question_type", "question", "ground_truth", "answer", "score",
     "status", "failed_part", "error", "turns", "parse_errors", "seconds",
@@ -57,6 +62,9 @@ class RunLog:
         self._lock = _lock(folder)
         results = folder / "results.jsonl"
         self._rows = {row["id"]: row for row in _whole_lines(results)}
+        self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
+        self._written: deque[Future[None]] = deque()
 
     @classmethod
     def create(cls, config: RunConfig, fingerprint: str, number_of_questions: int) -> "RunLog":
@@ -92,27 +100,38 @@ class RunLog:
         return question_id in self._rows
 
     def turn(self, state: QuestionState) -> None:
-        """Write the last finished turn: its image first, then its line, then the conversation for people to read."""
+        """Write the last finished turn: its image first, then its line, then the conversation for people to read.
+
+        Returns at once; the files are written in the order of the calls. Raises RunLogError where an earlier write
+        failed.
+        """
         turn = state.turns[-1]
-        folder = self._question_folder(state.number)
-        with _writing(folder):
-            folder.mkdir(exist_ok=True)
-            _write_png(folder / f"render_{turn.index:02d}.png", state.conversation.images[turn.index])
-            _append(folder / "turns.jsonl", turn_to_dict(turn))
-            _replace(folder / "messages.json", json.dumps(_messages(state), indent=2, ensure_ascii=False))
+        folder, image = self._question_folder(state.number), state.conversation.images[turn.index]
+        drawn = self._painters.submit(_write_png, folder, turn.index, image)
+        self._then(_write_turn, folder, drawn, turn_to_dict(turn), _messages(state))
 
     def result(self, state: QuestionState) -> dict[str, Any]:
-        """Write the result of a finished question and return its row."""
+        """Write the result of a finished question, behind all its turns, and return its row."""
         row = result_row(state)
-        path = self.folder / "results.jsonl"
-        with _writing(path):
-            _append(path, row, durable=True)
+        self._then(_append, self.folder / "results.jsonl", row, durable=True)
         self._rows[row["id"]] = row
         return row
 
+    def flush(self) -> None:
+        """Wait until everything is on disk; raises RunLogError where a write failed."""
+        while self._written:
+            self._written.popleft().result()
+
+    def _then(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+        """Write behind all earlier writes; waits only when very many are still to be done."""
+        self._written.append(self._writer.submit(_as_run_log_error, write, path, *arguments, **options))
+        while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
+            self._written.popleft().result()
+
     def export(self) -> dict[str, Any]:
         """Replace results.json, results.csv and summary.json from all rows; returns the summary."""
-        summary = summarize(self.rows)
+        self.flush()
+        summary = summarize(self.rows) | {"cost": costs(self._all_turns())}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))
         self._replace("summary.json", json.dumps(summary, indent=2))
@@ -135,27 +154,32 @@ class RunLog:
         return turns
 
     def close(self) -> None:
-        """Let another process write this folder."""
+        """Finish what is being written and let another process write this folder."""
+        self._painters.shutdown()
+        self._writer.shutdown()
         self._lock.close()
+
+    def _all_turns(self) -> Iterator[dict[str, Any]]:
+        """Every turn line of every question, whichever process wrote it."""
+        for path in sorted(self.folder.glob("q*/turns.jsonl")):
+            yield from _whole_lines(path)
 
     def _question_folder(self, number: int) -> Path:
         return self.folder / f"q{number:03d}"
 
     def _replace(self, name: str, text: str) -> None:
-        path = self.folder / name
-        with _writing(path):
-            _replace(path, text)
+        _as_run_log_error(_replace, self.folder / name, text)
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of a write, such as a full disk, into one sentence."""
+def _as_run_log_error(write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+    """Write, and turn an OSError such as a full disk into one sentence."""
     try:
-        yield
+        write(path, *arguments, **options)
     except OSError as error:
+        folder = next(place for place in (path, *path.parents) if (place / "run.lock").exists())
         raise RunLogError(
             f"{path} cannot be written ({error.strerror or error}); what is whole is kept: make room, then go on "
-            f"with {resume_command(path.parent)}"
+            f"with {resume_command(folder)}"
         ) from error
 
 
@@ -222,6 +246,8 @@ def result_row(state: QuestionState) -> dict[str, Any]:
 
 def turn_to_dict(turn: Turn) -> dict[str, Any]:
     """A turn as JSON holds it; `turn_from_dict` gives an equal one back."""
+    reply = asdict(turn.reply)
+    seconds = {part: round(reply.pop(f"{part}_seconds"), 4) for part in MODEL_PARTS}
     return {
         "turn": turn.index,
         "pose": asdict(turn.pose),
@@ -229,23 +255,24 @@ def turn_to_dict(turn: Turn) -> dict[str, Any]:
         "clamped": turn.parsed.clamped,
         "parse_error": turn.parsed.error,
         "move": asdict(turn.move) if turn.move else None,
-        "reply": asdict(turn.reply),
+        "reply": reply,
         "batch": turn.batch,
-        "seconds": asdict(turn.seconds),
+        "seconds": {**seconds, "render": turn.render_s},
     }
 
 
 def turn_from_dict(line: dict[str, Any]) -> Turn:
     """The turn that a line of turns.jsonl holds."""
-    move, reply = line["move"], line["reply"]
+    move, reply, seconds = line["move"], line["reply"], line["seconds"]
+    model_seconds = {f"{part}_seconds": seconds[part] for part in MODEL_PARTS}
     return Turn(
         index=line["turn"],
         pose=CameraPose(**line["pose"]),
-        reply=Reply(**{**reply, "tokens": tuple(reply["tokens"])}),
+        reply=Reply(**{**reply, **model_seconds, "tokens": tuple(reply["tokens"])}),
         parsed=ParsedAction(CameraAction(**line["action"]), tuple(line["clamped"]), line["parse_error"]),
         move=MoveOutcome(**{**move, "pose": CameraPose(**move["pose"])}) if move else None,
         batch=tuple(line["batch"]),
-        seconds=Seconds(**line["seconds"]),
+        render_s=seconds["render"],
     )
 
 
@@ -322,8 +349,19 @@ def _replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _write_png(path: Path, image: np.ndarray) -> None:
-    Image.fromarray(image).save(path, compress_level=1)
+def _write_png(folder: Path, index: int, image: np.ndarray) -> float:
+    """Write what a turn saw; returns the seconds it took."""
+    started = time.perf_counter()
+    folder.mkdir(exist_ok=True)
+    Image.fromarray(image).save(folder / f"render_{index:02d}.png", compress_level=1)
+    return round(time.perf_counter() - started, 4)
+
+
+def _write_turn(folder: Path, drawn: Future[float], line: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+    """Write a turn's line once its image is on disk, and the conversation so far."""
+    line["seconds"]["write"] = drawn.result()
+    _append(folder / "turns.jsonl", line)
+    _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 
 def _read_png(path: Path) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Who goes next: cohorts of questions, first in lockstep batches, then one question at a time."""
+"""Who goes next: cohorts of questions, first in lockstep batches, then a few at a time; or one batch kept full."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,30 +10,58 @@ class Scheduler:
     """Hands out batches of questions; knows nothing of models, prompts or files.
 
     A cohort of `batch_size` questions does its turns below `max_batched_turns` in lockstep, then its later turns
-    one question at a time; then the next cohort begins. A batch holds questions at the same turn only, so that no
-    question of a cohort gets ahead of another in the batched phase, whatever turn each was resumed from.
+    `concurrency` questions at a time; then the next cohort begins. A batch holds questions at the same turn only, so
+    that no question of a cohort gets ahead of another in the batched phase, whatever turn each was resumed from.
+
+    With `refill` there are no cohorts and no second phase: a waiting question takes the place of one that has ended,
+    so a batch is full to the end and holds questions at different turns. Either way a question's own turns are taken
+    in order, and questions begin in the order in which they wait.
     """
 
-    def __init__(self, questions: Iterable[QuestionState], batch_size: int, max_batched_turns: int):
+    def __init__(
+        self,
+        questions: Iterable[QuestionState],
+        batch_size: int,
+        max_batched_turns: float,
+        refill: bool = False,
+        concurrency: int = 1,
+    ):
         self.batch_size = batch_size
         self.max_batched_turns = max_batched_turns
+        self.refill = refill
+        self.concurrency = concurrency
         self._waiting = deque(questions)
-        self._cohort: list[QuestionState] = []
+        self._begun: list[QuestionState] = []
 
-    def next_cohort(self) -> list[QuestionState]:
-        """The next questions to begin with, at most `batch_size`; empty when none is left."""
-        self._cohort = [self._waiting.popleft() for _ in range(min(self.batch_size, len(self._waiting)))]
-        return list(self._cohort)
+    def admit(self) -> list[QuestionState]:
+        """The waiting questions that may begin now: a cohort when the last one is over; with refill, one per place."""
+        self._begun = [state for state in self._begun if not state.is_final]
+        places = self.batch_size - len(self._begun) if self.refill or not self._begun else 0
+        admitted = [self._waiting.popleft() for _ in range(min(max(places, 0), len(self._waiting)))]
+        self._begun += admitted
+        return admitted
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any question is waiting or not finished."""
+        return bool(self._waiting) or any(not state.is_final for state in self._begun)
+
+    def upcoming(self) -> list[QuestionState]:
+        """The questions that will be admitted next, at most a batch of them."""
+        return [self._waiting[i] for i in range(min(self.batch_size, len(self._waiting)))]
 
     def next_batch(self) -> list[QuestionState]:
-        """The questions of this cohort that share the next batched turn; empty when that phase is over."""
-        due = [state for state in self._cohort if not state.is_final and state.turn < self.max_batched_turns]
-        turn = min((state.turn for state in due), default=0)
-        return [state for state in due if state.turn == turn][: self.batch_size]
+        """The questions that share the next batched turn; empty when that phase is over for this cohort."""
+        due = [state for state in self._begun if not state.is_final and state.turn < self.max_batched_turns]
+        if not self.refill:
+            turn = min((state.turn for state in due), default=0)
+            due = [state for state in due if state.turn == turn]
+        return due[: self.batch_size]
 
-    def unfinished(self) -> list[QuestionState]:
-        """The questions of this cohort that go on alone once its batched turns are done, in order."""
-        return [state for state in self._cohort if not state.is_final]
+    def next_few(self) -> list[QuestionState]:
+        """The questions that go on together once their cohort's batched turns are done: the first `concurrency`."""
+        unfinished = [state for state in self._begun if not state.is_final]
+        return unfinished[: min(self.concurrency, self.batch_size)]
 
     def shrink(self, failed_batch: int) -> int:
         """Halve the batch size after a batch of `failed_batch` did not fit; returns the new size, at least 1."""

@@ -33,19 +33,12 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """Wall time of one turn by what it was spent on. `generate` is shared by all questions of the batch."""
-
-    generate: float = 0.0
-    render: float = 0.0
-
-
-@dataclass(frozen=True)
 class Turn:
     """One finished turn.
 
     `pose` is where the turn's view was taken; `move` is what became of the action, None when the turn ended
     the question. `batch` holds the ids of the questions that shared the generate() call, this one included.
+    `render_s` is the wall time of the move and of drawing the next view, in seconds.
     """
 
     index: int
@@ -54,7 +47,7 @@ class Turn:
     parsed: ParsedAction
     move: MoveOutcome | None
     batch: tuple[str, ...]
-    seconds: Seconds = Seconds()
+    render_s: float = 0.0
 
     @property
     def is_final(self) -> bool:
@@ -95,6 +88,12 @@ class QuestionState:
         return len(self.turns)
 
     @property
+    def where(self) -> CameraPose:
+        """The pose of an active question."""
+        assert self.pose is not None, f"{self.label} has not begun"
+        return self.pose
+
+    @property
     def is_last_turn(self) -> bool:
         """Whether the turn that is due must answer."""
         return self.turn == self.steps
@@ -112,7 +111,7 @@ class QuestionState:
     @property
     def elapsed_s(self) -> float:
         """Wall seconds of all turns; batched calls count in full for each question of the batch."""
-        return sum(turn.seconds.generate + turn.seconds.render for turn in self.turns)
+        return sum(turn.reply.seconds + turn.render_s for turn in self.turns)
 
     def open(self, scene: Scene, pose: CameraPose, view: np.ndarray, system: Message) -> None:
         """Begin: the question now has a scan, a place in it and a first view."""

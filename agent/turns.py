@@ -3,16 +3,20 @@
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agent.actions import CameraAction, parse_action
-from agent.backends import Backend, ModelError, Reply
+import numpy as np
+
+from agent.actions import CameraAction, ParsedAction, parse_action
+from agent.backends import Backend, ModelError
 from agent.prompts import system_message, turn_message
 from agent.run_log import RunLog
-from agent.state import QuestionState, Seconds, Turn
+from agent.state import QuestionState, Turn
 from agent.world import World
 from data.scans import ScanNotFound
+from rendering.motion import MoveOutcome
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
 
@@ -24,11 +28,12 @@ FAILED_PART = {ScanNotFound: "scan", SceneError: "scan", RenderError: "render", 
 
 @dataclass(frozen=True)
 class Run:
-    """What every turn needs: where cameras are, who replies, and what writes it down."""
+    """What every turn needs: where cameras are, who replies, what writes it down, and threads to draw views in."""
 
     world: World
     backend: Backend
     log: RunLog
+    pool: Executor
 
 
 @contextmanager
@@ -67,7 +72,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
-    """One turn of all these questions: one generate() call, then every camera moves.
+    """One turn of all these questions: one generate() call, then every camera moves and looks, side by side.
 
     Raises ModelError (OutOfMemory among them) with no question advanced; the same turn can then be taken again.
     An error of one question's renderer fails that question alone.
@@ -76,10 +81,14 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         state.ask(turn_message(state))
     replies = run.backend.generate([state.conversation for state in states])
     batch = tuple(state.question.id for state in states)
-    for state, reply in zip(states, replies, strict=True):
+    parsed = [parse_action(reply.text, state.question) for state, reply in zip(states, replies, strict=True)]
+    sights = [run.pool.submit(act, state, action, run.world) for state, action in zip(states, parsed, strict=True)]
+    for state, reply, action, sight in zip(states, replies, parsed, sights, strict=True):
         with failing(state):
-            advance(state, reply, batch, run.world)
+            move, view, render_s = sight.result()
+            state.record(Turn(state.turn, state.where, reply, action, move, batch, render_s), view)
             run.log.turn(state)
+            log.debug("[%s] turn %d: %s", state.label, state.turn - 1, action.error or in_words(action.action))
 
 
 def complete_question_sequentially(state: QuestionState, run: Run) -> None:
@@ -89,19 +98,21 @@ def complete_question_sequentially(state: QuestionState, run: Run) -> None:
             run_batched_turn([state], run)
 
 
-def advance(state: QuestionState, reply: Reply, batch: tuple[str, ...], world: World) -> None:
-    """Do what a reply says: end the question, or move its camera and look; raises RenderError."""
-    assert state.scene is not None and state.pose is not None, "an active question has a scene and a pose"
-    parsed = parse_action(reply.text, state.question)
-    pose, move, view, render_s = state.pose, None, None, 0.0
-    if not state.ends_with(parsed):
-        started = time.perf_counter()
-        move = world.move(state.scene, pose, parsed.action)
-        view = world.view(state.scene, move.pose)
-        render_s = time.perf_counter() - started
-    seconds = Seconds(generate=round(reply.seconds, 4), render=round(render_s, 4))
-    state.record(Turn(state.turn, pose, reply, parsed, move, batch, seconds), view)
-    log.debug("[%s] turn %d: %s", state.label, state.turn - 1, parsed.error or in_words(parsed.action))
+def act(
+    state: QuestionState, parsed: ParsedAction, world: World
+) -> tuple[MoveOutcome | None, np.ndarray | None, float]:
+    """Carry out an action: where the camera ended, what it sees there and the seconds it took; raises RenderError.
+
+    A reply that ends the question moves nothing and shows nothing. Changes no state, so that a batch can do it side
+    by side.
+    """
+    if state.ends_with(parsed):
+        return None, None, 0.0
+    assert state.scene is not None, "an active question has a scene"
+    started = time.perf_counter()
+    move = world.move(state.scene, state.where, parsed.action)
+    view = world.view(state.scene, move.pose)
+    return move, view, round(time.perf_counter() - started, 4)
 
 
 def in_words(action: CameraAction) -> str:

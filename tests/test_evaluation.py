@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ def test_any_batch_size_gives_the_same_trajectories(
     folder = run_in_process(rooms.config(tmp_path, batch_size=batch_size, max_batched_turns=max_batched_turns))
     assert trajectories(folder) == trajectories(one_by_one)
     assert results(folder) == results(one_by_one)
+
+
+def test_a_batch_kept_full_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns="all", refill=True))
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert results(folder) == results(one_by_one)
+
+
+def test_completing_several_at_a_time_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1, concurrency=2))
+    assert trajectories(folder) == trajectories(one_by_one)
+    sizes = {len(json.loads(line)["batch"]) for path in folder.glob("q*/turns.jsonl") for line in path.open()}
+    assert {2, 5} <= sizes
 
 
 def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_path: Path):
@@ -87,7 +101,10 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, **changes: obje
     config = rooms.config(log_root, **changes)
     questions = questions_of(config)
     run_log = RunLog.create(config, fingerprint(questions), len(questions))
-    answer_questions(questions, Run(World(config, make_renderer("raycast")), backend, run_log), config)
+    world = World(config, make_renderer("raycast"))
+    with ThreadPoolExecutor(2) as pool:
+        answer_questions(questions, Run(world, backend, run_log, pool), config)
+    world.close()
     run_log.close()
     return run_log.folder
 

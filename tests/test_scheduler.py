@@ -29,28 +29,30 @@ def take_turn(state: QuestionState, last: bool) -> None:
     state.status = Status.ANSWERED if last else Status.ACTIVE
 
 
-def schedule(lengths: list[int], batch_size: int, max_batched_turns: int) -> list[list[tuple[int, int]]]:
+def schedule(
+    lengths: list[int], batch_size: int, max_batched_turns: float, refill: bool = False, concurrency: int = 1
+) -> list[list[tuple[int, int]]]:
     """Every batch of a run as (question, turn) pairs; question k ends with its turn lengths[k] - 1."""
     states = [waiting(number) for number in range(len(lengths))]
-    scheduler, batches = Scheduler(states, batch_size, max_batched_turns), []
-    while scheduler.next_cohort():
-        while batch := scheduler.next_batch():
-            batches.append([(state.number, state.turn) for state in batch])
-            for state in batch:
-                take_turn(state, last=state.turn + 1 == lengths[state.number])
-        for state in scheduler.unfinished():
-            while not state.is_final:
-                batches.append([(state.number, state.turn)])
-                take_turn(state, last=state.turn + 1 == lengths[state.number])
+    scheduler, batches = Scheduler(states, batch_size, max_batched_turns, refill, concurrency), []
+    while scheduler.has_work:
+        scheduler.admit()
+        batch = scheduler.next_batch() or scheduler.next_few()
+        batches.append([(state.number, state.turn) for state in batch])
+        for state in batch:
+            take_turn(state, last=state.turn + 1 == lengths[state.number])
     return batches
 
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
-@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
-def test_every_turn_is_taken_once_and_in_order(lengths: list[int], batch_size: int, batched: int):
-    taken = [pair for batch in schedule(lengths, batch_size, batched) for pair in batch]
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10), st.booleans(), st.integers(1, 4))
+def test_every_turn_is_taken_once_and_in_order(
+    lengths: list[int], batch_size: int, batched: int, refill: bool, concurrency: int
+):
+    batched = 99 if refill else batched
+    taken = [pair for batch in schedule(lengths, batch_size, batched, refill, concurrency) for pair in batch]
     assert sorted(taken) == [(number, turn) for number, length in enumerate(lengths) for turn in range(length)]
     for number, length in enumerate(lengths):
         assert [turn for other, turn in taken if other == number] == list(range(length))
@@ -70,17 +72,32 @@ def test_a_cohort_ends_before_the_next_begins(lengths: list[int], batch_size: in
     assert cohorts == sorted(cohorts)
 
 
+@given(LENGTHS, st.integers(1, 5))
+def test_refill_keeps_the_batch_full_while_questions_wait(lengths: list[int], batch_size: int):
+    batches = schedule(lengths, batch_size, 99, refill=True)
+    begun = 0
+    for batch in batches:
+        begun += sum(turn == 0 for _, turn in batch)
+        assert len(batch) == batch_size or begun == len(lengths)
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10), st.integers(1, 4))
+def test_later_turns_run_as_many_at_a_time_as_allowed(lengths: list[int], batch_size: int, batched: int, few: int):
+    later = [batch for batch in schedule(lengths, batch_size, batched, concurrency=few) if batch[0][1] >= batched]
+    assert all(len(batch) <= min(few, batch_size) for batch in later)
+
+
 def test_questions_resumed_at_different_turns_come_back_into_step():
     states = [waiting(number) for number in range(3)]
     take_turn(states[0], last=False)
     scheduler = Scheduler(states, batch_size=3, max_batched_turns=4)
-    scheduler.next_cohort()
+    scheduler.admit()
     assert [state.number for state in scheduler.next_batch()] == [1, 2]
 
 
 def test_a_batch_that_did_not_fit_is_taken_again_in_halves():
     states = [waiting(number) for number in range(5)]
     scheduler = Scheduler(states, batch_size=5, max_batched_turns=4)
-    scheduler.next_cohort()
+    scheduler.admit()
     assert scheduler.shrink(len(scheduler.next_batch())) == 2
     assert [state.number for state in scheduler.next_batch()] == [0, 1]
