@@ -10,6 +10,7 @@ from data.rooms.geometry import OrientedBox
 from data.rooms.placement import FloorPlan, Placer
 
 SMALLEST_M2, LARGEST_M2 = 8.0, 45.0
+ON_WALL_M = 0.005  # what hangs on a wall keeps this far from the plane of the wall
 STANDING_M = 1.0  # side of the square in the room's middle that stays free to stand in
 
 
@@ -39,12 +40,16 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     """Fill the plan; what finds no place is left out."""
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
-    placer.at_wall("door", reach=0.9, gap=0.0)
-    for _ in range(_many(rng, 1, 3)):
-        _window(placer)
+    placer.at_wall("door", reach=0.9, gap=ON_WALL_M)
     area = float(np.ptp(plan.corners[:, 0]) * np.ptp(plan.corners[:, 1]))
-    for step in _programme(area, rng):
-        step(placer)
+    groups = _programme(area, rng)
+    for group in groups:  # what is bulky chooses its wall before the windows do
+        group[0](placer)
+    for _ in range(_many(rng, 1, 4)):
+        _window(placer)
+    for group in groups:
+        for step in group[1:]:
+            step(placer)
     _decorate(placer, area)
     return placer
 
@@ -54,20 +59,20 @@ def _many(rng: Generator, low: int, high: int) -> int:
     return int(rng.integers(low, high + 1))
 
 
-def _programme(area: float, rng: Generator) -> list[Callable[[Placer], None]]:
-    """The room's purpose as a list of furniture groups, the bulky first; a large room serves several purposes."""
+def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
+    """The room's purposes, each as a list of things to place, the bulky first; a large room serves several."""
     purposes: dict[str, list[Callable[[Placer], None]]] = {
         "bedroom": [bed_group, wardrobes, work_or_seat],
         "living": [sofa_group, seating, shelves],
-        "office": [desks, shelves, whiteboard],
-        "kitchen": [kitchen_row, dining, cabinet_group],
+        "office": [whiteboard, desks, shelves],
+        "kitchen": [dining, kitchen_row, cabinet_group],
         "bathroom": [bath_group],
     }
-    small = ["bedroom", "office", "bathroom", "kitchen"]
-    large = ["bedroom", "living", "office", "kitchen"]
-    count = 1 if area < 13 else 2 if area < 26 else 3
-    names = rng.permutation(small if area < 13 else large)[:count]
-    return [step for name in names for step in purposes[str(name)]]
+    share = {"living": 1.0 if area > 13 else 0.0, "bathroom": 0.6}
+    weight = np.array([share.get(name, 1.0) for name in purposes])
+    count = 1 if area < 13 else 2 if area < 24 else 3
+    names = rng.choice(list(purposes), count, replace=False, p=weight / weight.sum())
+    return [purposes[str(name)] for name in names]
 
 
 # ---- groups -----------------------------------------------------------------------------------------------------
@@ -75,7 +80,7 @@ def _programme(area: float, rng: Generator) -> list[Callable[[Placer], None]]:
 
 def _window(placer: Placer) -> None:
     """A window with nothing tall before it and often a heater below."""
-    index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=0.0)
+    index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=ON_WALL_M)
     if index is None or placer.rng.random() < 0.4:
         return
     box = placer.items[index].box
@@ -92,7 +97,7 @@ def bed_group(placer: Placer) -> None:
     if bed is None:
         return
     box = placer.items[bed].box
-    for side in placer.rng.permutation([-1, 1])[: _many(placer.rng, 0, 2)]:
+    for side in placer.rng.permutation([-1, 1])[: placer.rng.choice(3, p=[0.2, 0.3, 0.5])]:
         stand = draw("nightstand", placer.rng)
         across = side * (box.size[0] / 2 + stand.size[0] / 2 + 0.05)
         x, y = box.plan_point(np.array([across, -box.size[1] / 2 + stand.size[1] / 2]))
@@ -101,7 +106,7 @@ def bed_group(placer: Placer) -> None:
             placer.keep_clear(index, 0.35, 0.0, 1.0)
             if placer.rng.random() < 0.6:
                 placer.on_top("table lamp", index, 0.5)
-    _pillows(placer, bed, int(box.size[0] / 0.42))
+    _pillows(placer, bed, int(box.size[0] / 0.36))
     for side in (-1, 1):
         x, y = box.plan_point(np.array([side * (box.size[0] / 2 + 0.25), 0.3]))
         placer.clear.append(OrientedBox((x, y, 0.5), (0.5, 1.2, 1.0), box.yaw_deg))
@@ -139,7 +144,7 @@ def _desk(placer: Placer) -> None:
         return
     box = placer.items[desk].box
     for place in np.linspace(0.1, 0.9, _many(placer.rng, 1, 2)) if box.size[0] > 1.45 else [0.4]:
-        placer.on_top("monitor", desk, float(place))
+        placer.on_top("monitor", desk, float(place), gap=0.15)  # clear of window sills and whiteboards
     chair = draw("chair", placer.rng)
     shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
     x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
@@ -154,7 +159,7 @@ def shelves(placer: Placer) -> None:
 
 def whiteboard(placer: Placer) -> None:
     """A whiteboard that nothing tall hides."""
-    placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=0.0)
+    placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
 
 
 def sofa_group(placer: Placer) -> None:
@@ -176,7 +181,7 @@ def sofa_group(placer: Placer) -> None:
 def _television(placer: Placer) -> None:
     bench = placer.at_wall("tv bench", reach=0.7) if placer.allows("cabinet") and placer.allows("tv") else None
     if bench is None:
-        placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=0.6, gap=0.0)
+        placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=0.6, gap=ON_WALL_M)
     elif placer.on_top("tv", bench, 0.5) is not None:
         box = placer.items[-1].box
         placer.clear.append(placer.in_front(box, 0.7, box.bottom, box.top))
@@ -198,7 +203,7 @@ def _armchairs(placer: Placer) -> None:
 
 def dining(placer: Placer) -> None:
     """A table with two to eight chairs around it, all facing it."""
-    table = placer.in_open("table", spare=0.75, turn=5) if placer.allows("table") and placer.allows("chair") else None
+    table = placer.in_open("table", spare=0.7, turn=5) if placer.allows("chair") else None
     if table is None:
         return
     box = placer.items[table].box
@@ -256,12 +261,12 @@ def bath_group(placer: Placer) -> None:
     if placer.rng.random() < 0.7:
         placer.at_wall("washer", reach=0.5)
     for _ in range(_many(placer.rng, 1, 4)):
-        placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=0.0)
+        placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=ON_WALL_M)
 
 
 # ---- small things -----------------------------------------------------------------------------------------------
 
-_ON_WALLS = {"picture": (1.2, 1.5), "clock": (1.6, 1.9), "mirror": (1.0, 1.2)}
+_ON_WALLS = {"picture": (1.15, 1.4), "clock": (1.6, 1.9), "mirror": (1.0, 1.2)}
 _REPEATED = ("picture", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp")
 _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp", "heater")
 
@@ -271,7 +276,7 @@ def _decorate(placer: Placer, area: float) -> None:
     rng = placer.rng
     repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _many(rng, 2, 4)]
     for category in repeated:
-        for _ in range(_many(rng, 2, 4 if area < 13 else 7)):
+        for _ in range(_many(rng, 2, 5 if area < 13 else 8)):
             _small(placer, str(category))
     for category in rng.permutation([c for c in _SINGLE if c not in repeated]):
         if not placer.has(str(category)) and rng.random() < 0.6:
@@ -280,7 +285,7 @@ def _decorate(placer: Placer, area: float) -> None:
 
 def _small(placer: Placer, category: str) -> None:
     if category in _ON_WALLS:
-        placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=0.0)
+        placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=ON_WALL_M)
     elif category == "heater":
         placer.at_wall(category, z=0.1, reach=0.3)
     elif category == "stool" and placer.rng.random() < 0.6:

@@ -6,10 +6,12 @@ import numpy as np
 from numpy.random import Generator
 
 from data.rooms.furniture import Model, draw
-from data.rooms.geometry import OrientedBox, points_in_polygon, rectangles_overlap
+from data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, rectangles_overlap
 from data.rooms.shapes import Shape
 
-TRIES = 30
+TRIES = 60
+APART_M = 0.12  # between two of a category, so that a visitor counts two
+PILLOWS_APART_M = 0.02
 # A person would call both by one word, or could not tell them apart: a room has at most one of each pair.
 LOOKALIKES = (("chair", "armchair"), ("table", "desk"), ("tv", "monitor"), ("nightstand", "cabinet"))
 _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)} for name in sum(LOOKALIKES, ())}
@@ -81,11 +83,16 @@ class Placer:
         """Place the model's footprint centre at (x, y) and its lowest point at z, if it fits."""
         width, depth, height = model.size
         box = OrientedBox((float(x), float(y), float(z + height / 2)), (width, depth, height), float(yaw_deg))
-        if not self.allows(model.category) or not self.fits(box, on, strict):
+        if not self.allows(model.category) or not self.fits(box, on, strict) or self._merges(model.category, box):
             return None
         shape = model.shape.turned(yaw_deg).moved((x, y, z))
         self.items.append(Placed(model.category, shape, box, model.rest, on))
         return len(self.items) - 1
+
+    def _merges(self, category: str, box: OrientedBox) -> bool:
+        """Would the box stand so close to another of its category that the two look like one?"""
+        apart = PILLOWS_APART_M if category == "pillow" else APART_M
+        return any(box_distance(box, o.box) < apart for o in self.items if o.category == category)
 
     def keep_clear(self, index: int, reach: float, bottom: float = 0.0, top: float = 2.0) -> None:
         """Keep a volume in front of a placed item empty, `reach` metres deep."""
@@ -151,10 +158,10 @@ class Placer:
         return None
 
     def on_top(
-        self, kind: str, base: int, across: float | None = None, back: bool = True, turn: float = 8.0
+        self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """At the back of the resting place of a placed item; `across` is the place along its width from 0 to 1,
-        random if None."""
+        """On the resting place of a placed item, `gap` metres from its back edge; `across` is the place along its
+        width from 0 to 1, random if None."""
         model, item = draw(kind, self.rng), self.items[base]
         x0, y0, x1, y1, z = item.rest
         width, depth, _ = model.size
@@ -163,7 +170,7 @@ class Placer:
         for _ in range(TRIES if across is None else 1):
             share = self.rng.uniform() if across is None else across
             x = x0 + width / 2 + share * (x1 - x0 - width)
-            at = item.box.plan_point(np.array([x, y0 + depth / 2 + 0.02]))
+            at = item.box.plan_point(np.array([x, y0 + depth / 2 + gap]))
             yaw = item.box.yaw_deg + self.rng.uniform(-turn, turn)
             index = self.put(model, at[0], at[1], item.box.bottom + z, yaw, on=base, strict=False)
             if index is not None:

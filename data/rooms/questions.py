@@ -9,7 +9,7 @@ What the paper leaves open is decided here, each constant with its reason.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from scipy.spatial import KDTree
 
 from data.rooms.geometry import box_distance, wrap_deg
 from data.rooms.room import Room, RoomObject
-from data.rooms.routes import TURNS, draw_route
+from data.rooms.routes import TURNS, Route, RouteMap, draw_route
 from data.rooms.shapes import triangulate
 
 DATASET = "scannet"
@@ -29,6 +29,9 @@ GAP_M, LARGE_ROOM_GAP_M, LARGE_ROOM_M2 = 0.15, 0.30, 40.0  # the paper's rule fo
 WINNER_GAP_M = 0.3  # and the nearest of them is nearest by this much
 APART_M = 0.8  # between the centres of any two objects of a direction question
 MARGIN_DEG = 10.0  # from the boundary between two directions
+COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # rooms hold more pairs than fives: even out the answers
+MOST_BLANKS = 3
+ROUTE_ATTEMPTS = 150
 TRIES = 200
 
 QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
@@ -171,7 +174,11 @@ def _row(number: int, scene_name: str, question_type: str, draft: _Draft, rng: G
 def _counting(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     counts = {c: len(facts.room.of_category(c)) for c in facts.categories}
     several = [c for c, n in counts.items() if n > 1]
-    return [_Draft(COUNTING.format(c=c), str(counts[c])) for c in _sample(several, count, rng)]
+    if not several:
+        return []
+    weight = np.array([COUNT_WEIGHTS[min(counts[c], len(COUNT_WEIGHTS) - 1)] for c in several])
+    chosen = rng.choice(several, min(count, len(several)), replace=False, p=weight / weight.sum())
+    return [_Draft(COUNTING.format(c=c), str(counts[str(c)])) for c in chosen]
 
 
 def _abs_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
@@ -209,8 +216,8 @@ def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         if len(drafts) == count:
             break
         primary = facts.unique[rng.integers(len(facts.unique))]
-        chosen = _four_apart(_nearest(facts, primary), gap, rng) if primary.category not in asked else None
-        if chosen and _surfaces_agree(facts, primary, chosen):
+        chosen = _four_apart(facts, _nearest(facts, primary), gap, rng)
+        if primary.category not in asked and chosen and _surfaces_agree(facts, primary, chosen):
             asked.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
             drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
@@ -227,15 +234,22 @@ def _nearest(facts: _Facts, primary: RoomObject) -> dict[str, float]:
     return distances
 
 
-def _four_apart(distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
-    """Four random categories, the nearest first, whose distances differ by more than the gaps; None if unlucky."""
-    chosen: list[str] = []
-    for category in _sample(list(distances), len(distances), rng):
-        if all(abs(distances[category] - distances[c]) > gap for c in chosen):
+def _four_apart(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
+    """Four categories, the nearest first, whose distances differ by more than the gaps; None if unlucky.
+
+    The nearest is drawn first, and the more seldom the more instances it has: among four drawn alike, a category with
+    many instances would mostly be the answer.
+    """
+    names = list(distances)
+    weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
+    nearest = str(rng.choice(names, p=weight / weight.sum()))
+    chosen = [nearest]
+    for category in _sample(names, len(names), rng):
+        farther = distances[category] > distances[nearest] + WINNER_GAP_M
+        if farther and all(abs(distances[category] - distances[c]) > gap for c in chosen):
             chosen.append(category)
         if len(chosen) == 4:
-            chosen.sort(key=lambda c: distances[c])
-            return chosen if distances[chosen[1]] - distances[chosen[0]] > WINNER_GAP_M else None
+            return chosen
     return None
 
 
@@ -314,18 +328,44 @@ def _heading_deg(vector: np.ndarray) -> np.ndarray:
 
 
 def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    pool = _route_pool(facts, rng)
     drafts: list[_Draft] = []
-    ends: set[tuple[str, str]] = set()
-    for _ in range(TRIES // 4):
-        if len(drafts) == count:
-            break
-        route = draw_route(facts.room, rng, blanks=int(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15])))
-        if route is None or (route.start, route.stops[-1]) in ends:
-            continue
-        ends.add((route.start, route.stops[-1]))
+    while pool and len(drafts) < count:
+        sequences = _pick(_by_blanks(pool), rng)
+        turns = _pick(sequences, rng)
+        route = _pick(pool[turns], rng)
         question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=_steps(route.steps))
-        drafts.append(_Draft(question, ", ".join(route.turns), _turn_options(route.turns, rng)))
+        drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
+        pool = {
+            t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
+            for t, routes in pool.items()
+        }
+        pool = {t: routes for t, routes in pool.items() if routes}
     return drafts
+
+
+def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Route]]:
+    """Routes through the room by their turns. Answers and wrong options are both drawn evenly from its keys, so that
+    the turns that rooms make common are no more often right than wrong."""
+    paths = RouteMap(facts.room)
+    pool: dict[tuple[str, ...], list[Route]] = {}
+    for attempt in range(ROUTE_ATTEMPTS):
+        route = draw_route(paths, rng, blanks=1 + attempt % MOST_BLANKS)
+        if route is not None:
+            pool.setdefault(route.turns, []).append(route)
+    return pool
+
+
+def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
+    """The pool's turns, one list per number of blanks; only lists long enough to fill all options, if there are any."""
+    lists = [sorted(turns for turns in pool if len(turns) == blanks) for blanks in sorted({len(t) for t in pool})]
+    full = [turns for turns in lists if len(turns) >= _option_count(turns[0])]
+    return full or lists
+
+
+def _option_count(turns: Sequence[str]) -> int:
+    """Three for one blank, which has no more turns, else four."""
+    return 3 if len(turns) == 1 else 4
 
 
 def _steps(steps: Sequence[str]) -> str:
@@ -333,12 +373,18 @@ def _steps(steps: Sequence[str]) -> str:
     return " ".join(f"{i}. {step}" for i, step in enumerate(steps, 1)) + "."
 
 
-def _turn_options(turns: Sequence[str], rng: Generator) -> tuple[str, ...]:
-    """The answer among other turns: all three for one blank, else four different sequences."""
-    options = {", ".join(turns)}
-    while len(options) < (3 if len(turns) == 1 else 4):
-        options.add(", ".join(TURNS[i] for i in rng.integers(3, size=len(turns))))
-    return tuple(sorted(options))
+def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
+    """The answer among other turns: all three for one blank, else four different sequences, those that other routes
+    of the room take before any that none takes."""
+    every = list(product(TURNS, repeat=len(turns)))
+    ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
+    distinct = list(dict.fromkeys(ranked))
+    return tuple(", ".join(sequence) for sequence in distinct[: _option_count(turns)])
+
+
+def _pick(items: Sequence[Any], rng: Generator) -> Any:
+    """One item, all equally likely."""
+    return items[int(rng.integers(len(items)))]
 
 
 def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:

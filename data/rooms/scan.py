@@ -89,7 +89,8 @@ def scan(
     owner = owner_of_quad[quad]
     colours *= _ground_shadow(vertices, normals(everything)[quad, 2] > 0.5, owner == SHELL, boxes)[:, None]
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
-    vertices = vertices + style.noise_m * _waves(vertices, rng)
+    if style.noise_m:
+        vertices = vertices + style.noise_m * _waves(vertices, rng)
     for _ in range(style.holes):
         faces = _punch(vertices, faces, owner, rng)
     vertices, faces, colours, owner = compact(vertices, faces, colours, owner)

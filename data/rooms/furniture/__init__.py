@@ -6,6 +6,7 @@ a wall) to the front, z upwards from the floor or, for what hangs on a wall, fro
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -23,7 +24,7 @@ class Model:
     shape: Shape
     rest: tuple[float, float, float, float, float]
 
-    @property
+    @cached_property
     def size(self) -> tuple[float, float, float]:
         """Width, depth and height in metres."""
         low, high = self.shape.bounds

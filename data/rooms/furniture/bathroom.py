@@ -9,7 +9,7 @@ from data.rooms.shapes import Shape, basin, box, ellipsoid, join, lathe, rod
 
 def toilet(rng: Generator) -> Shape:
     """Bowl, seat, raised lid and cistern."""
-    w, d, h, seat = rng.uniform(0.37, 0.43), rng.uniform(0.62, 0.72), rng.uniform(0.74, 0.86), rng.uniform(0.4, 0.44)
+    w, d, h, seat = rng.uniform(0.37, 0.43), rng.uniform(0.62, 0.72), rng.uniform(0.68, 0.92), rng.uniform(0.4, 0.44)
     white = pick(rng, CERAMIC, 4)
     lid = pick(rng, [*CERAMIC, (120, 84, 56)], 4)
     middle = 0.2 + (d - 0.2) / 2
@@ -50,7 +50,7 @@ def sink(rng: Generator) -> Shape:
 
 def bathtub(rng: Generator) -> Shape:
     """A tub half full of water."""
-    w, d, h = rng.uniform(1.45, 1.8), rng.uniform(0.68, 0.8), rng.uniform(0.52, 0.6)
+    w, d, h = rng.uniform(1.3, 1.85), rng.uniform(0.68, 0.8), rng.uniform(0.52, 0.6)
     white = pick(rng, CERAMIC, 4)
     return join(
         basin((0, 0, 0), (w, d, h), 0.07, h - 0.12, white, tint(white, 0.86)),
@@ -63,7 +63,7 @@ def bathtub(rng: Generator) -> Shape:
 
 def washer(rng: Generator) -> Shape:
     """A front loader with its porthole."""
-    w, d, h = rng.uniform(0.56, 0.63), rng.uniform(0.5, 0.62), rng.uniform(0.82, 0.9)
+    w, d, h = rng.uniform(0.56, 0.63), rng.uniform(0.5, 0.62), rng.uniform(0.8, 0.98)
     white = pick(rng, CERAMIC, 4)
     x, z = w / 2, h * 0.44
     return join(
@@ -78,7 +78,7 @@ def washer(rng: Generator) -> Shape:
 
 def towel(rng: Generator) -> Shape:
     """A striped towel on a rail."""
-    w, h = rng.uniform(0.4, 0.65), rng.uniform(0.55, 0.85)
+    w, h = rng.uniform(0.4, 0.65), rng.uniform(0.45, 1.0)
     colour = pick(rng, VIVID)
     stripes = [box((0.05, 0.045, z), (w - 0.05, 0.083, z + 0.04), (240, 240, 236)) for z in (0.1, 0.18)]
     return join(

@@ -15,7 +15,7 @@ def chair(rng: Generator) -> Shape:
 
 
 def _dining_chair(rng: Generator) -> Shape:
-    w, d, seat, top = rng.uniform(0.42, 0.5), rng.uniform(0.44, 0.52), rng.uniform(0.43, 0.48), rng.uniform(0.82, 1.02)
+    w, d, seat, top = rng.uniform(0.42, 0.5), rng.uniform(0.44, 0.52), rng.uniform(0.43, 0.48), rng.uniform(0.76, 1.12)
     frame = pick(rng, WOOD)
     pad = pick(rng, FABRIC) if rng.random() < 0.5 else tint(frame, 1.1)
     posts = [box((x, 0, seat), (x + 0.04, 0.04, top), frame) for x in (0, w - 0.04)]
@@ -29,7 +29,7 @@ def _dining_chair(rng: Generator) -> Shape:
 
 
 def _office_chair(rng: Generator) -> Shape:
-    seat, top, w = rng.uniform(0.45, 0.52), rng.uniform(0.9, 1.1), rng.uniform(0.48, 0.54)
+    seat, top, w = rng.uniform(0.45, 0.52), rng.uniform(0.86, 1.25), rng.uniform(0.48, 0.54)
     pad = pick(rng, [*FABRIC, DARK, DARK])
     spokes = []
     for angle in np.radians([45, 135, 225, 315, 90]):
@@ -54,7 +54,7 @@ def _office_chair(rng: Generator) -> Shape:
 
 def stool(rng: Generator) -> Shape:
     """A round seat on four legs, low or at bar height."""
-    r, h = rng.uniform(0.16, 0.21), rng.uniform(0.42, 0.68)
+    r, h = rng.uniform(0.16, 0.21), rng.uniform(0.38, 0.78)
     wood, seat = pick(rng, WOOD), pick(rng, VIVID + WOOD)
     legs = [
         rod((0.95 * r * c, 0.95 * r * s, 0), (0.6 * r * c, 0.6 * r * s, h - 0.03), 0.02, wood, sides=6)
@@ -91,12 +91,12 @@ def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
 def sofa(rng: Generator) -> Shape:
     """Two or three seats between arms."""
     seats = int(rng.integers(2, 4))
-    return _seat_furniture(rng, seats * rng.uniform(0.6, 0.78) + 0.34, seats)
+    return _seat_furniture(rng, seats * rng.uniform(0.5, 0.85) + 0.34, seats)
 
 
 def armchair(rng: Generator) -> Shape:
     """One seat between arms."""
-    return _seat_furniture(rng, rng.uniform(0.82, 1.0), 1)
+    return _seat_furniture(rng, rng.uniform(0.75, 1.1), 1)
 
 
 def table(rng: Generator) -> Shape:
@@ -107,7 +107,7 @@ def table(rng: Generator) -> Shape:
 
 def coffee_table(rng: Generator) -> Shape:
     """A low table."""
-    w, d, h = rng.uniform(0.75, 1.25), rng.uniform(0.5, 0.7), rng.uniform(0.36, 0.46)
+    w, d, h = rng.uniform(0.7, 1.4), rng.uniform(0.45, 0.7), rng.uniform(0.36, 0.46)
     return _plain_table(rng, w, d, h)
 
 
@@ -121,7 +121,7 @@ def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
 
 def desk(rng: Generator) -> Shape:
     """A writing desk with drawers on one side."""
-    w, d, h = rng.uniform(1.1, 1.8), rng.uniform(0.6, 0.8), rng.uniform(0.71, 0.77)
+    w, d, h = rng.uniform(0.95, 2.0), rng.uniform(0.55, 0.8), rng.uniform(0.71, 0.77)
     top = pick(rng, WOOD + PAINT[:2])
     body, drawer = tint(top, 0.85), tint(top, 1.05)
     side = 0.42
@@ -138,7 +138,7 @@ def desk(rng: Generator) -> Shape:
 
 def bed(rng: Generator) -> Shape:
     """A made bed, its head at the back; the mattress ends the shape."""
-    w, d, h, head = rng.uniform(0.9, 1.8), rng.uniform(1.95, 2.15), rng.uniform(0.42, 0.54), rng.uniform(0.85, 1.15)
+    w, d, h, head = rng.uniform(0.8, 1.9), rng.uniform(1.65, 2.2), rng.uniform(0.42, 0.54), rng.uniform(0.85, 1.15)
     wood, blanket = pick(rng, WOOD), pick(rng, FABRIC + VIVID[:3])
     sheet = (238, 236, 230)
     fold = 0.72
@@ -155,5 +155,5 @@ def bed(rng: Generator) -> Shape:
 
 def pillow(rng: Generator) -> Shape:
     """A cushion that leans on something behind it."""
-    w, d, h = rng.uniform(0.36, 0.46), rng.uniform(0.3, 0.4), rng.uniform(0.12, 0.17)
+    w, d, h = rng.uniform(0.32, 0.46), rng.uniform(0.28, 0.4), rng.uniform(0.12, 0.17)
     return cushion((0, 0, 0), (w, d, h), pick(rng, VIVID + FABRIC[:4])).turned(rng.uniform(25, 60), "x")

@@ -9,7 +9,7 @@ from data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 def tv(rng: Generator) -> Shape:
     """A dark screen on a foot."""
-    w = rng.uniform(0.85, 1.5)
+    w = rng.uniform(0.7, 1.6)
     h = w * 0.57
     return join(
         box((0, 0, 0.05), (w, 0.05, 0.05 + h), (24, 24, 26)),
@@ -21,7 +21,7 @@ def tv(rng: Generator) -> Shape:
 
 def wall_tv(rng: Generator) -> Shape:
     """A dark screen for a wall."""
-    w = rng.uniform(0.9, 1.5)
+    w = rng.uniform(0.8, 1.7)
     h = w * 0.57
     return join(
         box((0, 0, 0), (w, 0.07, h), (24, 24, 26)),
@@ -31,7 +31,7 @@ def wall_tv(rng: Generator) -> Shape:
 
 def monitor(rng: Generator) -> Shape:
     """A screen that shows windows on a bright desktop."""
-    w = rng.uniform(0.48, 0.68)
+    w = rng.uniform(0.42, 0.78)
     h = w * 0.58
     frame, picture = (
         pick(rng, [DARK, (190, 190, 194)], 4),
@@ -49,12 +49,12 @@ def monitor(rng: Generator) -> Shape:
 
 def lamp(rng: Generator) -> Shape:
     """A floor lamp."""
-    return _lamp(rng, rng.uniform(1.4, 1.75), rng.uniform(0.17, 0.23))
+    return _lamp(rng, rng.uniform(1.2, 1.85), rng.uniform(0.17, 0.23))
 
 
 def table_lamp(rng: Generator) -> Shape:
     """A small lamp of the same make."""
-    return _lamp(rng, rng.uniform(0.38, 0.55), rng.uniform(0.12, 0.15))
+    return _lamp(rng, rng.uniform(0.34, 0.62), rng.uniform(0.12, 0.15))
 
 
 def _lamp(rng: Generator, h: float, r: float) -> Shape:
@@ -74,7 +74,7 @@ def _lamp(rng: Generator, h: float, r: float) -> Shape:
 
 def plant(rng: Generator) -> Shape:
     """A potted plant, knee-high to shoulder-high."""
-    h, pot_h = rng.uniform(0.55, 1.5), rng.uniform(0.2, 0.34)
+    h, pot_h = rng.uniform(0.45, 1.65), rng.uniform(0.2, 0.34)
     r = rng.uniform(0.22, 0.34)
     pot = pick(rng, [(178, 92, 58), (230, 228, 222), (70, 74, 84)])
     green = pick(rng, [(50, 130, 52), (84, 150, 60), (34, 104, 62)])
@@ -97,7 +97,7 @@ def plant(rng: Generator) -> Shape:
 
 def trash_can(rng: Generator) -> Shape:
     """An open bin with crumpled paper."""
-    r, h = rng.uniform(0.13, 0.18), rng.uniform(0.3, 0.45)
+    r, h = rng.uniform(0.12, 0.2), rng.uniform(0.26, 0.6)
     colour = pick(rng, [(80, 84, 90), (60, 120, 190), (170, 174, 178), (50, 130, 80)])
     paper = [
         ellipsoid((0.4 * r * c, 0.4 * r * s, h - 0.07), (0.05, 0.045, 0.04), (238, 238, 232), 6)
@@ -116,7 +116,7 @@ def trash_can(rng: Generator) -> Shape:
 
 def backpack(rng: Generator) -> Shape:
     """A bag with a front pocket and straps."""
-    w, d, h = rng.uniform(0.3, 0.36), rng.uniform(0.17, 0.21), rng.uniform(0.42, 0.52)
+    w, d, h = rng.uniform(0.3, 0.36), rng.uniform(0.17, 0.21), rng.uniform(0.36, 0.56)
     colour = pick(rng, VIVID)
     dark, light = tint(colour, 0.5), tint(colour, 1.2)
     dome = rod((0, d / 2, 0.72 * h), (w, d / 2, 0.72 * h), d / 2, colour, sides=12)
@@ -143,7 +143,7 @@ def backpack(rng: Generator) -> Shape:
 
 def suitcase(rng: Generator) -> Shape:
     """A ribbed case on wheels, its handle drawn out."""
-    w, d, h = rng.uniform(0.38, 0.5), rng.uniform(0.22, 0.28), rng.uniform(0.52, 0.68)
+    w, d, h = rng.uniform(0.38, 0.5), rng.uniform(0.22, 0.28), rng.uniform(0.44, 0.72)
     colour = pick(rng, [*VIVID, DARK])
     ribs = [
         box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), tint(colour, 0.7))
@@ -162,7 +162,7 @@ def suitcase(rng: Generator) -> Shape:
 
 def cardboard_box(rng: Generator) -> Shape:
     """A taped box with a label."""
-    w, d, h = rng.uniform(0.32, 0.6), rng.uniform(0.3, 0.45), rng.uniform(0.25, 0.42)
+    w, d, h = rng.uniform(0.26, 0.72), rng.uniform(0.25, 0.5), rng.uniform(0.22, 0.5)
     brown = pick(rng, [(186, 142, 92), (172, 126, 78), (200, 158, 108)], 8)
     tape = (226, 206, 160)
     return join(

@@ -11,7 +11,7 @@ from data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 def nightstand(rng: Generator) -> Shape:
     """Two drawers with round knobs."""
-    w, d, h = rng.uniform(0.38, 0.52), rng.uniform(0.34, 0.42), rng.uniform(0.44, 0.6)
+    w, d, h = rng.uniform(0.38, 0.52), rng.uniform(0.34, 0.42), rng.uniform(0.4, 0.68)
     colour = pick(rng, WOOD)
     z = np.linspace(0.08, h - 0.03, 3)
     drawers = [front(0, w, d, a, b, tint(colour, 1.15), "knob") for a, b in itertools.pairwise(z)]
@@ -26,7 +26,7 @@ def nightstand(rng: Generator) -> Shape:
 def wardrobe(rng: Generator) -> Shape:
     """Tall doors with upright handles."""
     doors = int(rng.integers(2, 4))
-    w, d, h = doors * rng.uniform(0.42, 0.55), rng.uniform(0.52, 0.62), rng.uniform(1.85, 2.2)
+    w, d, h = doors * rng.uniform(0.42, 0.55), rng.uniform(0.52, 0.62), rng.uniform(1.5, 2.25)
     colour = pick(rng, WOOD + PAINT[:2])
     x = np.linspace(0.02, w - 0.02, doors + 1)
     leaves = [
@@ -40,14 +40,14 @@ def wardrobe(rng: Generator) -> Shape:
 def cabinet(rng: Generator) -> Shape:
     """A waist-high row of doors."""
     doors = int(rng.integers(2, 5))
-    w, d, h = doors * rng.uniform(0.4, 0.5), rng.uniform(0.4, 0.5), rng.uniform(0.75, 0.95)
+    w, d, h = doors * rng.uniform(0.36, 0.54), rng.uniform(0.4, 0.5), rng.uniform(0.75, 0.95)
     return _sideboard(rng, doors, w, d, h)
 
 
 def tv_bench(rng: Generator) -> Shape:
     """A low row of doors."""
     doors = int(rng.integers(3, 5))
-    return _sideboard(rng, doors, rng.uniform(1.2, 1.9), rng.uniform(0.38, 0.46), rng.uniform(0.42, 0.56))
+    return _sideboard(rng, doors, rng.uniform(1.0, 2.0), rng.uniform(0.38, 0.46), rng.uniform(0.42, 0.56))
 
 
 def _sideboard(rng: Generator, doors: int, w: float, d: float, h: float) -> Shape:
@@ -64,9 +64,9 @@ def _sideboard(rng: Generator, doors: int, w: float, d: float, h: float) -> Shap
 
 def bookshelf(rng: Generator) -> Shape:
     """Open shelves with books."""
-    w, d, h = rng.uniform(0.7, 1.2), rng.uniform(0.26, 0.34), rng.uniform(1.4, 2.1)
+    w, d, h = rng.uniform(0.7, 1.2), rng.uniform(0.26, 0.34), rng.uniform(0.95, 2.2)
     wood = pick(rng, WOOD + PAINT[:1])
-    shelves = np.linspace(0.06, h - 0.02, int(rng.integers(5, 7)))
+    shelves = np.linspace(0.06, h - 0.02, round(h / 0.36) + 1)
     parts = [
         box((0, 0, 0), (0.03, d, h), wood),
         box((w - 0.03, 0, 0), (w, d, h), wood),
@@ -94,7 +94,7 @@ def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[
 
 def refrigerator(rng: Generator) -> Shape:
     """Two doors with upright handles."""
-    w, d, h = rng.uniform(0.58, 0.82), rng.uniform(0.6, 0.7), rng.uniform(1.55, 1.95)
+    w, d, h = rng.uniform(0.58, 0.82), rng.uniform(0.6, 0.7), rng.uniform(1.2, 2.0)
     colour = pick(rng, STEEL + CERAMIC)
     split = h * rng.uniform(0.6, 0.7)
     doors = [
@@ -138,7 +138,7 @@ def stove(rng: Generator) -> Shape:
 
 def microwave(rng: Generator) -> Shape:
     """A dark window beside its buttons."""
-    w, d, h = rng.uniform(0.44, 0.54), rng.uniform(0.32, 0.4), rng.uniform(0.26, 0.31)
+    w, d, h = rng.uniform(0.4, 0.58), rng.uniform(0.3, 0.38), rng.uniform(0.26, 0.31)
     colour = pick(rng, STEEL + CERAMIC)
     buttons = [
         box((w - 0.09 + 0.03 * i, d, 0.06 + 0.04 * j), (w - 0.07 + 0.03 * i, d + 0.006, 0.085 + 0.04 * j), (90, 90, 96))

@@ -30,9 +30,9 @@ def door(rng: Generator) -> Shape:
 
 def window(rng: Generator) -> Shape:
     """Panes that show sky and grass."""
-    w, h = rng.uniform(0.8, 1.8), rng.uniform(1.0, 1.3)
+    w, h = rng.uniform(0.6, 2.2), rng.uniform(0.8, 1.3)
     frame = pick(rng, [(246, 246, 244), (120, 84, 56), (200, 202, 206)], 6)
-    columns = 2 if w < 1.3 else 3
+    columns = max(round(w / 0.6), 1)
     bars = [box((x - 0.025, 0, 0), (x + 0.025, 0.07, h), frame) for x in np.linspace(0.025, w - 0.025, columns + 1)]
     rails = [box((0, 0, z - 0.03), (w, 0.065, z + 0.03), frame) for z in (0.03, 0.66 * h, h - 0.03)]
     sky = [
@@ -44,7 +44,7 @@ def window(rng: Generator) -> Shape:
 
 def heater(rng: Generator) -> Shape:
     """A ribbed radiator."""
-    w, h = rng.uniform(0.6, 1.3), rng.uniform(0.5, 0.62)
+    w, h = rng.uniform(0.5, 1.6), rng.uniform(0.5, 0.62)
     white = pick(rng, CERAMIC, 4)
     ribs = max(int(w / 0.08), 6)
     x = np.linspace(0, w, ribs + 1)
@@ -56,7 +56,7 @@ def heater(rng: Generator) -> Shape:
 
 def picture(rng: Generator) -> Shape:
     """A framed landscape."""
-    w, h = rng.uniform(0.4, 0.9), rng.uniform(0.4, 0.75)
+    w, h = rng.uniform(0.32, 1.1), rng.uniform(0.36, 0.8)
     frame = pick(rng, [*WOOD[:1], DARK, (206, 170, 80)])
     sky, hill, sun = pick(rng, VIVID), pick(rng, VIVID), pick(rng, VIVID)
     a = 0.035
@@ -80,7 +80,7 @@ def picture(rng: Generator) -> Shape:
 
 def whiteboard(rng: Generator) -> Shape:
     """Writing, a tray and pens."""
-    w, h = rng.uniform(1.2, 2.3), rng.uniform(0.85, 1.2)
+    w, h = rng.uniform(1.0, 2.4), rng.uniform(0.8, 1.2)
     ink = [(30, 60, 170), (190, 40, 40), (30, 120, 60)]
     lines = [
         box((0.12, 0.03, z), (0.12 + rng.uniform(0.25, 0.55) * w, 0.033, z + 0.02), ink[i % 3])
@@ -101,7 +101,7 @@ def whiteboard(rng: Generator) -> Shape:
 
 def mirror(rng: Generator) -> Shape:
     """An oval mirror."""
-    w, h = rng.uniform(0.45, 0.65), rng.uniform(0.65, 1.0)
+    w, h = rng.uniform(0.4, 0.65), rng.uniform(0.5, 1.15)
     frame = pick(rng, [(206, 170, 80), WOOD[3], CHROME])
     oval = np.array([w / 2, 1, h / 2])
 
@@ -130,7 +130,7 @@ def mirror(rng: Generator) -> Shape:
 
 def clock(rng: Generator) -> Shape:
     """A round wall clock."""
-    r = rng.uniform(0.15, 0.22)
+    r = rng.uniform(0.12, 0.24)
     rim = pick(rng, [DARK, (180, 40, 40), (40, 70, 140)])
     ticks = [
         rod((0.78 * r * s, 0.035, 0.78 * r * c), (0.9 * r * s, 0.035, 0.9 * r * c), 0.008, DARK, sides=4)
