@@ -7,7 +7,7 @@ import numpy as np
 from rendering.camera import CameraPose, Intrinsics
 from rendering.geometry import Texturing
 from rendering.renderers.base import BACKGROUND_RGB, NEAR_M
-from rendering.scene import Scene
+from rendering.scene import Scene, Surface
 
 # A pixel's own row or column, and the one after it.
 _NEXT = np.array([[0], [1]])
@@ -21,13 +21,12 @@ class RaycastRenderer:
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB."""
         hits = _cast(scene, pose, intrinsics)
-        face = hits["primitive_ids"].numpy().ravel()
-        seen = np.flatnonzero(np.isfinite(hits["t_hit"].numpy().ravel()))
+        seen = np.flatnonzero(np.isfinite(hits["t_hit"].numpy()))
+        faces = hits["primitive_ids"].numpy().ravel()[seen]
+        second_third = hits["primitive_uvs"].numpy().reshape(-1, 2)[seen]
         image = np.empty((intrinsics.height * intrinsics.width, 3), dtype=np.uint8)
         image[:] = BACKGROUND_RGB
-        second_third = hits["primitive_uvs"].numpy().reshape(-1, 2)[seen]
-        weights = np.column_stack([1.0 - second_third.sum(axis=1), second_third])
-        image[seen] = _surface_colours(scene, face[seen], weights)
+        image[seen] = _surface_colours(scene.surface, faces, second_third)
         return image.reshape(intrinsics.height, intrinsics.width, 3)
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
@@ -61,25 +60,27 @@ def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
     return np.stack([x, y, np.ones_like(x)], axis=-1).astype(np.float32)
 
 
-def _surface_colours(scene: Scene, faces: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(K, 3) uint8 at points on the faces (K,) with the barycentric weights (K, 3) of their corners."""
-    surface = scene.surface
-    corners = surface.faces[faces]
-    colours = np.zeros((len(faces), 3), dtype=np.float32)
+def _surface_colours(surface: Surface, faces: np.ndarray, second_third: np.ndarray) -> np.ndarray:
+    """(K, 3) uint8 at points on the faces (K,) with the weights (K, 2) of the faces' second and third corners."""
+    weights = np.empty((3, len(faces), 1), dtype=np.float32)
+    weights[1:, :, 0] = second_third.T
+    weights[0] = 1.0 - weights[1] - weights[2]
+    corners = surface.faces.take(faces, axis=0)
+    colours = np.full((len(faces), 3), 0.5, dtype=np.float32)
     for corner in range(3):
-        colours += weights[:, corner, None] * surface.colours[corners[:, corner]]
+        colours += weights[corner] * surface.colours.take(corners[:, corner], axis=0)
     if surface.texturing:
         _paint_textures(surface.texturing, faces, weights, colours)
-    return (colours + 0.5).astype(np.uint8)
+    return colours.astype(np.uint8)
 
 
 def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
-    """Overwrite the colours (K, 3) of points on textured faces."""
+    """Overwrite the colours (K, 3) of points on textured faces; `weights` (3, K, 1) are those of the corners."""
     image_of = texturing.face_image[faces]
     for index in np.unique(image_of[image_of >= 0]):
         here = np.flatnonzero(image_of == index)
-        uv = np.einsum("kc,kcx->kx", weights[here], texturing.face_uv[faces[here]])
-        colours[here] = sample(texturing.images[index], uv)
+        uv = (texturing.face_uv[faces[here]] * weights[:, here].transpose(1, 0, 2)).sum(axis=1)
+        colours[here] = sample(texturing.images[index], uv) + 0.5
 
 
 def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
