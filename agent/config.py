@@ -55,6 +55,8 @@ class RunConfig:
     """Go on with the newest run below --log-root, or with the run in this folder."""
     check_data: Annotated[bool, MayChange] = False
     """Print how many questions have their scan, then stop."""
+    plan: Annotated[bool, MayChange] = False
+    """Print questions, scans, images, tokens, memory, batch size and a least time, then stop; loads no weights."""
 
     ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """One scan: .ply, .pcd, .glb or .obj."""
@@ -116,8 +118,8 @@ class RunConfig:
     """Moves a question may make; turns 0 to this number, the last of which must answer."""
     max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], MayChange] = MAX_BATCHED_TURNS
     """Turns that run in lockstep batches; later turns run --concurrency questions at a time."""
-    batch_size: Annotated[Count, MayChange] = 8
-    """Questions in one batch."""
+    batch_size: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Questions in one batch; auto: as many as the memory beside the weights holds, at most 64."""
     refill: Annotated[bool, MayChange] = False
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
     concurrency: Annotated[Count, MayChange] = 1

@@ -2,18 +2,20 @@
 
 import logging
 import os
+import resource
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, RendererName, RunConfig, resume_command
 from agent.console import Progress, log_to_file
 from agent.demo import demo_config
+from agent.planning import chosen_batch_size, plan_lines
 from agent.run_log import RunLog
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status
@@ -50,13 +52,21 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
     complete = config.ply is not None or report_scans(questions, config)
     if config.check_data:
         return 0 if complete else 1
+    if config.plan:
+        for line in plan_lines(config, questions):
+            log.info("%s", line)
+        return 0
     with ExitStack() as stack:
         run_log = RunLog(folder) if folder else None
         if run_log:
             stack.callback(run_log.close)
             run_log.require_questions(fingerprint(questions))
+            if all(run_log.is_done(question.id) for question in questions):
+                log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
+                return report(run_log)
         renderer = make_renderer(config.renderer)
         stack.callback(renderer.close)
+        batch_size, why = chosen_batch_size(config, questions)
         backend = backend_of(config)
         if run_log is None:
             run_log = RunLog.create(
@@ -67,23 +77,42 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
         world = World(config, renderer)
         stack.callback(world.close)
         pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-        return answer_and_score(questions, Run(world, backend, run_log, pool), config)
+        log.info("%s", why)
+        return answer_and_score(questions, Run(world, backend, run_log, pool), config, batch_size)
 
 
-def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig) -> int:
+def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, batch_size: int) -> int:
     """Take all questions to their end and print the summary; an interrupt leaves all that is whole on disk."""
     log.info("Run folder: %s", run.log.folder)
+    scheduler = schedule(questions, run.log, config, batch_size)
+    started, done_before = time.perf_counter(), len(run.log.rows)
     try:
-        answer_questions(questions, run, config)
-        summary = run.log.export()
-        for line in format_summary(summary):
-            log.info("%s", line)
-        return 1 if any(row["status"] == Status.FAILED for row in run.log.rows) else 0
+        answer_questions(scheduler, run, len(questions))
+        interrupted = False
     except KeyboardInterrupt:
-        run.log.export()
-        log.info("Interrupted; what is finished is on disk. To go on:")
-        log.info("%s", resume_command(run.log.folder))
-        return 130
+        interrupted = True
+    seconds, finished = time.perf_counter() - started, len(run.log.rows) - done_before
+    session = {
+        "seconds": round(seconds, 3),
+        "questions": finished,
+        "questions_per_hour": round(3600 * finished / seconds, 1),
+        "batch_size": scheduler.batch_size,
+        "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_device_memory_bytes": run.backend.peak_memory_bytes(),
+    }
+    if not interrupted:
+        return report(run.log, session)
+    run.log.export(session)
+    log.info("Interrupted; what is finished is on disk. To go on:")
+    log.info("%s", resume_command(run.log.folder))
+    return 130
+
+
+def report(run_log: RunLog, session: dict[str, Any] | None = None) -> int:
+    """Write the exports and print the summary; returns 1 when some questions failed, else 0."""
+    for line in format_summary(run_log.export(session)):
+        log.info("%s", line)
+    return 1 if any(row["status"] == Status.FAILED for row in run_log.rows) else 0
 
 
 def backend_of(config: RunConfig) -> Backend:
@@ -123,13 +152,17 @@ def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     return all(row.questions_with_scan == row.questions for row in table)
 
 
-def answer_questions(questions: Sequence[Question], run: Run, config: RunConfig) -> None:
-    """Take every question that has no result yet to its end."""
+def schedule(questions: Sequence[Question], run_log: RunLog, config: RunConfig, batch_size: int) -> Scheduler:
+    """The questions that have no result yet, those of one scan together; numbered by their place in the list."""
     number = {question.id: position for position, question in enumerate(questions, start=1)}
-    owed = [question for question in scene_order(questions) if not run.log.is_done(question.id)]
+    owed = [question for question in scene_order(questions) if not run_log.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in owed]
-    scheduler = Scheduler(states, config.batch_size, config.last_batched_turn + 1, config.refill, config.concurrency)
-    with Progress(len(questions), run.log.rows) as progress:
+    return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill, config.concurrency)
+
+
+def answer_questions(scheduler: Scheduler, run: Run, total: int) -> None:
+    """Take every question of a schedule to its end; `total` counts those that were finished before, too."""
+    with Progress(total, run.log.rows) as progress:
         while scheduler.has_work:
             begin(scheduler, run, progress)
             batched_phase(scheduler, run, progress)

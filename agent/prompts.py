@@ -38,6 +38,11 @@ def system_message(question: Question) -> Message:
     return Message("system", _system_text(question))
 
 
+def opening_text(question: Question) -> str:
+    """All text before the first reply, but for where the camera is."""
+    return _system_text(question) + _question_text(question)
+
+
 def turn_message(state: QuestionState) -> Message:
     """The user message of the turn that is due: the new view, and what there is to know with it."""
     parts = [_question_text(state.question)] if not state.turns else [_outcome(state.turns[-1])]

@@ -128,10 +128,14 @@ class RunLog:
         while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
             self._written.popleft().result()
 
-    def export(self) -> dict[str, Any]:
-        """Replace results.json, results.csv and summary.json from all rows; returns the summary."""
+    def export(self, session: dict[str, Any] | None) -> dict[str, Any]:
+        """Replace results.json, results.csv and summary.json from all rows; returns the summary.
+
+        `session` says how the process that exports has fared, beside what all turns of all processes cost; None
+        when it has asked nothing.
+        """
         self.flush()
-        summary = summarize(self.rows) | {"cost": costs(self._all_turns())}
+        summary = summarize(self.rows) | {"cost": costs(self._all_turns()), "session": session}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))
         self._replace("summary.json", json.dumps(summary, indent=2))

@@ -12,7 +12,7 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 from agent.backends import ModelError, OutOfMemory, Reply
 from agent.backends.scripted import ScriptedBackend, random_policy
 from agent.conversation import Conversation
-from agent.evaluation import answer_questions, main_vsi_bench_loop, questions_of
+from agent.evaluation import answer_questions, main_vsi_bench_loop, questions_of, schedule
 from agent.run_log import RunLog
 from agent.turns import Run
 from agent.world import World
@@ -96,14 +96,15 @@ class Limited(ScriptedBackend):
         return super().generate(conversations)
 
 
-def run_with(backend: Limited, rooms: RoomScans, log_root: Path, **changes: object) -> Path:
+def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int, **changes: int) -> Path:
     """A run with a backend of the test's own."""
     config = rooms.config(log_root, **changes)
     questions = questions_of(config)
     run_log = RunLog.create(config, fingerprint(questions), len(questions))
     world = World(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
-        answer_questions(questions, Run(world, backend, run_log, pool), config)
+        run = Run(world, backend, run_log, pool)
+        answer_questions(schedule(questions, run_log, config, batch_size), run, len(questions))
     world.close()
     run_log.close()
     return run_log.folder

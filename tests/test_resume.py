@@ -62,7 +62,11 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans,
 
 def summary(folder: Path) -> dict:
     """summary.json without what the run cost."""
-    return {key: value for key, value in json.loads((folder / "summary.json").read_text()).items() if key != "cost"}
+    return {
+        key: value
+        for key, value in json.loads((folder / "summary.json").read_text()).items()
+        if key not in ("cost", "session")
+    }
 
 
 def truncated(path: Path, share: float) -> None:

@@ -57,6 +57,19 @@ class Backend(Protocol):
         """Let go of all that is kept for this conversation; unknown ones are ignored."""
         ...
 
+    def peak_memory_bytes(self) -> int:
+        """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        ...
+
+
+def checkpoint_of(model: str) -> str:
+    """The hub id or folder that a model's name stands for; builds the embedded checkpoint on its first use."""
+    if model != "embedded":
+        return model
+    from agent.backends.embedded import embedded_checkpoint
+
+    return str(embedded_checkpoint())
+
 
 def make_backend(
     model: str,
@@ -84,11 +97,10 @@ def make_backend(
             raise ModelError(f"there is no scripted policy {policy!r}: use scripted:random")
         return ScriptedBackend(random_policy(seed), name=model)
 
-    from agent.backends.embedded import embedded_checkpoint
     from agent.backends.qwen3vl import Qwen3VLBackend
 
     return Qwen3VLBackend(
-        str(embedded_checkpoint()) if model == "embedded" else model,
+        checkpoint_of(model),
         dtype=dtype,
         device=device,
         max_new_tokens=max_new_tokens,

@@ -29,6 +29,10 @@ class ScriptedBackend:
     def release(self, conversation: Conversation) -> None:
         """Nothing is kept, so there is nothing to let go of."""
 
+    def peak_memory_bytes(self) -> int:
+        """No device, no memory."""
+        return 0
+
 
 def random_policy(seed: int = 0) -> Policy:
     """Moves, early answers and replies that cannot be read, drawn at random from `seed` and the conversation's content.

@@ -1,0 +1,164 @@
+"""How large a batch can be and what a run will cost: arithmetic on sizes, before any weights are loaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.backends import checkpoint_of
+from agent.config import RunConfig
+from agent.prompts import opening_text
+from data.questions import Question
+
+if TYPE_CHECKING:  # the module itself loads torch
+    from agent.backends.footprint import Footprint, Rates
+
+KV_SHARE = 0.5
+"""Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
+
+LARGEST_BATCH = 64
+"""More questions at once gain little: a turn lasts as long as its longest reply."""
+
+
+TURN_TEXT_TOKENS = 160
+"""Text of a turn's message with Qwen's tokenizer, when it tells of an error, a cut value and a blocked move."""
+
+
+@dataclass(frozen=True)
+class ConversationSize:
+    """Tokens of one question's conversation at its longest, and the numbers they come from."""
+
+    first_text_tokens: int
+    turn_text_tokens: int
+    image_tokens: int
+    reply_tokens: int
+    turns: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, if every turn is taken and every reply is as long as allowed."""
+        later = (self.turns - 1) * self.turn_text_tokens
+        return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """A batch size and the sum behind it; all sizes in bytes."""
+
+    size: int
+    budget_bytes: int
+    question_bytes: int
+
+    def in_words(self) -> str:
+        """The sum, for people."""
+        return (
+            f"Batch size {self.size}: {as_bytes(self.budget_bytes)} for keys and values, "
+            f"{as_bytes(self.question_bytes)} a question, at most {LARGEST_BATCH}"
+        )
+
+
+def batch_size(free_bytes: int, kv_bytes_per_token: int, conversation: ConversationSize, questions: int) -> BatchSize:
+    """The largest batch whose keys and values fit into their share of `free_bytes`, the memory beside the weights.
+
+    At least 1, and no larger than the number of questions or LARGEST_BATCH.
+    """
+    budget = int(free_bytes * KV_SHARE)
+    question = kv_bytes_per_token * conversation.tokens
+    fitting = budget // question if question else LARGEST_BATCH
+    return BatchSize(max(1, min(fitting, LARGEST_BATCH, questions)), budget, question)
+
+
+def best_seconds(
+    model: "Footprint", rates: "Rates", conversation: ConversationSize, batch: int, questions: int
+) -> float:
+    """The least time a run can take: a roofline, with everything beside the model for free.
+
+    Each new token costs 2 operations a parameter; each decoding step reads all weights once for the batch, and each
+    row's keys and values. A step takes the longer of the two (S. Williams et al., "Roofline", CACM 2009).
+    """
+    seconds, held = 0.0, 0.0
+    for turn in range(conversation.turns):
+        text = conversation.turn_text_tokens if turn else conversation.first_text_tokens
+        new = text + conversation.image_tokens
+        seconds += 2 * model.parameters * new * batch / rates.flop_per_s
+        held += new + conversation.reply_tokens / 2
+        read = model.weight_bytes + batch * held * model.kv_bytes_per_token
+        step = max(read / rates.bytes_per_s, 2 * model.parameters * batch / rates.flop_per_s)
+        seconds += conversation.reply_tokens * step
+        held += conversation.reply_tokens / 2
+    return seconds * questions / batch
+
+
+def has_weights(model: str) -> bool:
+    """Whether a model runs on this machine's memory; scripted ones do not."""
+    return not model.startswith("scripted:")
+
+
+def conversation_size(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> ConversationSize:
+    """The size of the longest conversation that a run can have; raises ModelError without the model's tokenizer."""
+    from agent.backends.footprint import count_tokens
+
+    longest = max((opening_text(question) for question in questions), key=len)
+    return ConversationSize(
+        first_text_tokens=count_tokens(checkpoint_of(config.model), longest) + TURN_TEXT_TOKENS,
+        turn_text_tokens=TURN_TEXT_TOKENS,
+        image_tokens=model.image_tokens(*config.image_size),
+        reply_tokens=config.max_new_tokens,
+        turns=config.steps + 1,
+    )
+
+
+def chosen_batch_size(config: RunConfig, questions: Sequence[Question]) -> tuple[int, str]:
+    """The batch size of a run and why; "auto" is sized from the memory that the weights will leave free.
+
+    Raises ModelError where the model's configuration cannot be had.
+    """
+    if config.batch_size != "auto":
+        return config.batch_size, f"Batch size {config.batch_size}, as asked"
+    if not has_weights(config.model):
+        size = min(LARGEST_BATCH, len(questions))
+        return size, f"Batch size {size}: the model needs no memory"
+    from agent.backends.footprint import footprint
+
+    model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    conversation = conversation_size(config, questions, model)
+    sized = batch_size(model.free_bytes - model.weight_bytes, model.kv_bytes_per_token, conversation, len(questions))
+    return sized.size, sized.in_words()
+
+
+def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
+    """What a run will take, line by line; loads no weights. Raises ModelError without the model's configuration."""
+    scans = {(question.dataset, question.scene_name) for question in questions}
+    turns = config.steps + 1
+    size, why = chosen_batch_size(config, questions)
+    lines = [
+        f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
+        f"Images: {len(questions) * turns} of {config.image_size[0]}x{config.image_size[1]} at most",
+    ]
+    if not has_weights(config.model):
+        return [*lines, why]
+    from agent.backends.footprint import footprint, measure_rates
+
+    model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    conversation = conversation_size(config, questions, model)
+    rates = measure_rates(config.device, config.dtype)
+    seconds = best_seconds(model, rates, conversation, size, len(questions))
+    return [
+        *lines,
+        f"Tokens: {conversation.tokens} a question, {conversation.tokens * len(questions)} in all, at most "
+        f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply)",
+        f"Memory on {model.device}: {as_bytes(model.free_bytes)} free, {as_bytes(model.weight_bytes)} for "
+        f"{model.parameters / 1e6:,.1f} million parameters",
+        why,
+        f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and the device does nothing else "
+        f"(measured here: {rates.bytes_per_s / 1e9:.0f} GB/s, {rates.flop_per_s / 1e12:.2f} TFLOP/s)",
+    ]
+
+
+def as_bytes(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**28 else f"{size / 2**20:.2f} MiB"
+
+
+def as_time(seconds: float) -> str:
+    """Seconds for people."""
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"

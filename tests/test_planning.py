@@ -1,0 +1,78 @@
+"""Sizes of runs, from configurations alone: no weights exist anywhere in these tests."""
+
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, run_command
+from transformers import Qwen3VLConfig
+
+from agent.backends.embedded import embedded_checkpoint
+from agent.backends.footprint import Footprint, Rates, footprint, measure_rates
+from agent.planning import LARGEST_BATCH, ConversationSize, batch_size, best_seconds
+
+GIB = 2**30
+EIGHT_TURNS = ConversationSize(
+    first_text_tokens=700, turn_text_tokens=160, image_tokens=414, reply_tokens=200, turns=8
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shape_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of Qwen3-VL-8B without its weights, with the embedded checkpoint's tokenizer."""
+    folder = tmp_path_factory.mktemp("shape_8b")
+    config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False,
+        },
+        vision_config={
+            "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096,
+            "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [8, 16, 24],
+        },
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    for path in embedded_checkpoint().glob("*token*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def test_the_8b_shape_has_its_published_size(shape_8b: Path):
+    sizes = footprint(str(shape_8b), "bfloat16", "cpu")
+    assert sizes.parameters == pytest.approx(8.77e9, rel=0.005)
+    assert sizes.weight_bytes == 2 * sizes.parameters
+    assert sizes.kv_bytes_per_token == 144 * 1024
+    assert sizes.image_tokens(640, 480) == 300
+
+
+def test_the_batch_fills_its_share_of_the_memory():
+    sized = batch_size(122 * GIB, 144 * 1024, EIGHT_TURNS, questions=1000)
+    assert sized.size == min(LARGEST_BATCH, int(61 * GIB // sized.question_bytes))
+    assert sized.size * sized.question_bytes <= sized.budget_bytes
+
+
+@pytest.mark.parametrize(("free", "questions", "size"), [(0, 9, 1), (-GIB, 9, 1), (10**15, 9, 9), (10**15, 999, 64)])
+def test_a_batch_is_never_empty_nor_larger_than_sense(free: int, questions: int, size: int):
+    assert batch_size(free, 144 * 1024, EIGHT_TURNS, questions).size == size
+
+
+def test_the_least_time_is_that_of_the_binding_limit():
+    model = Footprint("cuda", 10**9, 2 * 10**9, 0, 32, 0)
+    one = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1)
+    reading = best_seconds(model, Rates(1e12, 1e18), one, batch=4, questions=8)
+    computing = best_seconds(model, Rates(1e18, 1e12), one, batch=4, questions=8)
+    assert reading == pytest.approx(2 * 100 * 2e9 / 1e12)
+    assert computing == pytest.approx(8 * 100 * 2e9 / 1e12)
+
+
+def test_rates_are_measured_on_the_device():
+    rates = measure_rates("cpu", "float32")
+    assert rates.bytes_per_s > 1e8
+    assert rates.flop_per_s > 1e8
+
+
+def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
+    ended = run_command([*rooms.command(tmp_path), "--model", str(shape_8b), "--plan"])
+    assert (ended.returncode, list(tmp_path.iterdir())) == (0, []), ended.stderr
+    for words in (f"Questions: {len(rooms.rows)} on 2 scans", "Images: 72", "Tokens:", "Batch size", "at best"):
+        assert words in ended.stdout
