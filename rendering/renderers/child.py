@@ -29,7 +29,7 @@ from rendering.scene import Scene, Surface
 _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
-VIEW_LIMIT_S = 120.0
+VIEW_LIMIT_S = 60.0
 _MENDS = {
     "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or choose the renderer raycast",
     "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or choose the renderer raycast",
@@ -39,8 +39,8 @@ _MENDS = {
 class ChildRenderer:
     """Renderer through a Painter in a child process; see `rendering.renderers.base.Renderer`.
 
-    The child draws a test picture before it counts as started. A child that crashed or was ended for its silence
-    costs the view that it was asked for; the next view starts another.
+    The child draws a test picture before it counts as started. A view during which it crashes, or is ended for its
+    silence, is tried once more in a new child; if that fails too, the view is an error, and the next starts another.
     """
 
     def __init__(self, name: str, view_limit_s: float = VIEW_LIMIT_S) -> None:
@@ -77,17 +77,24 @@ class ChildRenderer:
 
     def _view(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         with self._lock:
-            if self._process is None:
-                self._start()
-            while self._dead:
-                self._drop(self._dead.popleft())
-            if scene not in self._keys:
-                key = next(self._new_key)
-                self._ask("add", key, scene.surface)
-                self._keys[scene] = key
-                self._sent.add(key)
-                weakref.finalize(scene, self._dead.append, key).atexit = False
-            return self._ask(what, self._keys[scene], pose, intrinsics)
+            try:
+                return self._drawn(what, scene, pose, intrinsics)
+            except RenderError as error:
+                _log.warning("%s; trying this view once more in a new process", error)
+                return self._drawn(what, scene, pose, intrinsics)
+
+    def _drawn(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        if self._process is None:
+            self._start()
+        while self._dead:
+            self._drop(self._dead.popleft())
+        if scene not in self._keys:
+            key = next(self._new_key)
+            self._ask("add", key, scene.surface)
+            self._keys[scene] = key
+            self._sent.add(key)
+            weakref.finalize(scene, self._dead.append, key).atexit = False
+        return self._ask(what, self._keys[scene], pose, intrinsics)
 
     def _drop(self, key: int) -> None:
         """Let the child free what it built, unless that was an earlier child."""
@@ -130,15 +137,16 @@ class ChildRenderer:
                 return self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._failure("crashed") from error
-        raise self._failure(f"did not answer within {limit_s:.0f} s")
+        raise self._failure(f"did not answer within {limit_s:g} s")
 
     def _failure(self, what: str) -> RenderError:
         """End the child and say why, with the last line that it printed."""
         self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        output = self._output.read().decode(errors="replace").strip()
         self._stop()
-        detail = f" ({lines[-1].strip()})" if lines else ""
-        return RenderError(f"the renderer {self.name} {what}{detail}: {_MENDS[self.name]}")
+        _log.debug("output of the renderer %s:\n%s", self.name, output)
+        last = f" ({output.splitlines()[-1].strip()})" if output else ""
+        return RenderError(f"the renderer {self.name} {what}{last}: {_MENDS[self.name]}")
 
     def _stop(self) -> None:
         if self._process is None:
