@@ -1,7 +1,7 @@
 """Conversations as token ids, M-RoPE positions and image patches, each message encoded once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -75,6 +75,15 @@ class EncodedConversation:
         return list(chain.from_iterable(turn.messages for turn in self.turns))
 
 
+def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
+    """An image as qwen-vl-utils hands it to the processor: the same one where its size needs no change."""
+    from qwen_vl_utils import process_vision_info
+
+    chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
+    (prepared,), _ = process_vision_info(chat, image_patch_size=patch_size)
+    return prepared
+
+
 class ConversationEncoder:
     """Encodes conversations turn by turn, with the chat template, tokenizer and image processor of a checkpoint.
 
@@ -82,11 +91,18 @@ class ConversationEncoder:
     open the next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the
     turn before, the reply, and new ones; what was computed of them stays valid.
 
-    Raises ModelError for a chat template that rewrites earlier turns.
+    `prepare(image, patch size)` makes an image ready for the processor, as qwen-vl-utils does. Raises ModelError for a
+    chat template that rewrites earlier turns.
     """
 
-    def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        processor: "ProcessorMixin",
+        prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
+    ) -> None:
         self._processor = processor
+        self._prepare = prepare
         self._rope_index = model.model.get_rope_index
         self._dtype = model.dtype
         self._image_id = model.config.image_token_id
@@ -187,13 +203,10 @@ class ConversationEncoder:
 
     def _encode_image(self, message: Message) -> EncodedImage:
         """A message's image as patches, never resized."""
-        from qwen_vl_utils import process_vision_info
-
         assert message.image is not None
         image = Image.fromarray(np.ascontiguousarray(message.image))
         processor = self._processor.image_processor
-        chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
-        (prepared,), _ = process_vision_info(chat, image_patch_size=processor.patch_size)
+        prepared = self._prepare(image, processor.patch_size)
         if prepared.size != image.size:
             raise ModelError(
                 f"the model cannot take an image of {image.width}x{image.height} pixels as it is: width and height "

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
 _FAMILIES = ("qwen3_vl", "qwen3_vl_moe")
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -68,11 +69,11 @@ def load_checkpoint(
     Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
     """
     source = _existing_source(model)
+    family = checkpoint_part(AutoConfig, model).model_type
+    if family not in _FAMILIES:
+        raise ModelError(f"{model} is a {family!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct")
+    processor = checkpoint_part(AutoProcessor, model)
     try:
-        family = AutoConfig.from_pretrained(source).model_type
-        if family not in _FAMILIES:
-            raise ModelError(f"{model} is a {family!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct")
-        processor = AutoProcessor.from_pretrained(source)
         loaded, info = AutoModelForImageTextToText.from_pretrained(
             source,
             dtype=dtype,
@@ -82,13 +83,25 @@ def load_checkpoint(
         )
     except ImportError as error:
         raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError) as error:
+    except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or of the wrong shape; fetch it again")
     _keep_end_tokens_only(loaded, processor)
     return loaded.eval(), processor
+
+
+def checkpoint_part(kind: Any, model: str) -> Any:
+    """The configuration, tokenizer or processor of a checkpoint: `kind` is transformers' class for it.
+
+    Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
+    """
+    source = _existing_source(model)
+    try:
+        return kind.from_pretrained(source)
+    except _LOADING_ERRORS as error:
+        raise ModelError(_reason(model, error)) from error
 
 
 def _existing_source(model: str) -> str:

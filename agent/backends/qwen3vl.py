@@ -98,3 +98,7 @@ class Qwen3VLBackend:
         """Let go of all that is kept for this conversation; unknown ones are ignored."""
         self._encoder.release(conversation.id)
         self._runner.release(conversation.id)
+
+    def peak_memory_bytes(self) -> int:
+        """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        return self._runner.peak_memory_bytes()

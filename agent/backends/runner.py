@@ -11,7 +11,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from agent.backends import ModelError, OutOfMemory
-from agent.backends.decoding import ActionStop, RowSampling
+from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from agent.backends.kv_cache import CachedBatch, KVStore
 
@@ -91,7 +91,8 @@ class ModelRunner:
         self._store = KVStore(model.config.text_config.num_hidden_layers, kv_bytes)
         self._end_ids: list[int] = model.generation_config.eos_token_id
         self._pad_id: int = model.generation_config.pad_token_id
-        self._suppressed = _never_generated(tokenizer, self._end_ids, model.config.text_config.vocab_size)
+        forbidden = _never_generated(tokenizer, self._end_ids, model.config.text_config.vocab_size)
+        self._forbidden = Forbidden(forbidden, model.device)
 
     def run(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
         """Generate one reply for each conversation, in order.
@@ -113,6 +114,11 @@ class ModelRunner:
     def release(self, conversation_id: str) -> None:
         """Let go of a conversation's keys and values; unknown ones are ignored."""
         self._store.release(conversation_id)
+
+    def peak_memory_bytes(self) -> int:
+        """The most CUDA memory that was allocated at once so far; 0 on other devices."""
+        device = self._model.device
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
     def _check_length(self, encoded: EncodedConversation) -> None:
         limit = self._model.config.text_config.max_position_embeddings
@@ -166,8 +172,7 @@ class ModelRunner:
                 max_new_tokens=options.max_new_tokens,
                 min_new_tokens=options.min_new_tokens or None,
                 pad_token_id=self._pad_id,
-                suppress_tokens=self._suppressed,
-                logits_processor=self._sampling(batch),
+                logits_processor=self._choice(batch),
                 stopping_criteria=StoppingCriteriaList([stop]),
             )
         return output[:, ids.shape[1] :].tolist()
@@ -249,12 +254,14 @@ class ModelRunner:
             for turn in (turn for encoded in batch for turn in encoded.turns):
                 turn.image.pixels = None
 
-    def _sampling(self, batch: Sequence[EncodedConversation]) -> LogitsProcessorList:
+    def _choice(self, batch: Sequence[EncodedConversation]) -> LogitsProcessorList:
+        """What stands between the model's logits and the largest of them."""
         options = self._options
-        if not options.temperature:
-            return LogitsProcessorList()
-        streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
-        return LogitsProcessorList([RowSampling(options.temperature, streams, self._model.device)])
+        processors = LogitsProcessorList([self._forbidden])
+        if options.temperature:
+            streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
+            processors.append(RowSampling(options.temperature, streams, self._model.device))
+        return processors
 
 
 def _new_turns(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
