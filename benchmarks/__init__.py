@@ -1,0 +1,1 @@
+"""Measurements of the package, each a command of its own."""

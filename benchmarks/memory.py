@@ -1,0 +1,73 @@
+"""Memory of a run over many scans: it must be flat once the cache of scenes is full.
+
+python -m benchmarks.memory --scans 50 --cache-gib 0.2
+"""
+
+import argparse
+import json
+import tempfile
+import threading
+from pathlib import Path
+
+import psutil
+
+from agent.config import RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from data.rooms import write_rooms
+
+SAMPLE_EVERY_S = 0.1
+
+
+def main() -> None:
+    """Make the rooms, run a scripted model over all of them, and print memory by scans finished."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scans", type=int, default=50)
+    parser.add_argument("--cache-gib", type=float, default=0.2, help="--scene-cache-gib of the run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_rooms(root, options.scans, seed=0, per_type={"object_counting": 1, "object_abs_distance": 1})
+        config = RunConfig(
+            batch=True,
+            questions=root / "questions.jsonl",
+            scan_root=root,
+            log_root=root / "logs",
+            model="scripted:random",
+            renderer="raycast",
+            batch_size=4,
+            scene_cache_gib=options.cache_gib,
+        )
+        samples = run_and_sample(config)
+    print(f"{'scans finished':>14}  {'resident MiB':>12}")
+    for scans in sorted(samples):
+        if scans % max(1, options.scans // 10) == 0:
+            print(f"{scans:>14}  {samples[scans] / 2**20:>12.0f}")
+
+
+def run_and_sample(config: RunConfig) -> dict[int, int]:
+    """The largest resident size in bytes seen while so many scans were finished."""
+    samples: dict[int, int] = {}
+    over = threading.Event()
+
+    def sample() -> None:
+        process = psutil.Process()
+        while not over.wait(SAMPLE_EVERY_S):
+            scans = scans_finished(config.log_root)
+            samples[scans] = max(samples.get(scans, 0), process.memory_info().rss)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    main_vsi_bench_loop(config)
+    over.set()
+    sampler.join()
+    return samples
+
+
+def scans_finished(log_root: Path) -> int:
+    """Scans that have at least one result on disk."""
+    lines = [line for path in log_root.glob("*/results.jsonl") for line in path.read_text().splitlines(keepends=True)]
+    return len({json.loads(line)["scene_name"] for line in lines if line.endswith("\n")})
+
+
+if __name__ == "__main__":
+    main()
