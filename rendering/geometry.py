@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+# A coordinate beyond this is a reading error like NaN, and float32 has no centimetres left there.
+FARTHEST_M = 1e6
 # Meshes with more faces get smooth instead of flat shading, since flat shading triples the vertices.
 FLAT_SHADING_MAX_FACES = 1_000_000
 
@@ -60,12 +62,13 @@ def no_faces() -> np.ndarray:
 
 
 def cleaned(geometry: Geometry) -> Geometry:
-    """The geometry without NaN and infinite vertices, without faces that touch one or have no area by their indices,
-    and, for a mesh, without vertices that no face uses. A mesh that loses all its faces becomes a cloud.
+    """The geometry without vertices that are NaN, infinite or absurdly far, and without faces that touch one or use
+    one vertex twice; for a mesh also without vertices that no face uses. A mesh that loses all its faces becomes a
+    cloud.
 
     Raises ValueError when a face refers to a vertex that does not exist.
     """
-    finite = np.isfinite(geometry.vertices).all(axis=1)
+    finite = (np.abs(geometry.vertices) < FARTHEST_M).all(axis=1)
     faces = geometry.faces
     if len(faces) and (faces.min() < 0 or faces.max() >= len(finite)):
         raise ValueError("a face refers to a vertex that the file does not have")

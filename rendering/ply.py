@@ -63,6 +63,8 @@ def read_ply(path: Path) -> Geometry:
     tables = _read_tables(header, data[header.size_bytes :])
     if "vertex" not in tables:
         raise ValueError("it has no vertices")
+    if any(element.name == "tristrips" for element in header.elements):
+        raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
     positions = _columns(vertices, ("x", "y", "z"), np.float32)
     triangles, source = _triangles(faces)
@@ -112,7 +114,10 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
     if header.encoding != "ascii":
         return _read_elements(elements, body, _BYTE_ORDERS[header.encoding])
     # An ascii file is read as a binary one in which every number is a double.
-    numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
+    try:
+        numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
+    except ValueError as error:
+        raise ValueError("its rows hold something that is not a number") from error
     doubles = [
         replace(e, properties=[_Property(p.name, "f8", p.count_type and "f8") for p in e.properties]) for e in elements
     ]

@@ -210,7 +210,9 @@ def thinned(
 
     A cloud of more than `max_points` gets a coarser grid, and a line in the log.
     """
-    cell_m = 1e-3
+    lower, upper = _wide_box(points)
+    # Cells are numbered by integers: at most a million along each axis.
+    cell_m = max(1e-3, float(max(upper - lower)) / 1e6)
     kept = _one_per_cell(points, cell_m)
     while len(kept) > max_points:
         # Points lie on surfaces, so their number falls with the square of the cell's size.

@@ -104,6 +104,16 @@ def test_nan_and_unreferenced_vertices_are_dropped(file):
     assert scene.vertices.max() == 2.0
 
 
+def test_points_at_absurd_distances_are_dropped(file):
+    scene = load_scene(file("scan.ply", ply([*CORNERS, [1e30, 0, 0], [0, -1e30, 0]])))
+    assert scene.vertices.max() == 2.0
+
+
+def test_a_word_among_the_numbers_of_an_ascii_ply_is_an_error(file):
+    with pytest.raises(SceneError, match="its rows hold something that is not a number"):
+        load_scene(file("scan.ply", ply(CORNERS, TRIANGLES, "ascii").replace(b"1.0 2.0", b"1.0 two")))
+
+
 def test_nan_points_of_a_cloud_are_dropped(file):
     scene = load_scene(file("scan.ply", ply([*CORNERS, [np.nan, 0, 0]])))
     assert len(scene.vertices) == 4
