@@ -4,7 +4,7 @@ from data.rooms.geometry import OrientedBox
 from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from data.rooms.room import Room, RoomObject, make_room
 from data.rooms.scan import RoomMesh, ScanStyle
-from data.rooms.writer import write_rooms
+from data.rooms.writer import write_ply, write_rooms
 
 __all__ = [
     "QUESTIONS_PER_TYPE",
@@ -15,5 +15,6 @@ __all__ = [
     "ScanStyle",
     "make_room",
     "room_questions",
+    "write_ply",
     "write_rooms",
 ]

@@ -104,12 +104,11 @@ def polygon_area(polygon: np.ndarray) -> float:
 
 def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     """(N,) bool: which of the (N, 2) points lie inside the simple polygon (P, 2), by the even-odd rule."""
-    inside = np.zeros(len(points), dtype=bool)
-    for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
-        crosses = (points[:, 1] < y0) != (points[:, 1] < y1)
-        at_x = x0 + (points[:, 1] - y0) / (y1 - y0 if y1 != y0 else 1.0) * (x1 - x0)
-        inside ^= crosses & (points[:, 0] < at_x)
-    return inside
+    (x0, y0), (x1, y1) = polygon.T, np.roll(polygon, -1, axis=0).T
+    x, y = points[:, :1], points[:, 1:]
+    crosses = (y < y0) != (y < y1)  # never for a level edge, whose division is thus of no consequence
+    at_x = x0 + (y - y0) / np.where(y1 == y0, 1.0, y1 - y0) * (x1 - x0)
+    return (crosses & (x < at_x)).sum(axis=1) % 2 == 1
 
 
 def wrap_deg(angle: np.ndarray) -> np.ndarray:

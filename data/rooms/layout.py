@@ -6,32 +6,36 @@ import numpy as np
 from numpy.random import Generator
 
 from data.rooms.furniture import draw
-from data.rooms.geometry import OrientedBox
+from data.rooms.geometry import OrientedBox, polygon_area
 from data.rooms.placement import FloorPlan, Placer
 
-SMALLEST_M2, LARGEST_M2 = 8.0, 45.0
+SMALLEST_M2, LARGEST_M2 = 8.2, 44.5
 ON_WALL_M = 0.005  # what hangs on a wall keeps this far from the plane of the wall
 STANDING_M = 1.0  # side of the square in the room's middle that stays free to stand in
 
 
 def draw_plan(rng: Generator) -> FloorPlan:
-    """A rectangular or L-shaped room of 8 to 45 square metres with one corner of its bounds at the origin."""
+    """A rectangular or L-shaped room of about 8 to 45 square metres with one corner of its bounds at the origin."""
     area, aspect = np.exp(rng.uniform(np.log(SMALLEST_M2), np.log(LARGEST_M2))), rng.uniform(1.0, 1.7)
     l_shaped = area > 13.0 and rng.random() < 0.45
     cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
-    area = float(np.clip(area, SMALLEST_M2 * 1.02, LARGEST_M2 * 0.98)) / (1 - cut[0] * cut[1])
-    sides = [round(float(np.sqrt(area * aspect)), 2), round(float(np.sqrt(area / aspect)), 2)]
+    bounds = area / (1 - cut[0] * cut[1])
+    sides = [round(float(np.sqrt(bounds * aspect)), 2), round(float(np.sqrt(bounds / aspect)), 2)]
     width, depth = sides if rng.random() < 0.5 else sides[::-1]
     height = round(float(rng.uniform(2.4, 2.8)), 2)
     if not l_shaped:
         return FloorPlan(((0.0, 0.0), (width, 0.0), (width, depth), (0.0, depth)), height, None)
-    a, b = round(float(cut[0] * width), 2), round(float(cut[1] * depth), 2)
+    return _l_shape(width, depth, height, round(float(cut[0] * width), 2), round(float(cut[1] * depth), 2), rng)
+
+
+def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng: Generator) -> FloorPlan:
+    """A rectangle that lacks a notch of a by b metres at a random corner."""
     outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
     notch = np.array([width - a / 2, depth - b / 2])
-    if rng.random() < 0.5:  # mirror the notch to another corner, keeping the order counter-clockwise
-        outline, notch = (outline * [-1, 1] + [width, 0])[::-1], notch * [-1, 1] + [width, 0]
-    if rng.random() < 0.5:
-        outline, notch = (outline * [1, -1] + [0, depth])[::-1], notch * [1, -1] + [0, depth]
+    for axis, side in ((0, width), (1, depth)):
+        if rng.random() < 0.5:  # mirror, and reverse the walk so that it stays counter-clockwise
+            outline[:, axis], notch[axis] = side - outline[:, axis], side - notch[axis]
+            outline = outline[::-1]
     corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
     return FloorPlan(corners, height, OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)))
 
@@ -41,7 +45,7 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
     placer.at_wall("door", reach=0.9, gap=ON_WALL_M)
-    area = float(np.ptp(plan.corners[:, 0]) * np.ptp(plan.corners[:, 1]))
+    area = polygon_area(plan.corners)
     groups = _programme(area, rng)
     for group in groups:  # what is bulky chooses its wall before the windows do
         group[0](placer)
@@ -64,7 +68,7 @@ def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None
     purposes: dict[str, list[Callable[[Placer], None]]] = {
         "bedroom": [bed_group, wardrobes, work_or_seat],
         "living": [sofa_group, seating, shelves],
-        "office": [whiteboard, desks, shelves],
+        "office": [desks, whiteboard, shelves],
         "kitchen": [dining, kitchen_row, cabinet_group],
         "bathroom": [bath_group],
     }
@@ -256,7 +260,7 @@ def bath_group(placer: Placer) -> None:
     if sink is not None:
         box = placer.items[sink].box
         glass = draw("mirror", placer.rng)
-        x, y = box.plan_point(np.array([0.0, (glass.size[1] - box.size[1]) / 2 - 0.02]))
+        x, y = box.plan_point(np.array([0.0, (glass.size[1] - box.size[1]) / 2 - 0.02 + ON_WALL_M]))
         placer.put(glass, x, y, box.top + 0.1, box.yaw_deg)
     if placer.rng.random() < 0.7:
         placer.at_wall("washer", reach=0.5)
@@ -277,18 +281,18 @@ def _decorate(placer: Placer, area: float) -> None:
     repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _many(rng, 2, 4)]
     for category in repeated:
         for _ in range(_many(rng, 2, 5 if area < 13 else 8)):
-            _small(placer, str(category))
+            if _small(placer, str(category)) is None:
+                break
     for category in rng.permutation([c for c in _SINGLE if c not in repeated]):
         if not placer.has(str(category)) and rng.random() < 0.6:
             _small(placer, str(category))
 
 
-def _small(placer: Placer, category: str) -> None:
+def _small(placer: Placer, category: str) -> int | None:
     if category in _ON_WALLS:
-        placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=ON_WALL_M)
-    elif category == "heater":
-        placer.at_wall(category, z=0.1, reach=0.3)
-    elif category == "stool" and placer.rng.random() < 0.6:
-        placer.in_open(category, spare=0.25)
-    else:
-        placer.at_wall(category, reach=0.25, gap=0.05)
+        return placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=ON_WALL_M)
+    if category == "heater":
+        return placer.at_wall(category, z=0.1, reach=0.3)
+    if category == "stool" and placer.rng.random() < 0.6:
+        return placer.in_open(category, spare=0.25)
+    return placer.at_wall(category, reach=0.25, gap=0.05)

@@ -10,6 +10,7 @@ from data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, re
 from data.rooms.shapes import Shape
 
 TRIES = 60
+REDRAWS = 8  # of what is to stand on something, until one is small enough
 APART_M = 0.12  # between two of a category, so that a visitor counts two
 PILLOWS_APART_M = 0.02
 # A person would call both by one word, or could not tell them apart: a room has at most one of each pair.
@@ -114,6 +115,8 @@ class Placer:
     def at_wall(self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02) -> int | None:
         """Back to a random place of a random wall; `reach` metres in front must be and stay free of furniture."""
         model = draw(kind, self.rng)
+        if not self.allows(model.category):
+            return None
         walls = self.walls()
         lengths = np.array([w[2] for w in walls])
         for _ in range(TRIES):
@@ -145,6 +148,8 @@ class Placer:
     def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0) -> int | None:
         """Anywhere with `spare` metres free all around, turned from a wall's direction by up to `turn` degrees."""
         model = draw(kind, self.rng)
+        if not self.allows(model.category):
+            return None
         low, high = self.plan.corners.min(axis=0), self.plan.corners.max(axis=0)
         for _ in range(TRIES):
             x, y = self.rng.uniform(low, high)
@@ -162,12 +167,13 @@ class Placer:
     ) -> int | None:
         """On the resting place of a placed item, `gap` metres from its back edge; `across` is the place along its
         width from 0 to 1, random if None."""
-        model, item = draw(kind, self.rng), self.items[base]
+        item = self.items[base]
         x0, y0, x1, y1, z = item.rest
-        width, depth, _ = model.size
-        if width > x1 - x0 or depth > y1 - y0:
-            return None
-        for _ in range(TRIES if across is None else 1):
+        for _ in range(REDRAWS):
+            model = draw(kind, self.rng)
+            width, depth, _ = model.size
+            if width > x1 - x0 or depth + gap > y1 - y0:
+                continue
             share = self.rng.uniform() if across is None else across
             x = x0 + width / 2 + share * (x1 - x0 - width)
             at = item.box.plan_point(np.array([x, y0 + depth / 2 + gap]))

@@ -86,7 +86,7 @@ ROUTE = (
 
 @dataclass(frozen=True)
 class _Draft:
-    """A question with its true answer: a number as text, or one of `options`."""
+    """A question with its true answer: a number as text, or one of the shuffled `options`."""
 
     question: str
     answer: str
@@ -137,26 +137,27 @@ def room_questions(
 ) -> list[dict[str, Any]]:
     """Rows in VSI-Bench's columns, ids counting up from `first_id`: at most `per_type[type]` questions of each type,
     fewer where the room offers no more that are beyond dispute. The same arguments give the same rows, whatever the
-    scan's style. Raises ValueError for a type that a scan cannot answer or this package does not know.
+    scan's style, and a type's questions do not depend on which other types are asked for. Raises ValueError for a type
+    that a scan cannot answer or this package does not know.
     """
     unknown = sorted(set(per_type) - set(_DRAFTERS))
     if unknown:
         raise ValueError(f"no questions of type {', '.join(unknown)}; known: {', '.join(_DRAFTERS)}")
-    rng = np.random.default_rng(seed)
     facts = _Facts(room)
     rows: list[dict[str, Any]] = []
-    for question_type, draft in _DRAFTERS.items():
-        for d in draft(facts, rng, per_type.get(question_type, 0)):
-            rows.append(_row(first_id + len(rows), room.name, question_type, d, rng))
+    streams = np.random.default_rng(seed).spawn(len(_DRAFTERS))
+    for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
+        count = per_type.get(question_type, 0)
+        for draft in drafter(facts, rng, count) if count > 0 else ():
+            rows.append(_row(first_id + len(rows), room.name, question_type, draft))
     return rows
 
 
-def _row(number: int, scene_name: str, question_type: str, draft: _Draft, rng: Generator) -> dict[str, Any]:
+def _row(number: int, scene_name: str, question_type: str, draft: _Draft) -> dict[str, Any]:
     options, truth = None, draft.answer
     if draft.options:
-        shuffled = [draft.options[i] for i in rng.permutation(len(draft.options))]
-        options = [f"{letter}. {text}" for letter, text in zip("ABCD", shuffled, strict=False)]
-        truth = "ABCD"[shuffled.index(draft.answer)]
+        options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
+        truth = "ABCD"[draft.options.index(draft.answer)]
     return {
         "id": number,
         "dataset": DATASET,
@@ -291,7 +292,8 @@ def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_
             answer = possible[rng.integers(len(possible))]
             pick = rng.choice(np.flatnonzero(answers == answer))
             a, b, c = (facts.unique[i].category for i in triples[pick])
-            drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], names))
+            options = tuple(_sample(names, len(names), rng))
+            drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
             answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
         return drafts
 
@@ -379,7 +381,8 @@ def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng
     every = list(product(TURNS, repeat=len(turns)))
     ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
     distinct = list(dict.fromkeys(ranked))
-    return tuple(", ".join(sequence) for sequence in distinct[: _option_count(turns)])
+    options = distinct[: _option_count(turns)]
+    return tuple(", ".join(sequence) for sequence in _sample(options, len(options), rng))
 
 
 def _pick(items: Sequence[Any], rng: Generator) -> Any:

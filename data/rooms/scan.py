@@ -129,7 +129,7 @@ def _waves(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
     """(N, 3) smooth displacement of unit root mean square length: like a scanner's drift it moves neighbours
     together, so that surfaces stay closed where two pieces meet."""
     direction = rng.normal(size=(count, 3))
-    direction *= (2 * np.pi / rng.uniform(0.12, 0.6, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
+    direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
     phase = rng.uniform(0, 2 * np.pi, count)
     push = rng.normal(size=(count, 3))
     wave = np.sin(points @ direction.T + phase) @ push

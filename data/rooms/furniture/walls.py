@@ -60,21 +60,22 @@ def picture(rng: Generator) -> Shape:
     frame = pick(rng, [*WOOD[:1], DARK, (206, 170, 80)])
     sky, hill, sun = pick(rng, VIVID), pick(rng, VIVID), pick(rng, VIVID)
     a = 0.035
+    y, bend = 0.038, 0.55 * w
     hill_top = np.array(
         [
-            [[a, 0.032, a], [a, 0.032, 0.5 * h], [w * 0.55, 0.032, 0.3 * h], [w * 0.55, 0.032, a]],
-            [[w * 0.55, 0.032, a], [w * 0.55, 0.032, 0.3 * h], [w - a, 0.032, 0.6 * h], [w - a, 0.032, a]],
+            [[a, y, a], [a, y, 0.5 * h], [bend, y, 0.3 * h], [bend, y, a]],
+            [[bend, y, a], [bend, y, 0.3 * h], [w - a, y, 0.6 * h], [w - a, y, a]],
         ]
     )
     return join(
         box((0, 0, 0), (w, 0.03, h), frame),
-        box((a, 0.03, a), (w - a, 0.0315, h - a), tint(sky, 1.2)),
+        box((a, 0.03, a), (w - a, 0.034, h - a), tint(sky, 1.2)),
         quads(hill_top, hill),
-        rod((w * 0.4, 0.03, h * 0.72), (w * 0.4, 0.033, h * 0.72), 0.1 * min(w, h), sun, sides=12),
-        box((0, 0, 0), (a, 0.045, h), frame),
-        box((w - a, 0, 0), (w, 0.045, h), frame),
-        box((0, 0, 0), (w, 0.045, a), frame),
-        box((0, 0, h - a), (w, 0.045, h), frame),
+        rod((w * 0.4, 0.03, h * 0.72), (w * 0.4, 0.042, h * 0.72), 0.1 * min(w, h), sun, sides=12),
+        box((0, 0, 0), (a, 0.05, h), frame),
+        box((w - a, 0, 0), (w, 0.05, h), frame),
+        box((0, 0, 0), (w, 0.05, a), frame),
+        box((0, 0, h - a), (w, 0.05, h), frame),
     )
 
 
@@ -83,7 +84,7 @@ def whiteboard(rng: Generator) -> Shape:
     w, h = rng.uniform(1.0, 2.4), rng.uniform(0.8, 1.2)
     ink = [(30, 60, 170), (190, 40, 40), (30, 120, 60)]
     lines = [
-        box((0.12, 0.03, z), (0.12 + rng.uniform(0.25, 0.55) * w, 0.033, z + 0.02), ink[i % 3])
+        box((w * rng.uniform(0.4, 0.65), 0.03, z), (w - 0.12, 0.036, z + 0.02), ink[i % 3])
         for i, z in enumerate(np.linspace(0.35 * h, 0.8 * h, 4))
     ]
     pens = [
@@ -109,23 +110,10 @@ def mirror(rng: Generator) -> Shape:
         flat = rod((0, 0, 0), (0, y, 0), radius, colour, sides=24)
         return Shape(flat.corners * oval, flat.colours)
 
-    streaks = [
-        quads(
-            np.array(
-                [
-                    [
-                        [x - 0.05, 0.033, -0.2 * h],
-                        [x + 0.07, 0.033, 0.2 * h],
-                        [x + 0.11, 0.033, 0.2 * h],
-                        [x - 0.01, 0.033, -0.2 * h],
-                    ]
-                ]
-            ),
-            (238, 246, 250),
-        )
-        for x in (-0.1 * w, 0.08 * w)
-    ]
-    return join(disc(1.0, 0.025, frame), disc(0.88, 0.03, (176, 200, 212)), *streaks)
+    y, low, high = 0.037, -0.2 * h, 0.2 * h
+    streak = np.array([[-0.05, y, low], [0.07, y, high], [0.11, y, high], [-0.01, y, low]])
+    shine = quads(streak + np.array([[[-0.1 * w, 0, 0]], [[0.08 * w, 0, 0]]]), (238, 246, 250))
+    return join(disc(1.0, 0.025, frame), disc(0.88, 0.032, (176, 200, 212)), shine)
 
 
 def clock(rng: Generator) -> Shape:
