@@ -125,6 +125,22 @@ class TestReuse:
         replies = same_replies(backend, plain, conversations)
         assert [reply.reused_tokens > 0 for reply in replies] == [True, True, True, False]
 
+    def test_rows_far_behind_are_computed_by_themselves(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(3)]
+        for _ in range(3):
+            take_turn(backend, conversations)
+        backend = reusing(checkpoint)
+        take_turn(backend, conversations[:2])
+        shapes = []
+        backend._runner._model.register_forward_pre_hook(
+            lambda model, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+        )
+        replies = same_replies(backend, plain, conversations)
+        alone, together = shapes[:2]
+        assert alone[0] == 1 and together[0] == 3
+        assert alone[1] + together[1] > replies[2].prompt_tokens > 4 * together[1]
+
     def test_of_an_equal_conversation_in_other_objects_is_none(self, checkpoint, plain):
         backend = reusing(checkpoint)
         take_turn(backend, [begin(0)])
@@ -211,6 +227,13 @@ class TestMemory:
             backend.generate(conversations)
         for half in (conversations[:2], conversations[2:]):
             assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
+
+    def test_running_out_in_the_first_turn_holds_no_memory(self, checkpoint):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(2)]
+        with memory_runs_out(backend, lambda rows, passed: passed == 2), pytest.raises(OutOfMemory):
+            backend.generate(conversations)
+        assert [row.batch.nbytes for row in backend._runner._store._rows.values()] == [0, 0]
 
     def test_running_out_first_lets_go_of_other_conversations(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)

@@ -29,6 +29,8 @@ class GrowingLayer(DynamicLayer):
     A generated token costs the writing of its own column; transformers' DynamicLayer copies all columns each time.
     """
 
+    is_initialized: bool
+
     def __init__(self, keys: torch.Tensor | None = None, values: torch.Tensor | None = None) -> None:
         super().__init__()
         self._buffers: list[torch.Tensor] = []
@@ -53,8 +55,13 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def shorten(self, columns: int) -> None:
-        """Forget all but the first `columns`."""
-        if self.is_initialized:
+        """Forget all but the first `columns`; with 0 the memory is given back as well."""
+        if not self.is_initialized:
+            return
+        if columns == 0:
+            self.is_initialized = False
+            self._buffers, self.keys, self.values = [], None, None
+        else:
             self._show(columns)
 
     @property
@@ -172,11 +179,12 @@ class KVStore:
             row.batch.rows[row.batch.rows.index(row)] = None
 
     def release_others(self, conversations: Sequence[EncodedConversation]) -> int:
-        """Let go of all conversations but these; returns how many that were."""
-        others = self._rows.keys() - {encoded.id for encoded in conversations}
-        for conversation_id in others:
-            self.release(conversation_id)
-        return len(others)
+        """Let go of all conversations but these; returns how many of them held anything."""
+        kept = {encoded.id for encoded in conversations}
+        others = [row for row in self._rows.values() if row.encoded.id not in kept]
+        for row in others:
+            self.release(row.encoded.id)
+        return sum(bool(row.ids) for row in others)
 
     def trim(self) -> None:
         """Let go of conversations until the rest is within the limit, and pack the batches that lost rows."""
@@ -257,11 +265,11 @@ class _Piece:
         if self.batch is None:
             return None
         held = self.batch.cache.layers[layer]
-        return held.keys[self.index].index_select(1, self.columns), held.values[self.index].index_select(
-            1, self.columns
-        )
+        keys, values = (states[self.index].index_select(1, self.columns) for states in (held.keys, held.values))
+        return keys, values
 
     def let_go(self, layer: int) -> None:
+        """Give back the memory of a layer of the batch, other rows' too."""
         if self.batch is not None:
             self.batch.cache.layers[layer] = GrowingLayer()
 

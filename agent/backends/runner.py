@@ -72,7 +72,8 @@ class _Columns:
 class ModelRunner:
     """Owns the model and what it has computed: lays out a batch, runs it, and takes its rows apart again.
 
-    With `kv_bytes` of 0 nothing is kept between calls, and every call computes its conversations from the start.
+    At most `kv_bytes` of keys and values are kept between calls; with 0 none are, and every call computes its
+    conversations from the start.
     """
 
     def __init__(
@@ -130,13 +131,22 @@ class ModelRunner:
             )
 
     def _attempt(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
-        with _memory_errors(len(batch)):
+        try:
             result = self._generate(batch)
             if self._keeps:
                 self._store.trim()
             else:
                 self._store.release_others([])
             return result
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+        # Outside the handler, whose error still holds the tensors of the failed call.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        raise OutOfMemory(
+            f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
+        )
 
     def _generate(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
         started = time.perf_counter()
@@ -291,22 +301,6 @@ def _rolled_back(held: CachedBatch) -> Iterator[None]:
     except BaseException:
         held.roll_back()
         raise
-
-
-@contextmanager
-def _memory_errors(rows: int) -> Iterator[None]:
-    """Turn every way of running out of memory into OutOfMemory, with the device's free blocks given back."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-    else:
-        return
-    # Outside the handler, whose error would still hold the tensors of the failed call.
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    raise OutOfMemory(f"a batch of {rows} does not fit into memory: use a smaller --batch-size or --image-size")
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
