@@ -28,7 +28,7 @@ def run(config: RunConfig, flags: list[str]) -> int:
     from data.scans import ScanNotFound
     from rendering.renderers import RenderError
 
-    log_to_console()
+    log_to_console(every_turn=config.ply is not None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
         folder = (

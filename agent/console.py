@@ -23,10 +23,10 @@ class ConsoleHandler(logging.Handler):
         console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def log_to_console() -> None:
-    """Send our log lines to standard output."""
+def log_to_console(every_turn: bool) -> None:
+    """Send our log lines to standard output; with `every_turn` also what each reply said and did."""
     handler = ConsoleHandler()
-    handler.setLevel(logging.INFO)
+    handler.setLevel(logging.DEBUG if every_turn else logging.INFO)
     logging.getLogger().addHandler(handler)
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(logging.DEBUG)

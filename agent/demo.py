@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from agent.config import RunConfig
+from agent.config import ConfigError, RunConfig
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import write_rooms
 
 log = logging.getLogger(__name__)
 
-DEMO_ROOMS = 3
-DEMO_SETTINGS: dict[str, Any] = {"model": "embedded", "image_size": (320, 224), "focal": 150.0, "max_new_tokens": 64}
+DEMO_ROOMS = 2
+DEMO_SETTINGS: dict[str, Any] = {"model": "embedded", "image_size": (320, 224), "focal": 150.0, "max_new_tokens": 48}
 """The demo's own defaults; a flag that was given wins over them."""
 
 
@@ -24,7 +24,12 @@ def demo_config(config: RunConfig) -> RunConfig:
     rooms = config.log_root / f"demo_rooms_seed{config.seed}"
     if not rooms.is_dir():
         log.info("Making %d furnished rooms with questions in %s", DEMO_ROOMS, rooms)
-        _write(rooms, config.seed)
+        try:
+            _write(rooms, config.seed)
+        except OSError as error:
+            raise ConfigError(
+                f"--log-root {config.log_root}: rooms cannot be written there ({error.strerror})"
+            ) from None
     if chosen.get("model") == "embedded":
         log.info("The embedded model is untrained: every part of a run is real here, but its answers are noise.")
     return replace(config, questions=rooms / "questions.jsonl", scan_root=rooms, **chosen)

@@ -132,7 +132,8 @@ def questions_of(config: RunConfig) -> list[Question]:
     """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
     if config.ply is not None and config.question is not None:
         if not config.ply.is_file():
-            raise ConfigError(f"--ply {config.ply}: there is no such file")
+            kind = "it is a folder; --ply takes a file" if config.ply.is_dir() else "there is no such file"
+            raise ConfigError(f"--ply {config.ply}: {kind}")
         return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
     return load_questions(
         config.questions,

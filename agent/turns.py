@@ -88,7 +88,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             move, view, render_s = sight.result()
             state.record(Turn(state.turn, state.where, reply, action, move, batch, render_s), view)
             run.log.turn(state)
-            log.debug("[%s] turn %d: %s", state.label, state.turn - 1, action.error or in_words(action.action))
+            done = f"{action.error}; {in_words(action.action)}" if action.error else in_words(action.action)
+            log.debug("[%s] turn %d said: %s\n  -> %s", state.label, state.turn - 1, reply.text.strip(), done)
 
 
 def complete_question_sequentially(state: QuestionState, run: Run) -> None:
