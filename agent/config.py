@@ -90,6 +90,8 @@ class RunConfig:
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"
     """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
+    attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
+    """Attention kernel; auto: the one that transformers takes by itself."""
     max_new_tokens: Count = 512
     """Longest reply, tokens."""
     temperature: Annotated[float, Ge(0)] = 0.0

@@ -15,7 +15,7 @@ from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, RendererName, RunConfig, resume_command
 from agent.console import Progress, log_to_file
 from agent.demo import demo_config
-from agent.planning import chosen_batch_size, plan_lines
+from agent.planning import plan_lines, plan_run
 from agent.run_log import RunLog
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status
@@ -66,7 +66,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
                 return report(run_log)
         renderer = make_renderer(config.renderer)
         stack.callback(renderer.close)
-        batch_size, why = chosen_batch_size(config, questions)
+        plan = plan_run(config, questions)
         backend = backend_of(config)
         if run_log is None:
             run_log = RunLog.create(
@@ -77,8 +77,8 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
         world = World(config, renderer)
         stack.callback(world.close)
         pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-        log.info("%s", why)
-        return answer_and_score(questions, Run(world, backend, run_log, pool), config, batch_size)
+        log.info("%s", plan.why)
+        return answer_and_score(questions, Run(world, backend, run_log, pool), config, plan.batch_size)
 
 
 def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, batch_size: int) -> int:
@@ -124,6 +124,7 @@ def backend_of(config: RunConfig) -> Backend:
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
         seed=config.seed,
+        attention=config.attention,
         kv_reuse=config.kv_reuse,
     )
 

@@ -40,31 +40,10 @@ class ConversationSize:
         return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
 
 
-@dataclass(frozen=True)
-class BatchSize:
-    """A batch size and the sum behind it; all sizes in bytes."""
-
-    size: int
-    budget_bytes: int
-    question_bytes: int
-
-    def in_words(self) -> str:
-        """The sum, for people."""
-        return (
-            f"Batch size {self.size}: {as_bytes(self.budget_bytes)} for keys and values, "
-            f"{as_bytes(self.question_bytes)} a question, at most {LARGEST_BATCH}"
-        )
-
-
-def batch_size(free_bytes: int, kv_bytes_per_token: int, conversation: ConversationSize, questions: int) -> BatchSize:
-    """The largest batch whose keys and values fit into their share of `free_bytes`, the memory beside the weights.
-
-    At least 1, and no larger than the number of questions or LARGEST_BATCH.
-    """
-    budget = int(free_bytes * KV_SHARE)
-    question = kv_bytes_per_token * conversation.tokens
-    fitting = budget // question if question else LARGEST_BATCH
-    return BatchSize(max(1, min(fitting, LARGEST_BATCH, questions)), budget, question)
+def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int:
+    """The largest batch whose questions fit into a budget of memory: 1 to LARGEST_BATCH, and no more than there are."""
+    fitting = budget_bytes // question_bytes if question_bytes else LARGEST_BATCH
+    return max(1, min(fitting, LARGEST_BATCH, questions))
 
 
 def best_seconds(
@@ -88,9 +67,14 @@ def best_seconds(
     return seconds * questions / batch
 
 
-def has_weights(model: str) -> bool:
-    """Whether a model runs on this machine's memory; scripted ones do not."""
-    return not model.startswith("scripted:")
+@dataclass(frozen=True)
+class Plan:
+    """The batch size of a run, the sum behind it in words, and the sizes it comes from; None for scripted models."""
+
+    batch_size: int
+    why: str
+    model: "Footprint | None" = None
+    conversation: ConversationSize | None = None
 
 
 def conversation_size(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> ConversationSize:
@@ -107,49 +91,55 @@ def conversation_size(config: RunConfig, questions: Sequence[Question], model: "
     )
 
 
-def chosen_batch_size(config: RunConfig, questions: Sequence[Question]) -> tuple[int, str]:
-    """The batch size of a run and why; "auto" is sized from the memory that the weights will leave free.
+def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
+    """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
-    Raises ModelError where the model's configuration cannot be had.
+    Loads no weights. Raises ModelError where the model's configuration or tokenizer cannot be had.
     """
-    if config.batch_size != "auto":
-        return config.batch_size, f"Batch size {config.batch_size}, as asked"
-    if not has_weights(config.model):
-        size = min(LARGEST_BATCH, len(questions))
-        return size, f"Batch size {size}: the model needs no memory"
+    if config.model.startswith("scripted:"):
+        size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
+        return Plan(size, f"Batch size {size}: a script needs no memory")
     from agent.backends.footprint import footprint
 
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
-    sized = batch_size(model.free_bytes - model.weight_bytes, model.kv_bytes_per_token, conversation, len(questions))
-    return sized.size, sized.in_words()
+    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    question = model.kv_bytes_per_token * conversation.tokens
+    fitting = fitting_batch(budget, question, len(questions))
+    size = fitting if config.batch_size == "auto" else config.batch_size
+    why = (
+        f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question, "
+        f"at most {LARGEST_BATCH}"
+    )
+    if min(size, len(questions)) * question > budget:
+        why += "; MORE than fits, so some questions are computed anew each turn, or memory runs out"
+    return Plan(size, why, model, conversation)
 
 
 def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
-    """What a run will take, line by line; loads no weights. Raises ModelError without the model's configuration."""
+    """What a run will take, line by line, and a least time from rates measured here; raises ModelError."""
+    plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
     turns = config.steps + 1
-    size, why = chosen_batch_size(config, questions)
     lines = [
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
         f"Images: {len(questions) * turns} of {config.image_size[0]}x{config.image_size[1]} at most",
     ]
-    if not has_weights(config.model):
-        return [*lines, why]
-    from agent.backends.footprint import footprint, measure_rates
+    if plan.model is None or plan.conversation is None:
+        return [*lines, plan.why]
+    from agent.backends.footprint import measure_rates
 
-    model = footprint(checkpoint_of(config.model), config.dtype, config.device)
-    conversation = conversation_size(config, questions, model)
+    model, conversation = plan.model, plan.conversation
     rates = measure_rates(config.device, config.dtype)
-    seconds = best_seconds(model, rates, conversation, size, len(questions))
+    seconds = best_seconds(model, rates, conversation, plan.batch_size, len(questions))
     return [
         *lines,
         f"Tokens: {conversation.tokens} a question, {conversation.tokens * len(questions)} in all, at most "
         f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply)",
         f"Memory on {model.device}: {as_bytes(model.free_bytes)} free, {as_bytes(model.weight_bytes)} for "
         f"{model.parameters / 1e6:,.1f} million parameters",
-        why,
-        f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and the device does nothing else "
+        plan.why,
+        f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and nothing but the model takes time "
         f"(measured here: {rates.bytes_per_s / 1e9:.0f} GB/s, {rates.flop_per_s / 1e12:.2f} TFLOP/s)",
     ]
 

@@ -8,7 +8,7 @@ from transformers import Qwen3VLConfig
 
 from agent.backends.embedded import embedded_checkpoint
 from agent.backends.footprint import Footprint, Rates, footprint, measure_rates
-from agent.planning import LARGEST_BATCH, ConversationSize, batch_size, best_seconds
+from agent.planning import ConversationSize, best_seconds, fitting_batch
 
 GIB = 2**30
 EIGHT_TURNS = ConversationSize(
@@ -45,15 +45,16 @@ def test_the_8b_shape_has_its_published_size(shape_8b: Path):
     assert sizes.image_tokens(640, 480) == 300
 
 
-def test_the_batch_fills_its_share_of_the_memory():
-    sized = batch_size(122 * GIB, 144 * 1024, EIGHT_TURNS, questions=1000)
-    assert sized.size == min(LARGEST_BATCH, int(61 * GIB // sized.question_bytes))
-    assert sized.size * sized.question_bytes <= sized.budget_bytes
+def test_a_question_takes_the_bytes_of_all_its_tokens():
+    assert EIGHT_TURNS.tokens == 700 + 7 * 160 + 8 * (414 + 200)
 
 
-@pytest.mark.parametrize(("free", "questions", "size"), [(0, 9, 1), (-GIB, 9, 1), (10**15, 9, 9), (10**15, 999, 64)])
-def test_a_batch_is_never_empty_nor_larger_than_sense(free: int, questions: int, size: int):
-    assert batch_size(free, 144 * 1024, EIGHT_TURNS, questions).size == size
+@pytest.mark.parametrize(
+    ("budget", "questions", "size"),
+    [(61 * GIB, 1000, 61), (0, 9, 1), (GIB // 2, 9, 1), (10**15, 9, 9), (10**15, 999, 64)],
+)
+def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budget: int, questions: int, size: int):
+    assert fitting_batch(budget, GIB, questions) == size
 
 
 def test_the_least_time_is_that_of_the_binding_limit():

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import torch
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -56,6 +55,8 @@ def free_bytes(device: torch.device) -> int:
     """Memory that is free now: the device's own, or the machine's where the device shares it."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    import psutil  # not needed on CUDA, nor always there
+
     return psutil.virtual_memory().available
 
 

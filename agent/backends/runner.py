@@ -58,7 +58,7 @@ class GeneratedBatch:
 
 @dataclass(frozen=True)
 class _Columns:
-    """What a call computes beyond the columns that are held, every row ending in the last column.
+    """What a call computes beyond the columns that are held, on the CPU, every row ending in the last column.
 
     `ids` and `mask` are (rows, columns), `positions` (3, rows, columns), `turns` those whose images are among them.
     """
@@ -177,7 +177,7 @@ class ModelRunner:
         self._model.model.rope_deltas = None
         with _rolled_back(held):
             output = self._model.generate(
-                input_ids=ids,
+                input_ids=ids.to(self._model.device),
                 **self._inputs(held, columns),
                 max_new_tokens=options.max_new_tokens,
                 min_new_tokens=options.min_new_tokens or None,
@@ -193,6 +193,8 @@ class ModelRunner:
         A row that is new beside old ones, or was let go of, has much more to compute than the others, and in one
         call with them all would be padded to its length.
         """
+        if not self._keeps:
+            return
         missing = [len(encoded.ids) - self._store.reusable(encoded) for encoded in batch]
         threshold = max(2 * min(missing), min(missing) + _FAR_BEHIND)
         behind = [
@@ -200,19 +202,20 @@ class ModelRunner:
             for encoded, columns in zip(batch, missing, strict=True)
             if columns > threshold and encoded.last_image_end > self._store.reusable(encoded)
         ]
-        if not self._keeps or not behind:
+        if not behind:
             return
         held = self._store.arrange(behind)
         ends = [encoded.last_image_end for encoded in behind]
         columns = self._columns(behind, held, ends)
         with _rolled_back(held), torch.no_grad():
-            self._model(input_ids=columns.ids, **self._inputs(held, columns), use_cache=True, logits_to_keep=1)
+            ids = columns.ids.to(self._model.device)
+            self._model(input_ids=ids, **self._inputs(held, columns), use_cache=True, logits_to_keep=1)
         self._store.extend(held, columns.mask, [encoded.ids[:end] for encoded, end in zip(behind, ends, strict=True)])
 
     def _columns(
         self, batch: Sequence[EncodedConversation], held: CachedBatch, ends: Sequence[int] | None = None
     ) -> _Columns:
-        """The columns from where each row is held up to `ends`, by default to the end of its ids; on the CPU."""
+        """The columns from where each row is held up to `ends`, by default to the end of its ids."""
         ends = ends or [len(encoded.ids) for encoded in batch]
         starts = [len(row.ids) for row in held.live]
         width = max(end - start for start, end in zip(starts, ends, strict=True))
