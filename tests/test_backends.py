@@ -191,6 +191,20 @@ class TestReplies:
         proceed(conversation, reply)
         assert backend.generate([conversation])[0].prompt_tokens > reply.prompt_tokens + 12
 
+    @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"attention": "eager"}])
+    def test_come_in_other_number_types_and_attentions(self, checkpoint, options):
+        backend = Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=3, **options)
+        conversations = different_conversations(2)
+        for turn in range(2):
+            for conversation, reply in zip(conversations, backend.generate(conversations), strict=True):
+                assert reply.generated_tokens == 3
+                assert (reply.reused_tokens > 0) == (turn > 0)
+                proceed(conversation, reply)
+
+    def test_of_one_conversation_twice_are_refused(self, backend):
+        with pytest.raises(ValueError, match="same id"):
+            backend.generate([begin("q"), begin("q")])
+
     def test_of_no_conversations_are_none(self, backend):
         assert backend.generate([]) == []
 
@@ -324,6 +338,10 @@ class TestErrors:
     def test_a_device_that_is_not_there(self, checkpoint, device, words):
         with pytest.raises(ModelError, match=words):
             Qwen3VLBackend(checkpoint, device=device)
+
+    def test_an_attention_that_is_not_installed(self, checkpoint):
+        with pytest.raises(ModelError, match=r"--attention flash_attention_2 cannot be used here .*: use sdpa"):
+            Qwen3VLBackend(checkpoint, device="cpu", attention="flash_attention_2")
 
     def test_an_unknown_dtype(self, checkpoint):
         with pytest.raises(ModelError, match=r"int8.*float32"):

@@ -1,0 +1,280 @@
+"""What a turn costs: three ways through the same conversations, timed side by side in one process."""
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
+
+from agent.backends.embedded import ModelSizes, make_config, make_processor
+from agent.backends.encoding import ConversationEncoder
+from agent.backends.footprint import Rates, measure_rates
+from agent.backends.runner import GenerationOptions, ModelRunner
+from agent.conversation import Conversation, Message
+
+QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
+SHAPES = {
+    "tiny": ModelSizes(),
+    "45m": ModelSizes(
+        hidden=512, layers=8, heads=8, kv_heads=4, head_dim=64, mlp=1472, vocab=4096,
+        vision_hidden=384, vision_layers=5, vision_heads=6, vision_mlp=1536, deepstack=(1,),
+    ),
+    "2b": replace(
+        QWEN, hidden=2048, layers=28, heads=16, mlp=6144,
+        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
+    ),
+    "4b": replace(
+        QWEN, hidden=2560, layers=36, heads=32, mlp=9728,
+        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
+    ),
+    "8b": replace(
+        QWEN, hidden=4096, layers=36, heads=32, mlp=12288, tie_embeddings=False,
+        vision_hidden=1152, vision_layers=27, vision_heads=16, vision_mlp=4304, deepstack=(8, 16, 24),
+    ),
+}  # fmt: skip
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+SYSTEM = (
+    "You are inside the 3D scan of a real room and see it through a camera. You are asked one question about the room. "
+    "In each turn you get the view from where the camera is now, then either move the camera to see more, or answer. "
+    "Reply with a short thought in plain words, then exactly one JSON object with these six keys."
+)
+QUESTION = "Measuring from the closest point of each object, what is the distance between the sofa and the door? "
+OUTCOME = "You moved 0.3 of 0.5 m forward, blocked by a surface. You are at x = 0.50, y = -1.20, z = 1.60 m. "
+HALF = 4  # turns that the second way batches, as the package's default does
+
+
+@dataclass
+class Measured:
+    """One way through all turns: seconds and prompt tokens of each turn (all questions together), what was computed,
+    and what every question was replied in each turn."""
+
+    seconds: float = 0.0
+    turn_seconds: list[float] = field(default_factory=list)
+    turn_prompt_tokens: list[int] = field(default_factory=list)
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    tokens_computed: int = 0
+    tokens_reused: int = 0
+    images_encoded: int = 0
+    image_patches: int = 0
+    replies: list[list[tuple[int, ...]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A schedule: how many of the turns are batched, and whether keys and values are kept."""
+
+    name: str
+    batched_turns: int
+    reuse: bool
+
+
+class Workload:
+    """Conversations that are the same each time they are begun: views and words depend on question and turn alone."""
+
+    def __init__(self, questions: int, turns: int, image_size: tuple[int, int]) -> None:
+        self.questions = questions
+        self.turns = turns
+        self.patches = (image_size[0] // 16) * (image_size[1] // 16)
+        self._image_size = image_size
+
+    def begin(self) -> list[Conversation]:
+        """The conversations at their first turn; questions differ in length."""
+        conversations = []
+        for number in range(self.questions):
+            conversation = Conversation(f"q{number}", [Message("system", SYSTEM)])
+            conversation.append(Message("user", QUESTION * (1 + number % 3), self._view(number, 0)))
+            conversations.append(conversation)
+        return conversations
+
+    def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
+        """Append the reply to turn `turn` and, if another is due, the next view."""
+        number = int(conversation.id[1:])
+        conversation.append(Message("assistant", "", tokens=tokens))
+        if turn + 1 < self.turns:
+            conversation.append(Message("user", OUTCOME * (1 + (number + turn) % 2), self._view(number, turn + 1)))
+
+    def _view(self, number: int, turn: int) -> np.ndarray:
+        width, height = self._image_size
+        return np.random.default_rng([number, turn]).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def measure(
+    way: Way, workload: Workload, make_runner: Callable[[bool], tuple[ConversationEncoder, ModelRunner]]
+) -> Measured:
+    """Take all turns of all questions in one way."""
+    encoder, runner = make_runner(way.reuse)
+    conversations = workload.begin()
+    measured = Measured(
+        turn_seconds=[0.0] * workload.turns,
+        turn_prompt_tokens=[0] * workload.turns,
+        replies=[[] for _ in conversations],
+    )
+
+    def take(rows: Sequence[int], turn: int) -> None:
+        started = time.perf_counter()
+        result = runner.run([encoder.encode(conversations[row]) for row in rows])
+        for row, generated in zip(rows, result.rows, strict=True):
+            prompt_tokens = len(encoder.encode(conversations[row]).ids)
+            measured.replies[row].append(generated.tokens)
+            measured.turn_prompt_tokens[turn] += prompt_tokens
+            measured.tokens_reused += generated.reused
+            measured.tokens_computed += prompt_tokens - generated.reused
+            measured.images_encoded += generated.images
+            measured.image_patches += generated.images * workload.patches
+            workload.proceed(conversations[row], generated.tokens, turn)
+        seconds = time.perf_counter() - started
+        measured.seconds += seconds
+        measured.prefill_seconds += result.prefill_s
+        measured.decode_seconds += result.decode_s
+        measured.turn_seconds[turn] += seconds
+
+    everyone = range(workload.questions)
+    for turn in range(min(way.batched_turns, workload.turns)):
+        take(everyone, turn)
+    for row in everyone:
+        for turn in range(way.batched_turns, workload.turns):
+            take([row], turn)
+        encoder.release(conversations[row].id)
+        runner.release(conversations[row].id)
+    return measured
+
+
+def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """A model of this shape with random weights, made on the device, and a processor for it."""
+    sizes = SHAPES[shape]
+    processor = make_processor(sizes.vocab)
+    tokenizer = processor.tokenizer
+    torch.manual_seed(seed)
+    with device:
+        model = Qwen3VLForConditionalGeneration._from_config(make_config(sizes, tokenizer), dtype=dtype)
+    model.generation_config = GenerationConfig(
+        eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id, do_sample=False
+    )
+    return model.eval(), processor
+
+
+def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
+    """Views are made at a size that no preparation changes, so that qwen-vl-utils need not be installed here."""
+    return image
+
+
+def equal_share(first: Measured, second: Measured) -> float:
+    """The share of replies that are equal, token for token."""
+    pairs = [pair for rows in zip(first.replies, second.replies, strict=True) for pair in zip(*rows, strict=True)]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int) -> float:
+    """The least seconds that a lockstep way can take at these rates, all but the model's arithmetic and reading free.
+
+    Each token costs 2 operations a parameter. A decoding step reads the language model's weights once for the batch,
+    and all keys and values held; it takes the longer of reading and computing.
+    """
+    text, head = model.config.text_config, model.config.text_config.head_dim
+    weights = sum(weight.numel() for weight in model.model.language_model.parameters()) + model.lm_head.weight.numel()
+    encoder = sum(weight.numel() for weight in model.model.visual.parameters())
+    kv_bytes = 2 * text.num_hidden_layers * text.num_key_value_heads * head * model.dtype.itemsize
+    patches = done.image_patches
+    seconds = 2 * (weights * done.tokens_computed + encoder * patches) / rates.flop_per_s
+    rows = len(done.replies)
+    for held in done.turn_prompt_tokens:
+        read = weights * model.dtype.itemsize + (held + rows * tokens / 2) * kv_bytes
+        seconds += tokens * max(read / rates.bytes_per_s, 2 * weights * rows / rates.flop_per_s)
+    return seconds
+
+
+def report(results: dict[str, Measured]) -> str:
+    """A table with a line for each way; ratios are against the last."""
+    last = list(results.values())[-1]
+    lines = [
+        f"{'':44} {'seconds':>8} {'prefill':>8} {'decode':>8} {'computed':>9} {'images':>7} {'ratio':>6} {'equal':>6}"
+    ]
+    for name, one in results.items():
+        lines.append(
+            f"{name:44} {one.seconds:8.2f} {one.prefill_seconds:8.2f} {one.decode_seconds:8.2f} "
+            f"{one.tokens_computed:9d} {one.images_encoded:7d} {one.seconds / last.seconds:6.2f} "
+            f"{equal_share(one, last):6.1%}"
+        )
+    lines.append("seconds of each turn, all questions together:")
+    for name, one in results.items():
+        lines.append(f"{name:44} " + " ".join(f"{seconds:6.2f}" for seconds in one.turn_seconds))
+    return "\n".join(lines)
+
+
+def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: float) -> str:
+    """All figures with what they were measured with, for a program to read."""
+    last = list(results.values())[-1]
+    ways = {}
+    for name, one in results.items():
+        ways[name] = {key: value for key, value in asdict(one).items() if key != "replies"}
+        ways[name] |= {"ratio": one.seconds / last.seconds, "equal": equal_share(one, last)}
+    machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+    figures = {"settings": vars(args), "machine": machine, "ways": ways, "roofline_s": best_s}
+    return json.dumps(figures, indent=2, default=str) + "\n"
+
+
+def arguments() -> argparse.Namespace:
+    """The command line, with what depends on the device filled in."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="45m")
+    parser.add_argument("--questions", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=32, help="length of every reply")
+    parser.add_argument(
+        "--image-size", type=int, nargs=2, metavar=("W", "H"), help="default: 224 160 for tiny and 45m, else 640 480"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    args = parser.parse_args()
+    args.image_size = tuple(args.image_size or ((224, 160) if args.shape in ("tiny", "45m") else (640, 480)))
+    args.dtype = args.dtype or ("bfloat16" if args.device.startswith("cuda") else "float32")
+    return args
+
+
+def main() -> None:
+    """Measure and print."""
+    args = arguments()
+    model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
+    options = GenerationOptions(args.tokens, min_new_tokens=args.tokens)
+
+    def make_runner(reuse: bool) -> tuple[ConversationEncoder, ModelRunner]:
+        encoder = ConversationEncoder(model, processor, as_it_is)
+        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if reuse else 0)
+
+    print(
+        f"{args.shape} shape, {model.num_parameters() / 1e6:.1f} M parameters, {args.questions} questions x "
+        f"{args.turns} turns x {args.tokens} tokens, {args.image_size[0]}x{args.image_size[1]}, {args.dtype}, "
+        f"{args.device}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}",
+        flush=True,
+    )
+    ways = [
+        Way("one at a time, re-encoding", 0, False),
+        Way(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
+        Way(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
+        Way("all turns batched, KV reuse", args.turns, True),
+    ]
+    measure(ways[-1], Workload(2, 2, args.image_size), make_runner)  # first calls load kernels
+    workload = Workload(args.questions, args.turns, args.image_size)
+    results = {way.name: measure(way, workload, make_runner) for way in ways}
+    best_s = roofline_s(model, measure_rates(args.device, args.dtype), results[ways[-1].name], args.tokens)
+    print(report(results))
+    print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
+    if args.json:
+        args.json.write_text(as_json(args, results, best_s))
+
+
+if __name__ == "__main__":
+    main()
