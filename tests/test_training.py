@@ -1,0 +1,202 @@
+"""The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from agent.actions import parse_action
+from agent.backends.embedded import ModelSizes
+from agent.backends.encoding import ConversationEncoder
+from agent.conversation import Conversation, Message
+from data.questions import Question
+from data.rooms import make_room, room_questions
+from data.scoring import score_answer
+from training import train
+from training.batches import RowMaker, collate, patches
+from training.demonstrate import TRAINING_SEED
+from training.episodes import room_episodes
+from training.evaluate import TEST_SEED, wilson
+from training.model import write_untrained
+from training.notes import make_note, turn_deg
+from training.reading import asked, think
+from training.store import read_shard, write_shard
+from training.train import HELD_OUT_ROOMS, Plan, Trainer
+
+TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32, tie_embeddings=True)
+PLAN = Plan(view_steps=6, view_rows=4, episode_steps=6, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3)
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return list(room_episodes(seed=7, index=0))
+
+
+@pytest.fixture(scope="module")
+def shards(episodes, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demonstrations")
+    parts = HELD_OUT_ROOMS + 1
+    for part in range(parts):
+        write_shard(folder / f"room_7_{part:05d}.npz", episodes[part::parts])
+    return sorted(folder.glob("*.npz"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(shards, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorer")
+    texts = [text for path in shards for each in read_shard(path) for text in (each.system, *each.user, *each.replies)]
+    write_untrained(folder, texts, seed=0, sizes=TINY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def maker(checkpoint):
+    return RowMaker(AutoModelForImageTextToText.from_pretrained(checkpoint), AutoProcessor.from_pretrained(checkpoint))
+
+
+def trainer(folder, shards):
+    return Trainer(folder, PLAN, shards, torch.device("cpu"), TINY)
+
+
+def test_the_teacher_answers_nearly_all_questions(episodes):
+    unhurried = [each for each in episodes if not each.blind and "last turn" not in each.user[-1]]
+    scores = [score_answer(each.question_type, each.answer, each.ground_truth) for each in unhurried]
+    assert np.mean(scores) > 0.95
+
+
+def test_the_teacher_looks_only_as_long_as_a_question_needs(episodes):
+    assert len({len(each.user) for each in episodes}) >= 3
+
+
+def test_the_blind_teacher_notes_nothing_and_sees_grey():
+    blind = [each for index in range(2) for each in room_episodes(8, index) if each.blind]
+    assert blind and all((each.images == 128).all() and "New:" not in "".join(each.replies) for each in blind)
+
+
+def test_the_same_room_gives_the_same_demonstrations(episodes):
+    again = next(room_episodes(seed=7, index=0))
+    assert again.replies == episodes[0].replies and np.array_equal(again.images, episodes[0].images)
+
+
+def test_training_and_evaluation_draw_from_different_series():
+    assert TRAINING_SEED != TEST_SEED
+    assert not np.array_equal(make_room(TRAINING_SEED).mesh.colours, make_room(TEST_SEED).mesh.colours)
+
+
+def test_every_procedural_question_is_understood():
+    room = make_room(7)
+    named = {thing.category for thing in room.objects}
+    for row in room_questions(room, 7):
+        question = Question(**row | {"id": "0", "options": tuple(row["options"] or ())})
+        assert named.issuperset(asked(question).names)
+
+
+HARD = (
+    "If I am standing by the door and facing the bed, is the lamp to my front-left, front-right, back-left, or "
+    "back-right?"
+)
+
+
+def test_a_direction_is_read_off_the_notes():
+    options = ("A. back-right", "B. front-left", "C. back-left", "D. front-right")
+    question = Question("0", "scannet", "s", "object_rel_direction_hard", HARD, options, "B")
+    notes = [make_note(*each) for each in (("door", (0, 0), 2, 0), ("bed", (0, 2), 2, 1), ("lamp", (-1, 1), 1, 2))]
+    assert think(question, make_room(7), notes, (1, 1)).answer == "B"
+
+
+@pytest.mark.parametrize(("before", "after", "turn"), [(10, 350, -20), (350, 10, 20), (0, 180, 180), (90, 90, 0)])
+def test_turns_are_the_shorter_way(before, after, turn):
+    assert turn_deg(before, after) == turn
+
+
+def test_a_shard_gives_back_what_was_written(episodes, shards):
+    stored = read_shard(shards[0])[0]
+    assert stored.replies == episodes[0].replies
+    assert np.abs(stored.images[0].astype(int) - episodes[0].images[0]).mean() < 6
+
+
+def test_the_tokenizer_is_short_and_loses_nothing(episodes, checkpoint):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    ids = tokenizer(episodes[0].system, add_special_tokens=False)["input_ids"]
+    assert len(ids) < 60
+    for text in (episodes[0].system, *episodes[0].user, *episodes[0].replies, "Zwölf Stühle — 房间?\n\t{}"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_patches_are_those_of_the_image_processor(episodes, checkpoint):
+    images = episodes[0].images
+    processor = AutoProcessor.from_pretrained(checkpoint).image_processor
+    wanted = processor(images=[Image.fromarray(image) for image in images], do_resize=False, return_tensors="pt")
+    ours = patches(torch.from_numpy(images), processor.patch_size, processor.merge_size)
+    torch.testing.assert_close(ours, wanted["pixel_values"], atol=1e-5, rtol=0)
+
+
+def test_only_replies_and_their_ends_are_learned(shards, checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    stored = read_shard(shards[0])[0]
+    row = maker.episode(stored)
+    end = tokenizer.eos_token
+    assert tokenizer.decode(row.ids[row.spoken]) == "".join(reply + end for reply in stored.replies)
+    assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
+
+
+def test_a_row_holds_the_ids_and_positions_of_the_evaluation(shards, checkpoint, maker):
+    stored = read_shard(shards[0])[0]
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    conversation = Conversation("c", [Message("system", stored.system)])
+    for turn, (user, image) in enumerate(zip(stored.user, stored.images, strict=True)):
+        if turn:
+            conversation.append(Message("assistant", stored.replies[turn - 1]))
+        conversation.append(Message("user", user, image))
+    encoded = ConversationEncoder(AutoModelForImageTextToText.from_pretrained(checkpoint), processor).encode(
+        conversation
+    )
+    row = maker.episode(stored)
+    assert row.ids[: len(encoded.ids)].tolist() == encoded.ids
+    assert torch.equal(torch.from_numpy(row.positions[:, : len(encoded.ids)]).long(), encoded.positions)
+
+
+def test_padding_changes_nothing(shards, checkpoint, maker):
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint).eval()
+    rows = sorted((maker.episode(each) for each in read_shard(shards[0])), key=lambda row: len(row.ids))
+    short, long = rows[0], rows[-1]
+    with torch.no_grad():
+        alone, beside = (
+            model(**collate(part, 0, model.config.image_token_id).inputs).logits[0, : len(short.ids)]
+            for part in ([short], [short, long])
+        )
+    torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
+
+
+def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
+    whole = trainer(tmp_path / "whole", shards)
+    whole.run()
+    losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
+    assert losses[-1] < losses[0]
+    trainer(tmp_path / "killed", shards).run(until=8)
+    resumed = trainer(tmp_path / "killed", shards)
+    assert resumed.step == 8
+    resumed.run()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_what_the_teacher_says_is_an_action(episodes):
+    question = Question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
+    replies = [reply for each in episodes for reply in each.replies[:-1]]
+    assert all(parse_action(reply, question).error is None for reply in replies)
+
+
+def test_wilson_interval():
+    assert np.allclose(wilson(0.5, 100), (0.4038, 0.5962), atol=1e-4)
+
+
+def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
+    stored = [each for path in shards for each in read_shard(path)]
+    one, two = (train.Rows(stored, maker).draw(PLAN, 7) for _ in range(2))
+    assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
+    other = train.Rows(stored, maker).draw(dataclasses.replace(PLAN, seed=1), 7)
+    assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]

@@ -1,0 +1,153 @@
+"""Conversations as training rows: the ids that evaluation sees, and which of them the model has to say."""
+
+import io
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+
+from agent.backends.encoding import ConversationEncoder
+from agent.conversation import Conversation, Message
+from training.store import StoredEpisode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+IGNORED = -100
+"""Label of what the model need not say."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One conversation. `ids` (L,), `positions` (3, L) for M-RoPE; `spoken` (L,) marks the ids of replies and the end
+    token behind each; `views` are its images as files, in order; `answer_at` is the place of the answer's first id,
+    -1 for a row without an answer."""
+
+    ids: np.ndarray
+    positions: np.ndarray
+    spoken: np.ndarray
+    views: tuple[bytes, ...]
+    answer_at: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What the model takes: `inputs` for its forward call and `labels` (rows, columns), IGNORED where nothing is to be
+    said; `answers` (rows,) are the columns of the answers, -1 for none."""
+
+    inputs: dict[str, torch.Tensor]
+    labels: torch.Tensor
+    answers: torch.Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device."""
+        inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
+        return Batch(inputs, self.labels.to(device, non_blocking=True), self.answers)
+
+
+class RowMaker:
+    """Turns stored conversations into rows, with the encoder of the evaluation."""
+
+    def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
+        self._tokenizer = processor.tokenizer
+        self._patch = int(processor.image_processor.patch_size)
+        sizes_only = copy(processor)
+        sizes_only.image_processor = _SizesOnly(self._patch)
+        self._encoder = ConversationEncoder(model, sizes_only, prepare=lambda image, _: image)
+
+    def episode(self, stored: StoredEpisode) -> Row:
+        """The whole conversation; everything that the teacher said is to be learned."""
+        return self._row(stored.system, stored.user, stored.replies, stored.views)
+
+    def view(self, stored: StoredEpisode, turn: int) -> Row:
+        """One turn alone, with the system's words before it: what a view shows needs no other turn."""
+        return self._row(
+            stored.system, stored.user[turn : turn + 1], stored.replies[turn : turn + 1], stored.views[turn : turn + 1]
+        )
+
+    def _row(self, system: str, user: Sequence[str], replies: Sequence[str], views: Sequence[bytes]) -> Row:
+        conversation = Conversation("row")
+        conversation.append(Message("system", system))
+        said = [self._tokenizer(reply, add_special_tokens=False)["input_ids"] for reply in replies]
+        for turn, (text, view) in enumerate(zip(user, views, strict=True)):
+            if turn:
+                conversation.append(Message("assistant", replies[turn - 1], tokens=tuple(said[turn - 1])))
+            width, height = Image.open(io.BytesIO(view)).size
+            conversation.append(Message("user", text, np.zeros((height, width, 3), dtype=np.uint8)))
+        encoded = self._encoder.encode(conversation)
+        self._encoder.release(conversation.id)
+        return self._laid_out([turn.ids for turn in encoded.turns], encoded.positions.numpy(), said, tuple(views))
+
+    def _laid_out(
+        self, turns: Sequence[list[int]], positions: np.ndarray, said: Sequence[list[int]], views: tuple[bytes, ...]
+    ) -> Row:
+        """Ids of all turns and the last reply; a turn's ids begin with the reply before it and that reply's end."""
+        ends = [0, *[len(reply) + 1 for reply in said[:-1]]]
+        spoken = np.concatenate([np.arange(len(ids)) < end for ids, end in zip(turns, ends, strict=True)])
+        last = [*said[-1], self._tokenizer.eos_token_id]
+        ids = np.concatenate([*turns, last])
+        after = positions.max() + 1 + np.arange(len(last))
+        positions = np.concatenate([positions, np.broadcast_to(after, (3, len(last)))], axis=1)
+        spoken = np.concatenate([spoken, np.ones(len(last), dtype=bool)])
+        return Row(ids.astype(np.int32), positions.astype(np.int32), spoken, views, self._answer_place(ids, len(last)))
+
+    def _answer_place(self, ids: np.ndarray, last: int) -> int:
+        """The place of the answer: the id behind the one that opens its quotes."""
+        for place in range(len(ids) - last, len(ids) - 1):
+            if self._tokenizer.convert_ids_to_tokens(int(ids[place])).endswith('"answer":Ġ"'):
+                return place + 1
+        return -1
+
+
+class _SizesOnly:
+    """Stands for the image processor while ids are made: they depend on an image's size alone."""
+
+    def __init__(self, patch_size: int) -> None:
+        self.patch_size = patch_size
+
+    def __call__(self, images: Sequence[Image.Image], **_: object) -> dict[str, torch.Tensor]:
+        width, height = images[0].size
+        grid = torch.tensor([[1, height // self.patch_size, width // self.patch_size]])
+        return {"image_grid_thw": grid, "pixel_values": torch.empty(0)}
+
+
+def collate(rows: Sequence[Row], pad_id: int, image_id: int, patch_size: int = 16, merge_size: int = 2) -> Batch:
+    """Rows side by side, padded on the right: what stands there is seen by nothing before it."""
+    columns = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), columns), pad_id)
+    mask = torch.zeros((len(rows), columns), dtype=torch.long)
+    positions = torch.zeros((3, len(rows), columns), dtype=torch.long)
+    labels = torch.full((len(rows), columns), IGNORED)
+    for number, row in enumerate(rows):
+        length = len(row.ids)
+        ids[number, :length] = torch.from_numpy(row.ids)
+        mask[number, :length] = 1
+        positions[:, number, :length] = torch.from_numpy(row.positions)
+        labels[number, :length] = torch.from_numpy(np.where(row.spoken, row.ids, IGNORED))
+    images = np.stack([np.asarray(Image.open(io.BytesIO(view)).convert("RGB")) for row in rows for view in row.views])
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "position_ids": positions,
+        "pixel_values": patches(torch.from_numpy(images), patch_size, merge_size),
+        "image_grid_thw": torch.tensor([[1, images.shape[1] // patch_size, images.shape[2] // patch_size]]).repeat(
+            len(images), 1
+        ),
+        "mm_token_type_ids": (ids == image_id).int(),
+    }
+    return Batch(inputs, labels, torch.tensor([row.answer_at for row in rows]))
+
+
+def patches(images: torch.Tensor, patch_size: int, merge_size: int) -> torch.Tensor:
+    """(N * patches, 3 * 2 * patch_size²) float32 from images (N, H, W, 3) uint8, as Qwen's image processor lays them
+    out: scaled to -1..1, doubled in time, patches of a merged square side by side."""
+    count, height, width, _ = images.shape
+    rows, columns = height // patch_size // merge_size, width // patch_size // merge_size
+    scaled = images.float() / 127.5 - 1.0
+    grid = scaled.reshape(count, rows, merge_size, patch_size, columns, merge_size, patch_size, 3)
+    ordered = grid.permute(0, 1, 4, 2, 5, 7, 3, 6).unsqueeze(6).expand(-1, -1, -1, -1, -1, -1, 2, -1, -1)
+    return ordered.reshape(count * rows * columns * merge_size**2, -1)

@@ -1,0 +1,70 @@
+"""The command `python -m training.demonstrate`: make demonstrations in worker processes, and say how well they do."""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from data.scoring import score_answer
+from training.episodes import room_episodes
+from training.store import read_shard, shard_path, write_shard
+
+log = logging.getLogger(__name__)
+
+TRAINING_SEED = 1_000_000
+"""Series of rooms that training draws from; evaluation must take another."""
+
+
+def make_shard(index: int, folder: Path, seed: int) -> Path:
+    """Room `index`'s demonstrations on disk; a file that is there already is kept."""
+    path = shard_path(folder, seed, index)
+    if not path.exists():
+        write_shard(path, room_episodes(seed, index))
+    return path
+
+
+def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int) -> None:
+    """Make the demonstrations of many rooms in worker processes; goes on where an earlier call stopped."""
+    work = partial(make_shard, folder=folder, seed=seed)
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
+        for number, path in enumerate(pool.imap_unordered(work, indices), start=1):
+            if number % 10 == 0 or number == len(indices):
+                log.info("%d of %d rooms, the last is %s", number, len(indices), path.name)
+
+
+def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
+    """Number of unhurried demonstrations with sight per question type, and their mean score: what a perfect pupil
+    of this teacher reaches."""
+    scores: dict[str, list[float]] = {}
+    for path in sorted(folder.glob("room_*.npz")):
+        for episode in read_shard(path):
+            if not episode.blind and "This is the last turn" not in episode.user[-1]:
+                score = score_answer(episode.question_type, episode.answer, episode.ground_truth)
+                scores.setdefault(episode.question_type, []).append(score)
+    return {name: (len(values), float(np.mean(values))) for name, values in scores.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m training.demonstrate", description=__doc__)
+    parser.add_argument("out", type=Path, help="folder of the demonstrations")
+    parser.add_argument("--rooms", type=int, default=500, help="number of rooms (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="index of the first room (%(default)s)")
+    parser.add_argument("--seed", type=int, default=TRAINING_SEED, help="series of rooms (%(default)s)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    make_shards(options.out, options.seed, range(options.first, options.first + options.rooms), options.workers)
+    for name, (count, mean) in teacher_scores(options.out).items():
+        log.info("%-28s %5d questions, teacher's score %.3f", name, count, mean)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

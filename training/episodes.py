@@ -1,0 +1,153 @@
+"""Demonstrations: the teacher's conversations in procedural rooms, drawn by the very code that runs at evaluation."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from agent.actions import parse_action
+from agent.backends import Reply
+from agent.config import NUM_STEPS, RunConfig
+from agent.prompts import system_message, turn_message
+from agent.state import QuestionState, Turn
+from agent.turns import act
+from agent.world import World
+from data.questions import Question
+from data.rooms import make_room, room_questions
+from data.rooms.sight import standing_points
+from rendering.camera import CameraPose, Intrinsics
+from rendering.geometry import Geometry
+from rendering.renderers import Renderer
+from rendering.renderers.raycast import RaycastRenderer
+from rendering.scene import Scene, make_scene
+from rendering.views import HEADINGS_DEG, FirstView, first_view
+from training.teacher import Teacher
+
+VIEW_WH = (224, 160)
+VIEW_FOCAL_PX = 105.0
+"""The explorer's views: 35 tokens each, and 94 degrees wide, so that four quarters see all around."""
+
+QUESTIONS_A_ROOM = {
+    "object_counting": 4,
+    "object_abs_distance": 4,
+    "object_size_estimation": 2,
+    "room_size_estimation": 1,
+    "object_rel_distance": 4,
+    "object_rel_direction_easy": 2,
+    "object_rel_direction_medium": 3,
+    "object_rel_direction_hard": 3,
+    "route_planning": 3,
+}
+"""More of what takes more looking and thinking."""
+
+BLIND_SHARE = 0.04
+HURRIED_SHARE = 0.2
+"""Shares of demonstrations without sight, and with fewer moves than usual, so that guesses are learned, too."""
+USUAL_START_SHARE = 0.3
+"""Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
+GREY = 128
+
+
+class BlindRenderer:
+    """Shows nothing: every view is an even grey."""
+
+    name = "blind"
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W, 3) uint8, all grey."""
+        return np.full((intrinsics.height, intrinsics.width, 3), GREY, dtype=np.uint8)
+
+    def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """True depth: it chooses the first view, which is the same for the blind."""
+        return self._renderer.depth(scene, pose, intrinsics)
+
+    def close(self) -> None:
+        """Close the renderer behind it."""
+        self._renderer.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """A finished conversation: `images` (turns, H, W, 3) uint8, and the words before and after each of them."""
+
+    question_type: str
+    ground_truth: str
+    answer: str | None
+    blind: bool
+    system: str
+    user: tuple[str, ...]
+    replies: tuple[str, ...]
+    images: np.ndarray
+
+
+def view_config() -> RunConfig:
+    """The settings of a run with the explorer's views."""
+    return RunConfig(image_size=VIEW_WH, focal=VIEW_FOCAL_PX)
+
+
+def play(state: QuestionState, teacher: Teacher, world: World) -> None:
+    """All turns of an opened question with the teacher's replies: asked, parsed, moved and seen as in any run."""
+    while not state.is_final:
+        state.ask(turn_message(state))
+        reply = Reply(teacher.reply(state))
+        parsed = parse_action(reply.text, state.question)
+        assert parsed.error is None and not parsed.clamped, f"the teacher's own reply is no action: {reply.text}"
+        move, view, seconds = act(state, parsed, world)
+        state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
+
+
+def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
+    """The demonstrations in room `index` of a seed, one per question; the same arguments give the same episodes."""
+    config = config or view_config()
+    room = make_room(seed, index)
+    scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
+    assert np.array_equal(scene.surface.faces, room.mesh.faces), "pixels are told apart by the mesh's own faces"
+    renderer = RaycastRenderer()
+    seeing, blind = World(config, renderer), World(config, BlindRenderer(renderer))
+    rng = np.random.default_rng([seed, index, 1])
+    first = first_view(scene, renderer, seeing.intrinsics, config.camera_height, config.camera_pitch, config.first_view)
+    places = standing_points(room.plan, [thing.box for thing in room.objects])
+    for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
+        question = _question(row)
+        is_blind = bool(rng.random() < BLIND_SHARE)
+        steps = int(rng.integers(NUM_STEPS)) if rng.random() < HURRIED_SHARE else NUM_STEPS
+        world = blind if is_blind else seeing
+        pose = _start(first, places, rng)
+        state = QuestionState(number, question, steps)
+        state.open(scene, pose, world.view(scene, pose), system_message(question))
+        play(state, Teacher(room, world, is_blind), world)
+        yield _episode(state, is_blind)
+    seeing.close()
+    blind.close()
+
+
+def _question(row: Mapping[str, Any]) -> Question:
+    values = {**row, "id": str(row["id"]), "options": tuple(row["options"] or ())}
+    return Question(**values)
+
+
+def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
+    """The package's own first pose, or any place to stand with one of its headings."""
+    if len(places) == 0 or rng.random() < USUAL_START_SHARE:
+        return first.pose
+    x, y = places[rng.integers(len(places))]
+    return replace(first.pose, x_m=float(x), y_m=float(y), heading_deg=float(rng.choice(HEADINGS_DEG)))
+
+
+def _episode(state: QuestionState, blind: bool) -> Episode:
+    messages = state.conversation.messages
+    return Episode(
+        state.question.question_type,
+        state.question.ground_truth or "",
+        state.answer,
+        blind,
+        messages[0].text,
+        tuple(message.text for message in messages[1::2]),
+        tuple(message.text for message in messages[2::2]),
+        np.stack(state.conversation.images),
+    )

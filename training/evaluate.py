@@ -1,0 +1,159 @@
+"""The command `python -m training.evaluate`: how much a checkpoint gains by exploring, on rooms it has never seen."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from agent.config import RunConfig
+from agent.evaluation import VIEW_THREADS, answer_and_score, backend_of
+from agent.run_log import RunLog
+from agent.turns import Run
+from agent.world import World
+from data.questions import QUESTION_TYPES, Question, fingerprint, load_questions
+from data.rooms import QUESTIONS_PER_TYPE, write_rooms
+from data.scoring import aggregate, most_frequent_answer
+from rendering.renderers import Renderer, make_renderer
+from training.demonstrate import TRAINING_SEED
+from training.episodes import BlindRenderer, view_config
+
+log = logging.getLogger(__name__)
+
+TEST_SEED = 2_000_000
+"""Series of rooms for evaluation."""
+RESAMPLES = 2000
+LONGEST_REPLY = 320
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One way to ask the same questions: how many moves, and whether there is anything to see."""
+
+    name: str
+    steps: int
+    blind: bool = False
+
+
+CONDITIONS = (Condition("explorer", 8), Condition("view 0 only", 0), Condition("blind", 8, blind=True))
+
+
+def answer(config: RunConfig, condition: Condition, batch_size: int) -> list[dict[str, Any]]:
+    """The rows of results.jsonl of a run under a condition, through the loop of the main command."""
+    config = replace(config, steps=condition.steps)
+    questions = load_questions(config.questions)
+    renderer: Renderer = make_renderer(config.renderer)
+    if condition.blind:
+        renderer = BlindRenderer(renderer)
+    with (
+        closing(renderer),
+        ThreadPoolExecutor(VIEW_THREADS) as pool,
+        closing(World(config, renderer)) as world,
+        closing(RunLog.create(config, fingerprint(questions), len(questions))) as run_log,
+    ):
+        answer_and_score(questions, Run(world, backend_of(config), run_log, pool), config, batch_size)
+        return run_log.rows
+
+
+def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
+    """A confidence interval for a mean of scores within 0..1.
+
+    E. B. Wilson, JASA 22 (1927), which is exact in form for shares; for scores between 0 and 1 it is on the safe side.
+    """
+    z = float(norm.ppf(0.5 + level / 2))
+    middle = (mean + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * float(np.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count)))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def overall_gain(
+    rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], seed: int = 0
+) -> tuple[float, float, float]:
+    """Overall of `rows` less that of `others` on the same questions, and its 95 % interval over resampled questions."""
+    by_id = {row["id"]: row for row in others}
+    pairs = [(row, by_id[row["id"]]) for row in rows]
+    rng = np.random.default_rng(seed)
+    gains = []
+    for _ in range(RESAMPLES):
+        drawn = [pairs[place] for place in rng.integers(len(pairs), size=len(pairs))]
+        gains.append(_overall([a for a, _ in drawn]) - _overall([b for _, b in drawn]))
+    low, high = np.percentile(gains, [2.5, 97.5])
+    return _overall(rows) - _overall(others), float(low), float(high)
+
+
+def _overall(rows: Sequence[Mapping[str, Any]]) -> float:
+    return aggregate(rows)["overall"]
+
+
+def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequence[Question]) -> list[str]:
+    """A markdown table: percent with 95 % interval per type and condition, and always the most frequent answer."""
+    lines = [f"| type | questions | {' | '.join(results)} | most frequent answer |"]
+    lines.append("|---" * (len(results) + 3) + "|")
+    for name in QUESTION_TYPES:
+        of_type = [question for question in questions if question.question_type == name]
+        if of_type:
+            cells = [_cell([row["score"] for row in rows if row["question_type"] == name]) for rows in results.values()]
+            frequent = most_frequent_answer(of_type)["overall"]
+            lines.append(f"| {name} | {len(of_type)} | {' | '.join(cells)} | {frequent:.1f} |")
+    overall = [f"{_overall(rows):.1f}" for rows in results.values()]
+    frequent = most_frequent_answer(questions)["overall"]
+    lines.append(f"| overall (7 tasks) | {len(questions)} | {' | '.join(overall)} | {frequent:.1f} |")
+    return lines
+
+
+def _cell(scores: Sequence[float]) -> str:
+    mean = float(np.mean(scores))
+    low, high = wilson(mean, len(scores))
+    return f"{100 * mean:.1f} ({100 * low:.0f}-{100 * high:.0f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description=__doc__)
+    parser.add_argument("model", help="checkpoint folder")
+    parser.add_argument("out", type=Path, help="folder for rooms, runs and the table")
+    parser.add_argument("--rooms", type=int, default=70, help="number of rooms (%(default)s)")
+    parser.add_argument("--seed", type=int, default=TEST_SEED, help="series of rooms (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=64, help="questions in one batch (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.seed == TRAINING_SEED:
+        parser.error(f"--seed {TRAINING_SEED} is the series that training draws from")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    questions_file = options.out / "rooms" / "questions.jsonl"
+    if not questions_file.exists():
+        write_rooms(options.out / "rooms", options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
+    config = replace(
+        view_config(), batch=True, questions=questions_file, scan_root=options.out / "rooms", model=options.model,
+        log_root=options.out / "runs", max_new_tokens=LONGEST_REPLY, max_batched_turns="all", renderer="raycast",
+    )  # fmt: skip
+    results = {condition.name: answer(config, condition, options.batch_size) for condition in CONDITIONS}
+    lines = [*table(results, load_questions(questions_file)), "", *_remarks(results)]
+    (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (options.out / "rows.json").write_text(json.dumps(results), encoding="utf-8")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _remarks(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    explorer = results["explorer"]
+    turns = sum(row["turns"] for row in explorer)
+    errors = sum(row["parse_errors"] for row in explorer)
+    lines = [
+        f"Turns a question: {turns / len(explorer):.2f} of 9; replies that could be read: {1 - errors / turns:.2%}."
+    ]
+    for name in list(results)[1:]:
+        gain, low, high = overall_gain(explorer, results[name])
+        lines.append(f"Explorer over {name}: {gain:+.1f} points of the overall ({low:+.1f} to {high:+.1f}).")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""How an answer is read off the notes: each question's own short reasoning, in words that a small model can repeat."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from data.questions import Question
+from data.rooms import Room
+from data.rooms.geometry import box_distance
+from training.notes import Note, heading_deg, turn_deg
+
+FEWEST = 2
+"""Counts of one are never asked."""
+
+_WORDINGS = {
+    "counting": r"How many (?P<c>.+?)\(s\)",
+    "distance": r"distance between the (?P<a>.+?) and the (?P<b>.+?) \(in meters\)",
+    "size": r"height\) of the (?P<c>.+?), measured",
+    "nearest": r"objects \((?P<a>.+?), (?P<b>.+?), (?P<c>.+?), (?P<d>.+?)\) is the closest to the (?P<x>.+?)\?",
+    "direction": r"standing by the (?P<a>.+?) and facing the (?P<b>.+?), is the (?P<c>.+?) to ",
+    "route": r"beginning at the (?P<start>.+?) and facing the (?P<facing>.+?)\. .*?: (?P<steps>1\. .+)\. You have",
+}
+_STEP = re.compile(r"\d\. (?:Go forward until the (?P<stop>.+?)|\[please fill in\])(?= \d\. |$)")
+_BLANK = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a question is about: the categories it names, in the order in which they are looked up, and for a route
+    the stops in order, with an empty word for each turn to fill in."""
+
+    names: tuple[str, ...]
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Thought:
+    """The last words before an answer, and the answer as JSON value and as a person says it; None: cannot be read."""
+
+    text: str
+    answer: str | None
+
+
+def asked(question: Question) -> Asked:
+    """The objects that a question of `data.rooms` names; raises ValueError for another wording."""
+    family = question.kind.family
+    if family == "room_size":
+        return Asked(())
+    match = re.search(_WORDINGS[family], question.question, re.DOTALL)
+    if match is None:
+        raise ValueError(f"question {question.id} is not worded as those of data.rooms: {question.question!r}")
+    named = match.groupdict()
+    if family == "nearest":
+        return Asked((named["x"], named["a"], named["b"], named["c"], named["d"]))
+    if family == "route":
+        steps = tuple(step["stop"] or _BLANK for step in _STEP.finditer(named["steps"]))
+        return Asked(tuple(dict.fromkeys([named["start"], named["facing"], *filter(None, steps)])), steps)
+    return Asked(tuple(named.values()))
+
+
+def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[float, float]) -> Thought:
+    """What the notes say to a question. `spans_m` is the room's extent along x and y as the prompt gives it.
+
+    The room is used for what a text cannot hold and eyes can learn: the gap between two objects' boxes.
+    """
+    about = asked(question)
+    family = question.kind.family
+    if family == "room_size":
+        return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
+    if family == "counting":
+        return _count(about.names[0], notes)
+    found = {name: [note for note in notes if note.category == name] for name in about.names}
+    if family == "size":
+        (of,) = found.values()
+        return Thought(f"{of[0].text}." if of else f"{about.names[0]} unseen.", str(of[0].size_cm) if of else None)
+    if family == "nearest":
+        return _nearest(question, room, about, found)
+    where = "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())
+    if not all(found.values()):
+        return Thought(f"{where}.", None)
+    first = {name: of[0] for name, of in found.items()}
+    if family == "distance":
+        a, b = (first[name] for name in about.names)
+        return Thought(f"{where}; apart {b.x_m - a.x_m:+.2f} {b.y_m - a.y_m:+.2f}.", None)
+    words, answer = _direction(about, first) if family == "direction" else _route(about, first)
+    if question.question_type == "object_rel_direction_hard":
+        words, answer = _quadrant(words)
+    return Thought(f"{where}; {words}.", letter(question, answer))
+
+
+def letter(question: Question, words: str) -> str | None:
+    """The letter of the option that says `words`, None where none does."""
+    return next((option[0] for option in question.options if option[3:] == words), None)
+
+
+def _count(name: str, notes: Sequence[Note]) -> Thought:
+    of = [note for note in notes if note.category == name]
+    listed = "; ".join(f"{number} {note.place}" for number, note in enumerate(of, 1))
+    return Thought(f"{name} {listed}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None)
+
+
+def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, Sequence[Note]]) -> Thought:
+    name, *options = about.names
+    if not found[name]:
+        return Thought(f"{name} unseen.", None)
+    centre = found[name][0]
+    gaps: dict[str, float] = {}
+    words = [f"{name} {centre.place}"]
+    for option in options:
+        gap, note = min(
+            (
+                (box_distance(room.objects[centre.index].box, room.objects[note.index].box), note)
+                for note in found[option]
+            ),
+            key=lambda pair: pair[0],
+            default=(None, None),
+        )
+        if gap is None or note is None:
+            words.append(f"{option} unseen")
+        else:
+            gaps[option] = gap
+            words.append(f"{option} {note.place} {gap:.1f} m")
+    if not gaps:
+        return Thought("; ".join(words) + ".", None)
+    winner = min(gaps, key=lambda option: gaps[option])
+    return Thought("; ".join(words) + f"; {winner}.", letter(question, winner))
+
+
+def _direction(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
+    a, b, c = (first[name] for name in about.names)
+    faced, aside = heading_deg(b, a), heading_deg(c, a)
+    turn = turn_deg(faced, aside)
+    side = "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
+    return f"{b.category} {faced}; {c.category} {aside}; turn {turn:+d}, {side}", side
+
+
+def _quadrant(words: str) -> tuple[str, str]:
+    """The words of `_direction` with a quadrant instead of a side."""
+    stem, _, _ = words.rpartition(", ")
+    turn = int(stem.rpartition(" ")[2])
+    side = f"{'back' if abs(turn) > 90 else 'front'}-{'left' if turn > 0 else 'right'}"
+    return f"{stem}, {side}", side
+
+
+def _route(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
+    """Walk from middle to middle; a stop without a turn before it is the one that is faced."""
+    place, faced = first[about.names[0]], first[about.names[1]]
+    heading = heading_deg(faced, place)
+    words, turns, blank = [f"{faced.category} {heading}"], [], False
+    for step in about.steps:
+        if step == _BLANK:
+            blank = True
+            continue
+        stop = first[step]
+        if blank:
+            after = heading_deg(stop, place)
+            turn = turn_deg(heading, after)
+            turns.append("Turn Back" if abs(turn) >= 135 else "Turn Left" if turn > 0 else "Turn Right")
+            words.append(f"{step} {after}; turn {turn:+d}, {turns[-1]}")
+            heading, blank = after, False
+        place = stop
+    return "; ".join(words), ", ".join(turns)

@@ -1,0 +1,80 @@
+"""Demonstrations on disk: one compact file per room, so that training needs neither rooms nor renderer."""
+
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from training.episodes import Episode
+
+JPEG_QUALITY = 90
+
+
+@dataclass(frozen=True, eq=False)
+class StoredEpisode:
+    """An `Episode` as training reads it: `views` are the JPEG files of its images."""
+
+    question_type: str
+    ground_truth: str
+    answer: str | None
+    blind: bool
+    system: str
+    user: tuple[str, ...]
+    replies: tuple[str, ...]
+    views: tuple[bytes, ...]
+
+    @property
+    def images(self) -> list[np.ndarray]:
+        """(H, W, 3) uint8 each."""
+        return [np.asarray(Image.open(io.BytesIO(view)).convert("RGB")) for view in self.views]
+
+
+def shard_path(folder: Path, seed: int, index: int) -> Path:
+    """The file of one room's demonstrations."""
+    return folder / f"room_{seed}_{index:05d}.npz"
+
+
+def write_shard(path: Path, episodes: Iterable[Episode]) -> None:
+    """Write one room's demonstrations, whole or not at all; a view that is in several is stored once."""
+    views: dict[bytes, int] = {}
+    records = []
+    for episode in episodes:
+        places = [views.setdefault(_jpeg(image), len(views)) for image in episode.images]
+        record = {name: getattr(episode, name) for name in _TEXTS}
+        records.append(record | {"views": places})
+    sizes = np.array([len(view) for view in views], dtype=np.int64)
+    content = np.frombuffer(b"".join(views), dtype=np.uint8)
+    texts = np.frombuffer(json.dumps(records).encode(), dtype=np.uint8)
+    draft = path.with_name(path.name + ".tmp.npz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(draft, sizes=sizes, views=content, texts=texts)
+    draft.rename(path)
+
+
+def read_shard(path: Path) -> list[StoredEpisode]:
+    """One room's demonstrations."""
+    with np.load(path) as arrays:
+        content, ends = arrays["views"].tobytes(), np.cumsum(arrays["sizes"])
+        records: list[dict[str, Any]] = json.loads(arrays["texts"].tobytes())
+        starts = ends - arrays["sizes"]
+    views = [content[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [_stored(record, views) for record in records]
+
+
+_TEXTS = ("question_type", "ground_truth", "answer", "blind", "system", "user", "replies")
+
+
+def _stored(record: dict[str, Any], views: list[bytes]) -> StoredEpisode:
+    lists = {"user": tuple(record["user"]), "replies": tuple(record["replies"])}
+    return StoredEpisode(**record | lists | {"views": tuple(views[place] for place in record["views"])})
+
+
+def _jpeg(image: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+    return buffer.getvalue()

@@ -1,0 +1,151 @@
+"""A teacher that knows the room: it looks around, walks where something is missing, notes what it sees and answers."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agent.actions import MOVE_LIMIT_M, CameraAction
+from agent.state import QuestionState
+from agent.world import World
+from data.rooms import Room
+from data.rooms.geometry import wrap_deg
+from rendering.camera import CameraPose, Intrinsics
+from rendering.scene import Scene
+from training.notes import Note, action_text, make_note, view_text
+from training.reading import asked, think
+
+FEWEST_PIXELS = 40
+"""An object with fewer pixels in a view of 224 x 160 is not noted."""
+TURN_DEG = 90
+VIEWS_AROUND = 360 // TURN_DEG
+HALF_VIEW_DEG = TURN_DEG / 2
+STRIDE_M = 0.5
+"""Walks are multiples of this, so that places from the start stay multiples of it."""
+KEEP_OFF_M = 0.5
+
+
+def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+    """(len(room.objects),) number of pixels that show each object, by casting a ray through each pixel."""
+    import open3d as o3d
+
+    columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
+    rows = (np.arange(intrinsics.height) + 0.5 - intrinsics.height / 2) / intrinsics.focal_px
+    x, y = np.meshgrid(columns, rows)
+    directions = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3) @ pose.camera_to_world[:3, :3].T
+    rays = np.concatenate([np.broadcast_to(pose.position, directions.shape), directions], axis=1, dtype=np.float32)
+    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
+    faces = hits["primitive_ids"].numpy()[np.isfinite(hits["t_hit"].numpy())]
+    owners = room.mesh.object_index[scene.surface.faces[faces, 0]]
+    return np.bincount(owners[owners >= 0], minlength=len(room.objects))
+
+
+@dataclass
+class Teacher:
+    """Replies to one question of a room, from the state of the question and the room's geometry.
+
+    It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, and
+    answers as soon as the notes hold all that the question names; a question that needs every instance is answered
+    after a whole turn at the earliest. What is then still missing is looked for from a second place. With `blind` it
+    notes nothing and answers at once, as well as one can without a view.
+    """
+
+    room: Room
+    world: World
+    blind: bool = False
+    notes: list[Note] = field(default_factory=list)
+    _start: CameraPose | None = None
+    _views: int = 0
+    _walked: bool = False
+
+    def reply(self, state: QuestionState) -> str:
+        """The reply to the turn that is due."""
+        pose = state.where
+        if self._start is None:
+            self._start = pose
+        self._views += 1
+        new = [] if self.blind else self._new_notes(state)
+        self.notes += new
+        words = view_text(pose, self._start, new)
+        move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
+        if move is not None:
+            return f"{words}\n{action_text(move)}"
+        thought, answer = self._answer(state)
+        return f"{words}\n{thought}\n{action_text(CameraAction(answer=answer, done=True))}"
+
+    def _new_notes(self, state: QuestionState) -> list[Note]:
+        """Notes of what is in view for the first time, from left to right."""
+        assert state.scene is not None and self._start is not None
+        pixels = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
+        known = {note.index for note in self.notes}
+        fewest = FEWEST_PIXELS * self.world.intrinsics.width * self.world.intrinsics.height / (224 * 160)
+        seen: list[tuple[float, Note]] = []
+        for index in np.flatnonzero(pixels >= fewest):
+            thing = self.room.objects[index]
+            offset = thing.box.plan_center - state.where.position[:2]
+            bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.where.heading_deg))
+            if index not in known and abs(bearing) <= HALF_VIEW_DEG:
+                from_start = thing.box.plan_center - self._start.position[:2]
+                seen.append((bearing, make_note(thing.category, from_start, max(thing.box.size), int(index))))
+        return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
+
+    def _has_enough(self, state: QuestionState) -> bool:
+        family = state.question.kind.family
+        if family == "room_size":
+            return True
+        around = self._views >= VIEWS_AROUND
+        if family == "counting":
+            return around
+        noted = {note.category for note in self.notes}
+        return noted.issuperset(asked(state.question).names) and (around or self._walked or family != "nearest")
+
+    def _next_move(self, state: QuestionState) -> CameraAction | None:
+        """The next quarter, or after a whole turn the way to a second place; None when both have been."""
+        if self._views % VIEWS_AROUND:
+            return CameraAction(rotation_angle_degrees=TURN_DEG)
+        if self._walked:
+            return None
+        self._walked = True
+        return self._walk(state)
+
+    def _walk(self, state: QuestionState) -> CameraAction | None:
+        """The longest free way along one of the four directions, None where none is a stride long."""
+        assert state.scene is not None
+        turns = np.arange(VIEWS_AROUND) * TURN_DEG
+        ways = np.array([state.where.turned(float(turn)).forward for turn in turns])
+        free = state.scene.cast(np.tile(state.where.position, (len(ways), 1)), ways)
+        turn = float(turns[int(np.argmax(free))])
+        longest = min(MOVE_LIMIT_M, float(free.max()) - KEEP_OFF_M)
+        for length in np.arange(np.floor(longest / STRIDE_M) * STRIDE_M, 0.0, -STRIDE_M):
+            action = CameraAction(float(wrap_deg(np.array(turn))), float(length))
+            outcome = self.world.move(state.scene, state.where, action)
+            if not (outcome.blocked or outcome.clipped):
+                return action
+        return None
+
+    def _answer(self, state: QuestionState) -> tuple[str, str]:
+        """The last words and the answer; what the notes do not tell is the truth, rounded as an eye would have it."""
+        question = state.question
+        thought = think(question, self.room, self.notes, spans_in(state))
+        return thought.text, thought.answer or rounded_truth(question.question_type, question.ground_truth or "")
+
+
+def spans_in(state: QuestionState) -> tuple[float, float]:
+    """The room's extent along x and y in metres, from the words of the turn's message."""
+    match = re.search(r"x (-?[\d.]+) to (-?[\d.]+) m and y (-?[\d.]+) to (-?[\d.]+) m", last_user_text(state))
+    assert match is not None, "every turn's message gives the room's extent"
+    x0, x1, y0, y1 = (float(value) for value in match.groups())
+    return x1 - x0, y1 - y0
+
+
+def last_user_text(state: QuestionState) -> str:
+    """The words of the turn that is due."""
+    return state.conversation.messages[-1].text
+
+
+def rounded_truth(question_type: str, truth: str) -> str:
+    """A true answer in steps that a reply can hold: half square metres below 10 and whole ones above."""
+    if question_type == "room_size_estimation":
+        area = float(truth)
+        return f"{round(2 * area) / 2:g}" if area < 10 else str(round(area))
+    return truth

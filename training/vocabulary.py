@@ -1,0 +1,72 @@
+"""A tokenizer of phrases: one token for each sentence that every prompt repeats, each category and each number."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from data.rooms.furniture import CATEGORIES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+RAREST = 3
+"""A phrase that is seen less often is spelled from words and bytes."""
+FARTHEST_STEPS = 48
+_BYTE_SCORE, _PIECE_SCORE = -10.0, -1.0
+
+_NUMBER = r" ?[+-]?\d+(?:\.\d+)?(?: (?:cm|m)[;.])?"
+_CATEGORY = " ?\\b(?:" + "|".join(sorted(map(re.escape, CATEGORIES), key=len, reverse=True)) + ")\\b"
+_PIECE = re.compile(rf"(\n+|{_CATEGORY}|{_NUMBER})")
+_WORD = re.compile(r" ?\w+|[^\w\s]")
+_FIXED = (
+    ', "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
+    '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": "',
+    '", "done": true}',
+    ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
+)
+"""What never changes in the replies' JSON objects."""
+
+
+def phrases(corpus: Iterable[str]) -> list[str]:
+    """The pieces that texts are made of: line breaks, categories, numbers, and what repeats between them."""
+    counts: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for text in corpus:
+        counts.update(piece for piece in _PIECE.split(text) if piece)
+        words.update(_WORD.findall(text))
+    numbers = [f" {step * 0.25:+.2f}" for step in range(-FARTHEST_STEPS, FARTHEST_STEPS + 1)]
+    numbers += [f"{space}{tenth / 10:.1f}" for tenth in range(130) for space in ("", " ")]
+    numbers += [f"{space}{number}" for number in range(0, 261) for space in ("", " ")]
+    numbers += [f" {size} cm{stop}" for size in [*range(5, 100, 5), *range(100, 310, 10)] for stop in ";."]
+    numbers += [f" {tenth / 10:.1f} m{stop}" for tenth in range(100) for stop in ";."]
+    numbers += [f" {turn:+d}" for turn in range(-180, 190, 10)] + [f" {heading}" for heading in range(0, 360, 10)]
+    frequent = [piece for piece, count in counts.items() if count >= RAREST]
+    usual_words = [word for word, count in words.items() if count >= RAREST]
+    categories = [space + name for name in CATEGORIES for space in ("", " ")]
+    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *numbers]))
+
+
+def make_tokenizer(corpus: Iterable[str], like: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":
+    """A byte-level tokenizer that cuts a text into as few pieces as it can, with the special tokens of `like`.
+
+    Any text has an encoding: every byte is a piece, only a costly one.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    scores = dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()), _BYTE_SCORE)
+    for phrase in phrases(corpus):
+        spelled = "".join(part for part, _ in as_bytes.pre_tokenize_str(phrase))
+        scores[spelled] = _PIECE_SCORE
+    tokenizer = Tokenizer(models.Unigram(list(scores.items())))
+    tokenizer.pre_tokenizer = as_bytes
+    tokenizer.decoder = decoders.ByteLevel()
+    special = like.all_special_tokens
+    tokenizer.add_special_tokens(special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=like.eos_token, pad_token=like.pad_token, padding_side="left",
+        extra_special_tokens=[token for token in special if token not in (like.eos_token, like.pad_token)],
+        clean_up_tokenization_spaces=False,
+    )  # fmt: skip
