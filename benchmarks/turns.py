@@ -24,7 +24,7 @@ QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, 
 SHAPES = {
     "tiny": ModelSizes(),
     "45m": ModelSizes(
-        hidden=512, layers=8, heads=8, kv_heads=4, head_dim=64, mlp=1472, vocab=4096,
+        hidden=512, layers=8, heads=8, kv_heads=2, head_dim=64, mlp=1536, vocab=4096,
         vision_hidden=384, vision_layers=5, vision_heads=6, vision_mlp=1536, deepstack=(1,),
     ),
     "2b": replace(
@@ -48,7 +48,9 @@ SYSTEM = (
     "Reply with a short thought in plain words, then exactly one JSON object with these six keys."
 )
 QUESTION = "Measuring from the closest point of each object, what is the distance between the sofa and the door? "
-OUTCOME = "You moved 0.3 of 0.5 m forward, blocked by a surface. You are at x = 0.50, y = -1.20, z = 1.60 m. "
+OPTIONS = "Options: A. back-left B. front-left C. front-right D. back-right "
+OUTCOME = "You moved 0.5 m forward. You are at x = 0.50, y = -1.20, z = 1.60 m, heading 90 degrees, turn 3 of 8. "
+BLOCKED = "The move was blocked by a surface. "
 HALF = 4  # turns that the second way batches, as the package's default does
 
 
@@ -92,7 +94,7 @@ class Workload:
         conversations = []
         for number in range(self.questions):
             conversation = Conversation(f"q{number}", [Message("system", SYSTEM)])
-            conversation.append(Message("user", QUESTION * (1 + number % 3), self._view(number, 0)))
+            conversation.append(Message("user", QUESTION + OPTIONS * (number % 2), self._view(number, 0)))
             conversations.append(conversation)
         return conversations
 
@@ -101,7 +103,8 @@ class Workload:
         number = int(conversation.id[1:])
         conversation.append(Message("assistant", "", tokens=tokens))
         if turn + 1 < self.turns:
-            conversation.append(Message("user", OUTCOME * (1 + (number + turn) % 2), self._view(number, turn + 1)))
+            text = OUTCOME + BLOCKED * ((number + turn) % 3 == 0)
+            conversation.append(Message("user", text, self._view(number, turn + 1)))
 
     def _view(self, number: int, turn: int) -> np.ndarray:
         width, height = self._image_size

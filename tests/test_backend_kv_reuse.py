@@ -184,6 +184,17 @@ class TestReuse:
         take_turn(plain, [conversation])
         assert take_turn(plain, [conversation]) == [0]
 
+    def test_of_a_model_that_keeps_nothing_is_none_and_the_log_says_so(self, tmp_path, caplog):
+        folder = build_embedded_checkpoint(tmp_path / "forgetful")
+        config = json.loads((folder / "config.json").read_text())
+        config["text_config"]["use_cache"] = False
+        (folder / "config.json").write_text(json.dumps(config))
+        with caplog.at_level(logging.WARNING):
+            backend = reusing(str(folder))
+        assert "every turn computes the whole conversation" in caplog.text
+        conversation = begin(0)
+        assert take_turn(backend, [conversation]) + take_turn(backend, [conversation]) == [0, 0]
+
     def test_images_are_processed_and_encoded_once(self, checkpoint):
         backend = reusing(checkpoint)
         patches = []

@@ -279,6 +279,51 @@ class TestStopping:
         assert stop.lengths == {0: len(done) - columns, 1: len(going) - columns}
 
 
+class TestLearnedReply:
+    """A model that has learned one reply by heart: an action object, and words that never end behind it."""
+
+    ACTION = 'I see it.\n{"rotation_angle_degrees": 0, "answer": "A", "done": true}'
+
+    @pytest.fixture(scope="class")
+    def parrot(self, checkpoint, tmp_path_factory):
+        model = AutoModelForImageTextToText.from_pretrained(checkpoint)
+        processor = AutoProcessor.from_pretrained(checkpoint)
+        prompt = ConversationEncoder(model, processor).encode(begin("q"))
+        reply = processor.tokenizer(self.ACTION + " and on" * 8)["input_ids"]
+        ids = torch.tensor([prompt.ids + reply])
+        labels = ids.clone()
+        labels[:, : len(prompt.ids)] = -100
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+        for _ in range(60):
+            image = prompt.turns[0].image
+            inputs = {"pixel_values": image.pixels, "image_grid_thw": image.grid}
+            kinds = (ids == model.config.image_token_id).int()
+            loss = model(input_ids=ids, labels=labels, mm_token_type_ids=kinds, **inputs).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        folder = tmp_path_factory.mktemp("models") / "parrot"
+        model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+        return str(folder)
+
+    def test_ends_at_its_object(self, parrot):
+        (reply,) = Qwen3VLBackend(parrot, device="cpu", max_new_tokens=60).generate([begin("q")])
+        assert (reply.text, reply.finish_reason) == (self.ACTION, "stop")
+
+    def test_cut_within_its_object_goes_on_like_any_other(self, parrot):
+        replies = []
+        for reuse in (True, False):
+            backend = Qwen3VLBackend(parrot, device="cpu", max_new_tokens=8, kv_reuse=reuse)
+            conversation = begin("q")
+            (reply,) = backend.generate([conversation])
+            assert self.ACTION.startswith(reply.text)
+            assert reply.finish_reason == "length"
+            proceed(conversation, reply)
+            replies.append(backend.generate([conversation])[0].tokens)
+        assert replies[0] == replies[1]
+
+
 class TestErrors:
     def test_too_long_a_conversation_is_named(self, tmp_path):
         from agent.backends.embedded import ModelSizes

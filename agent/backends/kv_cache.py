@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Columns of room that a buffer is given beyond what it must hold, or an eighth of that where it is more.
+# Columns of room that a buffer is given beyond what it must hold, or a quarter of that where it is more: it is then
+# copied every other turn.
 _ROOM = 64
 # A batch is packed anew when it is wider than its longest row by this factor (and by _ROOM).
 _SLACK = 1.25
@@ -305,7 +306,7 @@ def _with_room(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
     if columns <= buffer.shape[2]:
         return buffer
     rows, heads, _, size = buffer.shape
-    grown = buffer.new_empty(rows, heads, columns + max(_ROOM, columns // 8), size)
+    grown = buffer.new_empty(rows, heads, columns + max(_ROOM, columns // 4), size)
     grown[:, :, :used] = buffer[:, :, :used]
     return grown
 

@@ -236,8 +236,9 @@ class ModelRunner:
         inputs = {
             "attention_mask": torch.cat([held.mask, columns.mask], dim=1).long().to(device),
             "position_ids": columns.positions.to(device),
-            "past_key_values": held.cache,
         }
+        if self._keeps:  # else the model makes the cache of its own choice, for this call
+            inputs["past_key_values"] = held.cache
         if columns.turns:
             pixels = torch.cat([self._encoder.pixels(turn) for turn in columns.turns])
             grids = torch.cat([turn.image.grid for turn in columns.turns])
