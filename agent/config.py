@@ -107,7 +107,7 @@ class RunConfig:
     """Which axis of the scan files points up; auto: y for GLB, z for all others."""
     image_size: Annotated[tuple[int, int], tyro.conf.arg(metavar="W H")] = IMAGE_WH
     """Width and height of a view, pixels; multiples of 32."""
-    focal: Annotated[float, Gt(0)] = FOCAL_PX
+    focal: Annotated[float, Ge(1)] = FOCAL_PX
     """Focal length, pixels."""
     camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
     """Height of the eye above the floor at the beginning, metres."""
