@@ -4,22 +4,27 @@
 import signal
 import sys
 
-from agent.config import ConfigError, RunConfig, parse_command_line, resumed
+from agent.config import ConfigError, Given, RunConfig, located, parse_command_line, resumed
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run) or 130 (interrupted)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
-        config, flags = parse_command_line(argv)
+        given = parse_command_line(argv)
+        config = given.over(RunConfig())
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
+        return run(config, given)
     except ConfigError as error:
         return refuse(error)
-    return run(config, flags)
+    except KeyboardInterrupt:
+        print("Interrupted before the run began; nothing was written.")
+        return 130
 
 
-def run(config: RunConfig, flags: list[str]) -> int:
-    """Start or continue the run that the flags describe."""
+def run(config: RunConfig, given: Given) -> int:
+    """Start or continue the run that is described."""
     from agent.backends import ModelError  # all of these here, so that --help stays instant
     from agent.console import log_to_console
     from agent.evaluation import main_vsi_bench_loop
@@ -29,19 +34,13 @@ def run(config: RunConfig, flags: list[str]) -> int:
     from rendering.renderers import RenderError
 
     log_to_console(every_turn=config.ply is not None)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
-        folder = (
-            find_run(config.continue_from, config.log_root, batched_only=config.batch) if config.continue_from else None
-        )
-        if folder:
-            config = resumed(read_run(folder)[0], flags)
-        return main_vsi_bench_loop(config, folder)
-    except (ConfigError, QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
+        if config.continue_from is None:
+            return main_vsi_bench_loop(located(config))
+        folder = find_run(config.continue_from, config.log_root, batched_only=config.batch)
+        return main_vsi_bench_loop(located(resumed(read_run(folder).config, given)), folder)
+    except (QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
         return refuse(error)
-    except KeyboardInterrupt:
-        print("Interrupted before the run began; nothing was written.")
-        return 130
 
 
 def refuse(error: Exception) -> int:

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import math
+import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ PIXELS_PER_TOKEN_SIDE = 32
 
 
 RendererName = Literal["auto", "raycast", "pyrender", "open3d"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class ConfigError(ValueError):
@@ -69,7 +72,7 @@ class RunConfig:
     ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """The right answer to --question, to score it."""
 
-    questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
     """Questions as .jsonl, .json, .csv or .parquet with VSI-Bench's columns; none: VSI-Bench from the hub."""
     scan_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("scans")
     """Folder of arkitscenes/, scannet/ and scannetpp/, root of one of them, or a flat folder of <scene>.ply."""
@@ -86,7 +89,7 @@ class RunConfig:
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
     """A Qwen3-VL checkpoint by hub id or path; "embedded": a tiny untrained one; "scripted:random": no model."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"
     """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
@@ -96,8 +99,8 @@ class RunConfig:
     """Longest reply, tokens."""
     temperature: Annotated[float, Ge(0)] = 0.0
     """0: greedy decoding; above: sampling, repeatable with --seed."""
-    seed: int = 0
-    """Seed of sampling, of --demo's rooms and of the embedded checkpoint."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of sampling, of --demo's rooms and of scripted:random."""
 
     renderer: RendererName = "auto"
     """What draws the views; auto: pyrender where a GPU draws, else raycast on the CPU."""
@@ -142,6 +145,11 @@ class RunConfig:
             raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
             raise ConfigError("choose one of --batch, --demo and --ply with --question")
+        filters = (self.datasets, self.question_types, self.scenes, self.ids, self.num_questions)
+        if self.ply is not None and (self.questions is not None or any(filters)):
+            raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
+        if self.demo and self.questions is not None:
+            raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
 
@@ -153,8 +161,12 @@ class RunConfig:
     @property
     def has_work(self) -> bool:
         """Whether the flags say what to run."""
-        return self.batch or self.demo or self.ply is not None or self.check_data or self.continue_from is not None
+        shows = self.check_data or self.plan
+        return self.batch or self.demo or self.ply is not None or shows or self.continue_from is not None
 
+
+RESOLVED_ONCE = ("renderer", "dtype")
+"""Knobs whose "auto" is settled when a run begins, and saved as what it was found to be."""
 
 SWITCHES = tuple(field.name for field in fields(RunConfig) if field.default is False)
 
@@ -164,16 +176,27 @@ def flag(name: str) -> str:
     return "--continue" if name == "continue_from" else "--" + name.replace("_", "-")
 
 
-def parse_command_line(argv: list[str]) -> tuple[RunConfig, list[str]]:
-    """RunConfig from flags over an optional --config FILE.yaml over the defaults, and the flags that remain.
+@dataclass(frozen=True)
+class Given:
+    """What a command line says: the values of its --config file, by RunConfig's names, and its other flags."""
 
-    The second value is `argv` without --config, so that a resumed run can apply the same flags to its saved
-    configuration. Raises ConfigError for a YAML file that cannot be used; flags that cannot be used end the
-    process with status 2, as command-line tools do.
-    """
+    flags: list[str]
+    values: dict[str, Any]
+    source: str
+
+    def over(self, base: RunConfig) -> RunConfig:
+        """`base` with the file's values and then the flags over it.
+
+        Raises ConfigError for a file that cannot be used; flags that cannot be used end the process with status 2,
+        as command-line tools do.
+        """
+        return apply_flags(config_from_dict(config_to_dict(base) | self.values, self.source), self.flags)
+
+
+def parse_command_line(argv: list[str]) -> Given:
+    """Read the arguments and the YAML file of --config, if they name one; raises ConfigError where it is unreadable."""
     config_file, flags = _split_config_file(argv)
-    default = config_from_dict(_read_yaml(config_file), str(config_file)) if config_file else RunConfig()
-    return apply_flags(default, flags), flags
+    return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
 
 
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
@@ -198,7 +221,9 @@ def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
         return TypeAdapter(RunConfig).validate_python(values)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'values'}: {problem['msg']}"
+            ": ".join(
+                [*(str(problem["loc"][0]) for _ in problem["loc"][:1]), problem["msg"].removeprefix("Value error, ")]
+            )
             for problem in error.errors()
         )
         raise ConfigError(f"{source}: {problems}") from None
@@ -220,13 +245,17 @@ def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     ]
 
 
-def resumed(saved: RunConfig, flags: list[str]) -> RunConfig:
-    """The configuration of a run that goes on: as saved, with the given flags over it.
+def resumed(saved: RunConfig, given: Given) -> RunConfig:
+    """The configuration of a run that goes on: as saved, with what is given now over it.
 
-    Raises ConfigError naming the flags that would change answers.
+    --batch and --demo need no repeating, and "auto" stands for what it was found to be when the run began. Raises
+    ConfigError naming the flags that would change answers.
     """
-    wanted = apply_flags(saved, flags)
-    wanted = replace(wanted, batch=saved.batch, demo=saved.demo)  # which of them began the run needs no repeating
+    flags = [flag for flag in given.flags if flag not in ("--batch", "--demo")]
+    values = {name: value for name, value in given.values.items() if name not in ("batch", "demo")}
+    wanted = replace(given, flags=flags, values=values).over(saved)
+    autos: dict[str, Any] = {name: getattr(saved, name) for name in RESOLVED_ONCE if getattr(wanted, name) == "auto"}
+    wanted = replace(wanted, **autos)
     if changed := changed_answers(saved, wanted):
         raise ConfigError(
             f"{', '.join(changed)} would change answers of this run; leave them out to go on with it, or start anew"
@@ -234,7 +263,22 @@ def resumed(saved: RunConfig, flags: list[str]) -> RunConfig:
     return wanted
 
 
+def located(config: RunConfig) -> RunConfig:
+    """The same configuration with absolute paths, so that a run can be continued from any folder."""
+    model = Path(config.model).expanduser()
+    return replace(
+        config,
+        questions=config.questions and config.questions.absolute(),
+        ply=config.ply and config.ply.absolute(),
+        scan_root=config.scan_root.absolute(),
+        log_root=config.log_root.absolute(),
+        model=str(model.absolute()) if model.is_dir() else config.model,
+    )
+
+
 def _check_bounds(name: str, value: Any, hint: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{flag(name)} takes a finite number, got {value}")
     for rule in _rules(hint):
         if value is None or not isinstance(value, int | float):
             continue
@@ -280,11 +324,12 @@ def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """The YAML file's keys as RunConfig names; scalars stay text where the knob takes text."""
+    """The YAML file's keys as RunConfig names; numbers stay text, so that each knob reads them by its own type."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_TextIds)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {path}: cannot be read as YAML: {error}") from None
+        raise ConfigError(f"--config {path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
+    values = {} if values is None else values  # an empty file, or one of comments
     if not isinstance(values, dict):
         raise ConfigError(f"--config {path}: a mapping of names to values is needed, such as `batch_size: 8`")
     names = {str(key).replace("-", "_"): value for key, value in values.items()}
@@ -309,5 +354,5 @@ _TextIds.yaml_implicit_resolvers = {
 
 
 def resume_command(folder: Path) -> str:
-    """The command that goes on with a run."""
-    return f"python {Path(sys.argv[0]).name} --continue {folder}"
+    """The command that goes on with a run, for a shell in any folder."""
+    return shlex.join(["python", str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())])

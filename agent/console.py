@@ -1,8 +1,10 @@
 """What a person sees of a run: log lines, and a progress bar where the output is a terminal."""
 
 import logging
+import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,9 +12,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from agent.run_log import RunLogError
+
 OUR_LOGGERS = ("agent", "rendering", "data")
 
-console = Console(highlight=False)
+
+class _Console(Console):
+    """A console that falls silent when its reader goes away (`| head`): the run goes on, and run.log has it all."""
+
+    def on_broken_pipe(self) -> None:
+        """Send what would be printed nowhere."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+console = _Console(highlight=False)
 
 
 class ConsoleHandler(logging.Handler):
@@ -32,10 +46,25 @@ def log_to_console(every_turn: bool) -> None:
         logging.getLogger(name).setLevel(logging.DEBUG)
 
 
+class _RunLogFile(logging.FileHandler):
+    """A log file whose failed writes are left to the journal's writer, which ends the run when the disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Drop the line."""
+
+    def close(self) -> None:
+        """Close the file, whether or not its last lines could be written."""
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
     """Append all our log lines, with their time, to a run's log file while the context lasts."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    try:
+        handler = _RunLogFile(path, encoding="utf-8")
+    except OSError as error:
+        raise RunLogError(f"{path} cannot be opened ({error.strerror}): a file that can be written is needed") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     try:

@@ -12,12 +12,12 @@ OWN_PARTS = ("render", "write")
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded")
 
 
-def costs(turns: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def costs(turns: Iterable[dict[str, Any]], batch_size: int | None) -> dict[str, Any]:
     """The sums over all turns, as summary.json has them.
 
     `seconds` by part: those of a batched call count once, whatever the size of the batch; render and write seconds
     add up although they overlap. `prefilled_tokens` are those of the prompts that were computed, not reused.
-    `mean_batch` is the mean number of questions in a call.
+    `mean_batch` is the mean number of questions in a call, `batch_fill` its share of `batch_size`.
     """
     seconds = dict.fromkeys((*MODEL_PARTS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)
@@ -32,11 +32,13 @@ def costs(turns: Iterable[dict[str, Any]]) -> dict[str, Any]:
             seconds[part] += turn["seconds"][part]
         for name in COUNTED:
             counts[name] += turn["reply"][name]
+    mean_batch = round(rows / calls, 3) if rows else None
     prefilled = counts.pop("prompt_tokens") - counts["reused_tokens"]
     return {
         "turns": rows,
         "generate_calls": round(calls),
-        "mean_batch": round(rows / calls, 3) if rows else None,
+        "mean_batch": mean_batch,
+        "batch_fill": round(mean_batch / batch_size, 3) if mean_batch and batch_size else None,
         "generate_seconds": round(generate_s, 3),
         "seconds": {part: round(value, 3) for part, value in seconds.items()},
         "prefilled_tokens": prefilled,

@@ -18,7 +18,10 @@ DEMO_SETTINGS: dict[str, Any] = {"model": "embedded", "image_size": (320, 224), 
 
 
 def demo_config(config: RunConfig) -> RunConfig:
-    """The configuration of a demo, with its rooms on disk: made once per seed below `config.log_root`, then reused."""
+    """The batch run that a demo is, with its rooms on disk: made once per seed below `config.log_root`, then reused.
+
+    Raises ConfigError where they cannot be written.
+    """
     default = {field.name: field.default for field in fields(RunConfig)}
     chosen = {name: value for name, value in DEMO_SETTINGS.items() if getattr(config, name) == default[name]}
     rooms = config.log_root / f"demo_rooms_seed{config.seed}"
@@ -32,7 +35,7 @@ def demo_config(config: RunConfig) -> RunConfig:
             ) from None
     if chosen.get("model") == "embedded":
         log.info("The embedded model is untrained: every part of a run is real here, but its answers are noise.")
-    return replace(config, questions=rooms / "questions.jsonl", scan_root=rooms, **chosen)
+    return replace(config, demo=False, batch=True, questions=rooms / "questions.jsonl", scan_root=rooms, **chosen)
 
 
 def _write(rooms: Path, seed: int) -> None:

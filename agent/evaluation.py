@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent.backends import Backend, ModelError, OutOfMemory, make_backend
-from agent.config import ConfigError, RendererName, RunConfig, resume_command
+from agent.config import ConfigError, DtypeName, RendererName, RunConfig, resume_command
 from agent.console import Progress, log_to_file
 from agent.demo import demo_config
-from agent.planning import plan_lines, plan_run
+from agent.planning import Plan, plan_lines, plan_run
 from agent.run_log import RunLog
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status
@@ -30,7 +30,7 @@ from agent.world import World
 from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
-from rendering.renderers import make_renderer
+from rendering.renderers import Renderer, make_renderer
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
     """Answer every question of a run and score it.
 
     `folder` is the run to go on with, None for a new one. Returns 0 when all questions finished, 1 when some
-    failed (or, with `config.check_data`, lack their scan), 130 when interrupted. Raises ConfigError,
-    QuestionError, ScanNotFound, RenderError, ModelError or RunLogError when the run cannot begin, RunLogError
-    also when its folder can no longer be written.
+    failed (or, with `config.check_data`, lack their scan), 130 when interrupted with the run's folder on disk.
+    Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunLogError when the run cannot
+    begin, RunLogError also when its folder can no longer be written.
     """
     if config.demo:
         config = demo_config(config)
@@ -57,61 +57,109 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
             log.info("%s", line)
         return 0
     with ExitStack() as stack:
-        run_log = RunLog(folder) if folder else None
-        if run_log:
-            stack.callback(run_log.close)
-            run_log.require_questions(fingerprint(questions))
-            if all(run_log.is_done(question.id) for question in questions):
-                log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
-                return report(run_log)
-        renderer = make_renderer(config.renderer)
-        stack.callback(renderer.close)
-        plan = plan_run(config, questions)
-        backend = backend_of(config)
-        if run_log is None:
-            run_log = RunLog.create(
-                replace(config, renderer=cast(RendererName, renderer.name)), fingerprint(questions), len(questions)
-            )
-            stack.callback(run_log.close)
-        stack.enter_context(log_to_file(run_log.folder / "run.log"))
-        world = World(config, renderer)
-        stack.callback(world.close)
-        pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-        log.info("%s", plan.why)
-        return answer_and_score(questions, Run(world, backend, run_log, pool), config, plan.batch_size)
+        if folder is None:
+            return begin_run(config, questions, stack)
+        try:
+            return resume_run(config, questions, folder, stack)
+        except KeyboardInterrupt:
+            return interrupted(folder)
 
 
-def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, batch_size: int) -> int:
-    """Take all questions to their end and print the summary; an interrupt leaves all that is whole on disk."""
+def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack) -> int:
+    """A new run: its folder is made once the renderer and the model are ready."""
+    plan = plan_run(config, questions)
+    renderer, backend = tools_of(config, stack)
+    config = replace(
+        config,
+        renderer=cast(RendererName, renderer.name),
+        dtype=cast(DtypeName, plan.model.dtype) if plan.model else config.dtype,
+    )
+    run_log = RunLog.create(config, fingerprint(questions), len(questions))
+    try:
+        run = assembled(config, renderer, backend, run_log, stack)
+        return answer_and_score(questions, run, config, plan)
+    except KeyboardInterrupt:
+        return interrupted(run_log.folder)
+
+
+def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> int:
+    """Go on with a run that was begun earlier; the model is loaded only where there is something left to ask."""
+    run_log = RunLog(folder)
+    stack.callback(run_log.close)
+    run_log.require_questions(fingerprint(questions))
+    if all(run_log.is_done(question.id) for question in questions):
+        log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
+        return report(run_log, config)
+    plan = plan_run(config, questions)
+    renderer, backend = tools_of(config, stack)
+    run_log.note_resumption(config)
+    return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
+
+
+def tools_of(config: RunConfig, stack: ExitStack) -> tuple[Renderer, Backend]:
+    """The renderer and the model, ready to work; raises RenderError or ModelError."""
+    renderer = make_renderer(config.renderer)
+    stack.callback(renderer.close)
+    return renderer, backend_of(config)
+
+
+def assembled(config: RunConfig, renderer: Renderer, backend: Backend, run_log: RunLog, stack: ExitStack) -> Run:
+    """All that turns need, let go of in order when the stack is left."""
+    stack.callback(run_log.close)
+    stack.enter_context(log_to_file(run_log.folder / "run.log"))
+    world = World(config, renderer)
+    stack.callback(world.close)
+    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    return Run(world, backend, run_log, pool)
+
+
+def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, plan: Plan) -> int:
+    """Take all questions to their end and print the summary; an interrupt is raised again behind the exports."""
+    scheduler = schedule(questions, run.log, config, plan.batch_size)
+    log.info("%s", plan.why)
     log.info("Run folder: %s", run.log.folder)
-    scheduler = schedule(questions, run.log, config, batch_size)
-    started, done_before = time.perf_counter(), len(run.log.rows)
+    session = Session(run, scheduler)
     try:
         answer_questions(scheduler, run, len(questions))
-        interrupted = False
     except KeyboardInterrupt:
-        interrupted = True
-    seconds, finished = time.perf_counter() - started, len(run.log.rows) - done_before
-    session = {
-        "seconds": round(seconds, 3),
-        "questions": finished,
-        "questions_per_hour": round(3600 * finished / seconds, 1),
-        "batch_size": scheduler.batch_size,
-        "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "peak_device_memory_bytes": run.backend.peak_memory_bytes(),
-    }
-    if not interrupted:
-        return report(run.log, session)
-    run.log.export(session)
+        run.log.export(session.facts())
+        raise
+    return report(run.log, config, session.facts())
+
+
+class Session:
+    """What one process did for a run, from its making on."""
+
+    def __init__(self, run: Run, scheduler: Scheduler):
+        self._run, self._scheduler = run, scheduler
+        self._started, self._done_before = time.perf_counter(), len(run.log.rows)
+
+    def facts(self) -> dict[str, Any]:
+        """Wall seconds, questions finished, batch size and memory in bytes, for summary.json."""
+        seconds, finished = time.perf_counter() - self._started, len(self._run.log.rows) - self._done_before
+        return {
+            "seconds": round(seconds, 3),
+            "questions": finished,
+            "questions_per_hour": round(3600 * finished / seconds, 1),
+            "batch_size": self._scheduler.batch_size,
+            "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "peak_device_memory_bytes": self._run.backend.peak_memory_bytes(),
+        }
+
+
+def interrupted(folder: Path) -> int:
+    """Say how to go on with a run whose folder is on disk; returns 130."""
     log.info("Interrupted; what is finished is on disk. To go on:")
-    log.info("%s", resume_command(run.log.folder))
+    log.info("%s", resume_command(folder))
     return 130
 
 
-def report(run_log: RunLog, session: dict[str, Any] | None = None) -> int:
-    """Write the exports and print the summary; returns 1 when some questions failed, else 0."""
-    for line in format_summary(run_log.export(session)):
-        log.info("%s", line)
+def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> int:
+    """Write the exports, and print the summary of a benchmark; returns 1 when some questions failed, else 0."""
+    summary = run_log.export(session)
+    if config.ply is None:
+        for line in format_summary(summary):
+            log.info("%s", line)
     return 1 if any(row["status"] == Status.FAILED for row in run_log.rows) else 0
 
 

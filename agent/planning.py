@@ -1,5 +1,6 @@
 """How large a batch can be and what a run will cost: arithmetic on sizes, before any weights are loaded."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,24 +48,23 @@ def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int
 
 
 def best_seconds(
-    model: "Footprint", rates: "Rates", conversation: ConversationSize, batch: int, questions: int
+    model: "Footprint", rates: "Rates", conversation: ConversationSize, rows_of_turn: Sequence[int], questions: int
 ) -> float:
-    """The least time a run can take: a roofline, with everything beside the model for free.
+    """The least time a run can take: a roofline, with everything beside the model for free and keys and values kept.
 
-    Each new token costs 2 operations a parameter; each decoding step reads all weights once for the batch, and each
-    row's keys and values. A step takes the longer of the two (S. Williams et al., "Roofline", CACM 2009).
+    `rows_of_turn` says how many questions share each turn. Each new token costs 2 operations a parameter; each decoding
+    step reads all weights once for its rows, and each row's keys and values. A step takes the longer of reading and
+    computing (S. Williams et al., "Roofline", CACM 2009).
     """
     seconds, held = 0.0, 0.0
-    for turn in range(conversation.turns):
-        text = conversation.turn_text_tokens if turn else conversation.first_text_tokens
-        new = text + conversation.image_tokens
-        seconds += 2 * model.parameters * new * batch / rates.flop_per_s
-        held += new + conversation.reply_tokens / 2
-        read = model.weight_bytes + batch * held * model.kv_bytes_per_token
-        step = max(read / rates.bytes_per_s, 2 * model.parameters * batch / rates.flop_per_s)
-        seconds += conversation.reply_tokens * step
-        held += conversation.reply_tokens / 2
-    return seconds * questions / batch
+    for turn, rows in enumerate(rows_of_turn):
+        new = conversation.image_tokens + (conversation.turn_text_tokens if turn else conversation.first_text_tokens)
+        read = model.weight_bytes + rows * (held + new + conversation.reply_tokens / 2) * model.kv_bytes_per_token
+        step = max(read / rates.bytes_per_s, 2 * model.parameters * rows / rates.flop_per_s)
+        call = 2 * model.parameters * new * rows / rates.flop_per_s + conversation.reply_tokens * step
+        seconds += math.ceil(questions / rows) * call
+        held += new + conversation.reply_tokens
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,9 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
     question = model.kv_bytes_per_token * conversation.tokens
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
-    why = (
-        f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question, "
-        f"at most {LARGEST_BATCH}"
-    )
+    why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
+    if config.batch_size == "auto":
+        why += f", at most {LARGEST_BATCH}"
     if min(size, len(questions)) * question > budget:
         why += "; MORE than fits, so some questions are computed anew each turn, or memory runs out"
     return Plan(size, why, model, conversation)
@@ -131,7 +130,9 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
 
     model, conversation = plan.model, plan.conversation
     rates = measure_rates(config.device, config.dtype)
-    seconds = best_seconds(model, rates, conversation, plan.batch_size, len(questions))
+    batch, few = min(plan.batch_size, len(questions)), min(config.concurrency, plan.batch_size, len(questions))
+    rows = [batch if turn <= config.last_batched_turn else few for turn in range(turns)]
+    seconds = best_seconds(model, rates, conversation, rows, len(questions))
     return [
         *lines,
         f"Tokens: {conversation.tokens} a question, {conversation.tokens * len(questions)} in all, at most "

@@ -10,9 +10,9 @@ import platform
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,20 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from agent.actions import CameraAction, ParsedAction
-from agent.backends import Reply
 from agent.config import RunConfig, config_from_dict, config_to_dict, resume_command
-from agent.costs import MODEL_PARTS, costs
+from agent.costs import costs
 from agent.provenance import git_revision, package_versions
+from agent.records import RESULT_COLUMNS, messages_to_list, result_row, turn_from_dict, turn_to_dict
 from agent.state import QuestionState, Turn
-from data.scoring import score_answer, summarize
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome
+from data.scoring import summarize
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 1
+TURN_KEYS = ("turn", "pose", "action", "reply", "move", "batch", "seconds")
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
-RESULT_COLUMNS = (
-    "number", "id", "dataset", "scene_name", "question_type", "question", "ground_truth", "answer", "score",
-    "status", "failed_part", "error", "turns", "parse_errors", "seconds",
-)  # fmt: skip
 
 
 class RunLogError(Exception):
@@ -60,8 +54,7 @@ class RunLog:
     def __init__(self, folder: Path):
         self.folder = folder
         self._lock = _lock(folder)
-        results = folder / "results.jsonl"
-        self._rows = {row["id"]: row for row in _whole_lines(results)}
+        self._rows = {row["id"]: row for row in _result_rows(folder / "results.jsonl")}
         self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
         self._written: deque[Future[None]] = deque()
@@ -72,7 +65,7 @@ class RunLog:
         run_log = cls(_new_folder(config.log_root, "" if config.ply else "_batched"))
         facts = {
             "schema": SCHEMA,
-            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "started": _now(),
             "config": config_to_dict(config),
             "questions": number_of_questions,
             "questions_sha256": fingerprint,
@@ -87,8 +80,17 @@ class RunLog:
 
     def require_questions(self, fingerprint: str) -> None:
         """Raise RunLogError unless the run was begun with the questions of this fingerprint."""
-        if read_run(self.folder)[1] != fingerprint:
+        if read_run(self.folder).fingerprint != fingerprint:
             raise RunLogError(f"{self.folder} was begun with other questions; give it those, or start a new run")
+
+    def note_resumption(self, config: RunConfig) -> None:
+        """Add to run.json that the run goes on, and which settings differ from those it was begun with."""
+        facts = read_run(self.folder).facts
+        begun, now = facts["config"], config_to_dict(config)
+        changed = {name: value for name, value in now.items() if value != begun.get(name)}
+        resumption = {"at": _now(), "host": socket.gethostname(), "changed": changed}
+        facts["resumed"] = [*facts.get("resumed", []), resumption]
+        self._replace("run.json", json.dumps(facts, indent=2))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -108,7 +110,7 @@ class RunLog:
         turn = state.turns[-1]
         folder, image = self._question_folder(state.number), state.conversation.images[turn.index]
         drawn = self._painters.submit(_write_png, folder, turn.index, image)
-        self._then(_write_turn, folder, drawn, turn_to_dict(turn), _messages(state))
+        self._then(_write_turn, folder, drawn, turn_to_dict(turn), messages_to_list(state))
 
     def result(self, state: QuestionState) -> dict[str, Any]:
         """Write the result of a finished question, behind all its turns, and return its row."""
@@ -131,11 +133,13 @@ class RunLog:
     def export(self, session: dict[str, Any] | None) -> dict[str, Any]:
         """Replace results.json, results.csv and summary.json from all rows; returns the summary.
 
-        `session` says how the process that exports has fared, beside what all turns of all processes cost; None
-        when it has asked nothing.
+        `session` says how the process that exports has fared, and joins those of earlier processes; None when it has
+        asked nothing.
         """
         self.flush()
-        summary = summarize(self.rows) | {"cost": costs(self._all_turns()), "session": session}
+        sessions = [*self._sessions(), *([session] if session else [])]
+        batch_size = sessions[-1]["batch_size"] if sessions else None
+        summary = summarize(self.rows) | {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))
         self._replace("summary.json", json.dumps(summary, indent=2))
@@ -145,13 +149,13 @@ class RunLog:
         """The whole turns of a question in progress, each with its image; what is torn behind them is cut off."""
         folder = self._question_folder(number)
         turns: list[JournaledTurn] = []
-        lines = _whole_lines(folder / "turns.jsonl")
+        lines = _whole_lines(folder / "turns.jsonl", TURN_KEYS)
         for index, line in enumerate(lines):
             view = _read_png(folder / f"render_{index:02d}.png")
             if view is None or line["turn"] != index:
                 log.warning("%s: turn %d has no whole image; it is taken again", folder.name, index)
                 break
-            turns.append(JournaledTurn(turn_from_dict(line), view))
+            turns.append(JournaledTurn(_turn(line, folder / "turns.jsonl"), view))
         if len(turns) < len(lines):
             kept = "".join(json.dumps(line) + "\n" for line in lines[: len(turns)])
             _replace(folder / "turns.jsonl", kept)
@@ -163,10 +167,21 @@ class RunLog:
         self._writer.shutdown()
         self._lock.close()
 
+    def _sessions(self) -> list[dict[str, Any]]:
+        """How earlier processes fared, by the last export; none where there is no whole one."""
+        path = self.folder / "summary.json"
+        if not path.exists():
+            return []
+        try:
+            return list(json.loads(path.read_text(encoding="utf-8"))["sessions"])
+        except (ValueError, KeyError, TypeError):
+            log.warning("%s is damaged and written anew; the figures of earlier sessions are lost", path)
+            return []
+
     def _all_turns(self) -> Iterator[dict[str, Any]]:
         """Every turn line of every question, whichever process wrote it."""
         for path in sorted(self.folder.glob("q*/turns.jsonl")):
-            yield from _whole_lines(path)
+            yield from _whole_lines(path, TURN_KEYS)
 
     def _question_folder(self, number: int) -> Path:
         return self.folder / f"q{number:03d}"
@@ -213,99 +228,48 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     return runs[-1]
 
 
-def read_run(folder: Path) -> tuple[RunConfig, str]:
-    """The configuration of a run and the fingerprint of its questions."""
+@dataclass(frozen=True)
+class SavedRun:
+    """What run.json says: the configuration, the fingerprint of the questions, and all facts as they are written."""
+
+    config: RunConfig
+    fingerprint: str
+    facts: dict[str, Any]
+
+
+def read_run(folder: Path) -> SavedRun:
+    """What a run was begun with; raises RunLogError or ConfigError where run.json does not say."""
+    path = folder / "run.json"
     try:
-        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        return config_from_dict(facts["config"], str(folder / "run.json")), facts["questions_sha256"]
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        config, fingerprint = facts["config"], facts["questions_sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunLogError(f"{folder / 'run.json'} cannot be read: {error}") from None
-
-
-def result_row(state: QuestionState) -> dict[str, Any]:
-    """What results.jsonl, results.json and results.csv say of a finished question."""
-    question, error = state.question, state.error
-    truth = question.ground_truth
-    score = None
-    if question.kind.metric is not None and truth is not None:
-        score = score_answer(question.question_type, state.answer, truth)
-    return {
-        "number": state.number,
-        "id": question.id,
-        "dataset": question.dataset,
-        "scene_name": question.scene_name,
-        "question_type": question.question_type,
-        "question": question.question,
-        "ground_truth": truth,
-        "answer": state.answer,
-        "score": score,
-        "status": state.status.value,
-        "failed_part": error.part if error else None,
-        "error": error.message if error else None,
-        "turns": state.turn,
-        "parse_errors": sum(turn.parsed.error is not None for turn in state.turns),
-        "seconds": round(state.elapsed_s, 3),
-    }
-
-
-def turn_to_dict(turn: Turn) -> dict[str, Any]:
-    """A turn as JSON holds it; `turn_from_dict` gives an equal one back."""
-    reply = asdict(turn.reply)
-    seconds = {part: round(reply.pop(f"{part}_seconds"), 4) for part in MODEL_PARTS}
-    return {
-        "turn": turn.index,
-        "pose": asdict(turn.pose),
-        "action": asdict(turn.parsed.action),
-        "clamped": turn.parsed.clamped,
-        "parse_error": turn.parsed.error,
-        "move": asdict(turn.move) if turn.move else None,
-        "reply": reply,
-        "batch": turn.batch,
-        "seconds": {**seconds, "render": turn.render_s},
-    }
-
-
-def turn_from_dict(line: dict[str, Any]) -> Turn:
-    """The turn that a line of turns.jsonl holds."""
-    move, reply, seconds = line["move"], line["reply"], line["seconds"]
-    model_seconds = {f"{part}_seconds": seconds[part] for part in MODEL_PARTS}
-    return Turn(
-        index=line["turn"],
-        pose=CameraPose(**line["pose"]),
-        reply=Reply(**{**reply, **model_seconds, "tokens": tuple(reply["tokens"])}),
-        parsed=ParsedAction(CameraAction(**line["action"]), tuple(line["clamped"]), line["parse_error"]),
-        move=MoveOutcome(**{**move, "pose": CameraPose(**move["pose"])}) if move else None,
-        batch=tuple(line["batch"]),
-        render_s=seconds["render"],
-    )
-
-
-def _messages(state: QuestionState) -> list[dict[str, Any]]:
-    """The conversation as sent; an image stands as the name of its file."""
-    listed, images = [], 0
-    for message in state.conversation.messages:
-        entry: dict[str, Any] = {"role": message.role}
-        if message.image is not None:
-            entry["image"] = f"render_{images:02d}.png"
-            images += 1
-        listed.append({**entry, "text": message.text})
-    return listed
+        raise RunLogError(f"{path} is damaged ({type(error).__name__}: {error}); start a new run") from None
+    return SavedRun(config_from_dict(config, str(path)), fingerprint, facts)
 
 
 def _lock(folder: Path) -> io.TextIOWrapper:
     """Take the folder's lock, which the system frees when this process ends; its file says who holds it."""
-    handle = (folder / "run.lock").open("a+", encoding="utf-8")
+    try:
+        handle = (folder / "run.lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise RunLogError(f"{folder} cannot be written ({error.strerror}); mend that, or start a new run") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         handle.seek(0)
         holder = handle.read().strip() or "another process"
         handle.close()
         raise RunLogError(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
+    _as_run_log_error(_sign, folder / "run.lock", handle)
+    return handle
+
+
+def _sign(path: Path, handle: io.TextIOWrapper) -> None:
+    """Write into the lock's file who holds it."""
     handle.truncate(0)
     handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
     handle.flush()
-    return handle
 
 
 def _new_folder(root: Path, suffix: str) -> Path:
@@ -323,19 +287,58 @@ def _new_folder(root: Path, suffix: str) -> Path:
         raise RunLogError(f"--log-root {root}: no folder can be made there ({error.strerror})") from None
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal; a torn last line is cut off the file, so that the next append begins a line."""
+def _whole_lines(path: Path, keys: Iterable[str]) -> list[dict[str, Any]]:
+    """The whole lines of a journal; a torn last line is cut off the file, so that the next append begins a line.
+
+    Raises RunLogError naming the line that is no record with these keys, or the file that cannot be read or cut.
+    """
     if not path.exists():
         return []
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        with path.open("r+b") as handle:
-            handle.truncate(len(whole))
     try:
-        return [json.loads(line) for line in whole.splitlines()]
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            with path.open("r+b") as handle:
+                handle.truncate(len(whole))
+    except OSError as error:
+        raise RunLogError(f"{path} cannot be read and mended ({error.strerror})") from None
+    return [_record(path, number, line, keys) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+def _record(path: Path, number: int, line: bytes, keys: Iterable[str]) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
     except ValueError as error:
-        raise RunLogError(f"{path} is damaged before its last line ({error}); mend or remove that line") from None
+        raise _damaged(path, number, str(error)) from None
+    if not isinstance(record, dict):
+        raise _damaged(path, number, "it is no JSON object")
+    if lacking := [key for key in keys if key not in record]:
+        raise _damaged(path, number, f"it lacks {', '.join(lacking)}")
+    return record
+
+
+def _damaged(path: Path, number: int, why: str) -> RunLogError:
+    return RunLogError(f"{path}, line {number} is damaged ({why}); mend or remove that line")
+
+
+def _result_rows(path: Path) -> list[dict[str, Any]]:
+    rows = _whole_lines(path, RESULT_COLUMNS)
+    for number, row in enumerate(rows, start=1):
+        score = row["score"]
+        if score is not None and not (isinstance(score, int | float) and 0 <= score <= 1):
+            raise _damaged(path, number, f"its score is {score!r}, not between 0 and 1")
+    return rows
+
+
+def _turn(line: dict[str, Any], path: Path) -> Turn:
+    try:
+        return turn_from_dict(line)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, line["turn"] + 1, f"{type(error).__name__}: {error}") from None
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:

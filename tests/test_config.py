@@ -8,13 +8,21 @@ import pytest
 
 from agent.config import (
     ConfigError,
+    Given,
     RunConfig,
     changed_answers,
     config_from_dict,
     config_to_dict,
+    located,
     parse_command_line,
     resumed,
 )
+
+
+def given(*arguments: str) -> Given:
+    """What a command line says."""
+    return parse_command_line(list(arguments))
+
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 
@@ -22,8 +30,8 @@ COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nfocal: 2.5e2\nbatch: true\n")
-    config, _ = parse_command_line(["--config", str(path), "--steps", "2"])
-    assert config == RunConfig(batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), focal=250.0)
+    given = parse_command_line(["--config", str(path), "--steps", "2"])
+    assert given.over(RunConfig()) == RunConfig(batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), focal=250.0)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words) as caught:
-        parse_command_line([f"--config={path}"])
+        parse_command_line([f"--config={path}"]).over(RunConfig())
     assert "bad.yaml" in str(caught.value)
 
 
@@ -57,6 +65,11 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"camera_pitch": 90.0}, "--camera-pitch takes a number below 90"),
         ({"image_size": (640, 470)}, "--image-size takes multiples of 32"),
         ({"question": "Where?"}, "--ply and --question"),
+        ({"focal": float("inf")}, "--focal takes a finite number"),
+        ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
+        ({"seed": -1}, "--seed takes a number of at least 0"),
+        ({"ply": Path("a.ply"), "question": "Where?", "ids": ("3",)}, "--ply asks one question"),
+        ({"demo": True, "questions": Path("q.jsonl")}, "--demo makes its own questions"),
         ({"batch": True, "demo": True}, "choose one"),
         ({"options": ("A", "B")}, "--ply"),
     ],
@@ -67,15 +80,35 @@ def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: st
 
 
 def test_a_saved_configuration_is_read_back_equal():
-    config = RunConfig(ply=Path("a.ply"), question="Where?", options=("A", "B"), num_questions=3, scenes=("007",))
+    config = RunConfig(batch=True, questions=Path("q.csv"), num_questions=3, scenes=("007",), max_batched_turns="all")
     assert config_from_dict(config_to_dict(config), "run.json") == config
 
 
 def test_a_resumed_run_takes_new_speed_settings_and_refuses_new_answers():
     saved = RunConfig(batch=True, seed=3)
-    assert resumed(saved, ["--batch", "--continue", "recent", "--batch-size", "2"]).batch_size == 2
-    with pytest.raises(ConfigError, match=r"--steps, --temperature|--temperature, --steps"):
-        resumed(saved, ["--steps", "3", "--temperature", "0.5"])
+    assert resumed(saved, given("--batch", "--continue", "recent", "--batch-size", "2")).batch_size == 2
+    with pytest.raises(ConfigError, match=r"--temperature, --steps"):
+        resumed(saved, given("--steps", "3", "--temperature", "0.5"))
+
+
+def test_a_resumed_run_takes_a_yaml_file_as_it_takes_flags(tmp_path: Path):
+    path = tmp_path / "more.yaml"
+    path.write_text("batch: true\nbatch_size: 2\n")
+    assert resumed(RunConfig(batch=True, seed=3), given("--config", str(path))).batch_size == 2
+    path.write_text("steps: 3\n")
+    with pytest.raises(ConfigError, match="--steps"):
+        resumed(RunConfig(batch=True), given("--config", str(path)))
+
+
+def test_auto_means_what_it_was_found_to_be_when_the_run_began():
+    saved = RunConfig(batch=True, renderer="raycast", dtype="float32")
+    assert resumed(saved, given("--renderer", "auto", "--dtype", "auto")) == saved
+
+
+def test_a_saved_run_can_be_continued_from_any_folder():
+    config = located(RunConfig(batch=True, questions=Path("q.jsonl"), scan_root=Path("scans")))
+    assert config.questions == Path.cwd() / "q.jsonl"
+    assert config.scan_root.is_absolute()
 
 
 def test_every_difference_that_can_change_an_answer_is_named():

@@ -58,10 +58,10 @@ def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budg
 
 
 def test_the_least_time_is_that_of_the_binding_limit():
-    model = Footprint("cuda", 10**9, 2 * 10**9, 0, 32, 0)
+    model = Footprint("cuda", "bfloat16", 10**9, 2 * 10**9, 0, 32, 0)
     one = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1)
-    reading = best_seconds(model, Rates(1e12, 1e18), one, batch=4, questions=8)
-    computing = best_seconds(model, Rates(1e18, 1e12), one, batch=4, questions=8)
+    reading = best_seconds(model, Rates(1e12, 1e18), one, rows_of_turn=[4], questions=8)
+    computing = best_seconds(model, Rates(1e18, 1e12), one, rows_of_turn=[4], questions=8)
     assert reading == pytest.approx(2 * 100 * 2e9 / 1e12)
     assert computing == pytest.approx(8 * 100 * 2e9 / 1e12)
 

@@ -57,7 +57,7 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans,
     process = stop_after(rooms.command(tmp_path), tmp_path, 10, how)
     assert process.stdout is not None
     assert process.returncode == 130
-    assert process.stdout.read().splitlines()[-1] == f"python {COMMAND.name} --continue {only_run(tmp_path)}"
+    assert process.stdout.read().splitlines()[-1] == f"python {COMMAND} --continue {only_run(tmp_path)}"
 
 
 def summary(folder: Path) -> dict:
@@ -65,7 +65,7 @@ def summary(folder: Path) -> dict:
     return {
         key: value
         for key, value in json.loads((folder / "summary.json").read_text()).items()
-        if key not in ("cost", "session")
+        if key not in ("cost", "sessions")
     }
 
 
@@ -130,6 +130,50 @@ def test_a_disk_that_takes_no_more_ends_the_run_in_one_sentence(rooms: RoomScans
     assert "cannot be written" in ended.stderr
     assert run_command(continued(rooms, tmp_path)).returncode == 0
     assert results(only_run(tmp_path)) == results(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("results.jsonl", "[1, 2]"),
+        ("results.jsonl", '{"id": "1"}'),
+        ("results.jsonl", "{"),
+        ("q001/turns.jsonl", '{"turn": 0}'),
+        ("run.json", "[]"),
+        ("run.json", '{"config": {"stepz": 3}, "questions_sha256": "x"}'),
+    ],
+)
+def test_a_record_that_was_edited_badly_is_named(rooms: RoomScans, tmp_path: Path, name: str, line: str):
+    folder = run_in_process(rooms.config(tmp_path))
+    if name != "results.jsonl":
+        (folder / "results.jsonl").unlink()
+    (folder / name).write_text(line + "\n" if name.endswith("l") else line)
+    ended = run_command(continued(rooms, tmp_path))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert Path(name).name in ended.stderr
+
+
+def test_what_is_not_a_file_to_write_is_named(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path))
+    (folder / "run.lock").unlink()
+    (folder / "run.lock").mkdir()
+    ended = run_command(continued(rooms, tmp_path))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    run_command(["sh", "-c", '"$@" | head -1', "sh", *rooms.command(tmp_path, "--batch-size", "3")])
+    assert results(only_run(tmp_path)) == results(undisturbed)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8])
+def test_an_early_interrupt_ends_without_a_traceback(rooms: RoomScans, tmp_path: Path, seconds: float):
+    process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in said or "main(" not in said
 
 
 @pytest.mark.parametrize("where", ["recent", "nowhere"])

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from agent.backends.loading import checkpoint_part, free_bytes, resolve_device, resolve_dtype
+from agent.backends.loading import checkpoint_config, checkpoint_part, free_bytes, resolve_device, resolve_dtype
 
 _MATRIX_SIDE = {"cuda": 8192, "cpu": 1024, "mps": 2048}
 _COPY_BYTES = {"cuda": 2**31, "cpu": 2**27, "mps": 2**28}
@@ -22,6 +22,7 @@ class Footprint:
     """
 
     device: str
+    dtype: str
     parameters: int
     weight_bytes: int
     kv_bytes_per_token: int
@@ -45,13 +46,14 @@ def footprint(model: str, dtype: str, device: str) -> Footprint:
     """The footprint of a checkpoint by hub id or folder; raises ModelError where its configuration cannot be had."""
     where = resolve_device(device)
     number = resolve_dtype(dtype, where)
-    config = checkpoint_part(AutoConfig, model)
+    config = checkpoint_config(model)
     with torch.device("meta"):
         parameters = sum(weight.numel() for weight in AutoModelForImageTextToText.from_config(config).parameters())
     text, vision = config.text_config, config.vision_config
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return Footprint(
         device=str(where),
+        dtype=str(number).removeprefix("torch."),
         parameters=parameters,
         weight_bytes=parameters * number.itemsize,
         kv_bytes_per_token=2 * text.num_hidden_layers * text.num_key_value_heads * head * number.itemsize,

@@ -14,6 +14,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers.utils import logging
 
 from agent.backends import ModelError
 
@@ -70,9 +71,8 @@ def load_checkpoint(
     Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
     """
     source = _existing_source(model)
-    family = checkpoint_part(AutoConfig, model).model_type
-    if family not in _FAMILIES:
-        raise ModelError(f"{model} is a {family!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct")
+    checkpoint_config(model)
+    logging.disable_progress_bar()
     processor = checkpoint_part(AutoProcessor, model)
     try:
         loaded, info = AutoModelForImageTextToText.from_pretrained(
@@ -91,6 +91,16 @@ def load_checkpoint(
         raise ModelError(f"{model} is broken: {count} of its weights are missing or of the wrong shape; fetch it again")
     _keep_end_tokens_only(loaded, processor)
     return loaded.eval(), processor
+
+
+def checkpoint_config(model: str) -> Any:
+    """The configuration of a Qwen3-VL checkpoint; raises ModelError, also for a checkpoint of another kind."""
+    config = checkpoint_part(AutoConfig, model)
+    if config.model_type not in _FAMILIES:
+        raise ModelError(
+            f"{model} is a {config.model_type!r} checkpoint, not Qwen3-VL: use e.g. Qwen/Qwen3-VL-8B-Instruct"
+        )
+    return config
 
 
 def checkpoint_part(kind: Any, model: str) -> Any:

@@ -55,7 +55,11 @@ class ChildRenderer:
         # Filled by finalizers, which may run anywhere, even while the lock is held: never lock in them.
         self._dead: deque[int] = deque()
         self._process: subprocess.Popen | None = None
-        self._start()
+        try:
+            self._start()
+        except BaseException:  # an interrupt too: a child that hangs must not outlive its parent's patience
+            self._stop()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -122,7 +126,7 @@ class ChildRenderer:
         self._keys.clear()
         self._sent.clear()
         self.device = self._answer(START_LIMIT_S)
-        _log.info("the renderer %s draws on %s", self.name, self.device)
+        _log.debug("the renderer %s draws on %s", self.name, self.device)
 
     def _ask(self, *request: object) -> Any:
         try:
