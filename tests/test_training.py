@@ -1,6 +1,9 @@
 """The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +19,18 @@ from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.scoring import score_answer
 from training import train
-from training.batches import RowMaker, collate, patches
+from training.batches import RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import room_episodes
 from training.evaluate import TEST_SEED, wilson
+from training.eyes import matched, notes_in
 from training.model import write_untrained
 from training.notes import make_note, turn_deg
 from training.reading import asked, think
 from training.store import read_shard, write_shard
 from training.train import HELD_OUT_ROOMS, Plan, Trainer
 
+ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32, tie_embeddings=True)
 PLAN = Plan(view_steps=6, view_rows=4, episode_steps=6, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3)
 
@@ -165,7 +170,7 @@ def test_padding_changes_nothing(shards, checkpoint, maker):
     short, long = rows[0], rows[-1]
     with torch.no_grad():
         alone, beside = (
-            model(**collate(part, 0, model.config.image_token_id).inputs).logits[0, : len(short.ids)]
+            model(**collate(part, 0).inputs(model.config)).logits[0, : len(short.ids)]
             for part in ([short], [short, long])
         )
     torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
@@ -194,9 +199,29 @@ def test_wilson_interval():
     assert np.allclose(wilson(0.5, 100), (0.4038, 0.5962), atol=1e-4)
 
 
+def test_jitter_keeps_the_picture(episodes):
+    images = torch.from_numpy(episodes[0].images)
+    changed = jittered(images, torch.Generator().manual_seed(0))
+    assert changed.dtype == torch.uint8 and not torch.equal(changed, images)
+    assert (changed.float() - images.float()).abs().mean() < 40
+
+
 def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
     one, two = (train.Rows(stored, maker).draw(PLAN, 7) for _ in range(2))
     assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
     other = train.Rows(stored, maker).draw(dataclasses.replace(PLAN, seed=1), 7)
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
+
+
+def test_training_needs_neither_rooms_nor_renderers():
+    parts = "[name for name in sys.modules if name.startswith(('data.', 'rendering', 'agent.config', 'open3d'))]"
+    code = f"import sys, training.train; print({parts})"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert output.stdout.strip() == "[]"
+
+
+def test_notes_are_read_back_from_a_reply(episodes):
+    said = "At +0.00 +0.00 facing 90. New: trash can +1.25 -0.50 40 cm; bed -2.00 +0.00 210 cm.\n{}"
+    assert [note.text for note in notes_in(said)] == ["trash can +1.25 -0.50 40 cm", "bed -2.00 +0.00 210 cm"]
+    assert len(matched(notes_in(said), notes_in(said))) == 2

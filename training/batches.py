@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +15,12 @@ from agent.conversation import Conversation, Message
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import PreTrainedModel, ProcessorMixin, Qwen3VLConfig
 
 IGNORED = -100
 """Label of what the model need not say."""
+BRIGHTNESS, TINT = 0.15, 0.06
+"""Largest change of light and of single colours in training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +38,33 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What the model takes: `inputs` for its forward call and `labels` (rows, columns), IGNORED where nothing is to be
-    said; `answers` (rows,) are the columns of the answers, -1 for none."""
+    """Rows side by side. `ids`, `mask` and `labels` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W,
+    3) uint8; labels are IGNORED where nothing is to be said; `answers` (rows,) are the columns of the answers, -1 for
+    none."""
 
-    inputs: dict[str, torch.Tensor]
+    ids: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
     labels: torch.Tensor
+    images: torch.Tensor
     answers: torch.Tensor
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device."""
-        inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device, non_blocking=True), self.answers)
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
+    def inputs(self, config: "Qwen3VLConfig") -> dict[str, torch.Tensor]:
+        """The arguments of the model's forward call."""
+        patch, merge = config.vision_config.patch_size, config.vision_config.spatial_merge_size
+        count, height, width, _ = self.images.shape
+        return {
+            "input_ids": self.ids,
+            "attention_mask": self.mask,
+            "position_ids": self.positions,
+            "pixel_values": patches(self.images, patch, merge),
+            "image_grid_thw": torch.tensor([[1, height // patch, width // patch]] * count, device=self.ids.device),
+            "mm_token_type_ids": (self.ids == config.image_token_id).int(),
+        }
 
 
 class RowMaker:
@@ -115,7 +133,7 @@ class _SizesOnly:
         return {"image_grid_thw": grid, "pixel_values": torch.empty(0)}
 
 
-def collate(rows: Sequence[Row], pad_id: int, image_id: int, patch_size: int = 16, merge_size: int = 2) -> Batch:
+def collate(rows: Sequence[Row], pad_id: int) -> Batch:
     """Rows side by side, padded on the right: what stands there is seen by nothing before it."""
     columns = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), columns), pad_id)
@@ -129,17 +147,15 @@ def collate(rows: Sequence[Row], pad_id: int, image_id: int, patch_size: int = 1
         positions[:, number, :length] = torch.from_numpy(row.positions)
         labels[number, :length] = torch.from_numpy(np.where(row.spoken, row.ids, IGNORED))
     images = np.stack([np.asarray(Image.open(io.BytesIO(view)).convert("RGB")) for row in rows for view in row.views])
-    inputs = {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "position_ids": positions,
-        "pixel_values": patches(torch.from_numpy(images), patch_size, merge_size),
-        "image_grid_thw": torch.tensor([[1, images.shape[1] // patch_size, images.shape[2] // patch_size]]).repeat(
-            len(images), 1
-        ),
-        "mm_token_type_ids": (ids == image_id).int(),
-    }
-    return Batch(inputs, labels, torch.tensor([row.answer_at for row in rows]))
+    answers = torch.tensor([row.answer_at for row in rows])
+    return Batch(ids, mask, positions, labels, torch.from_numpy(images), answers)
+
+
+def jittered(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Images (N, H, W, 3) uint8 in other light: each a little brighter or darker, warmer or colder."""
+    light = 1 + BRIGHTNESS * (2 * torch.rand(len(images), 1, 1, 1, generator=generator) - 1)
+    tint = 1 + TINT * (2 * torch.rand(len(images), 1, 1, 3, generator=generator) - 1)
+    return (images * (light * tint)).clamp_(0, 255).to(torch.uint8)
 
 
 def patches(images: torch.Tensor, patch_size: int, merge_size: int) -> torch.Tensor:

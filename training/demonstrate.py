@@ -42,7 +42,7 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
     """Number of unhurried demonstrations with sight per question type, and their mean score: what a perfect pupil
     of this teacher reaches."""
     scores: dict[str, list[float]] = {}
-    for path in sorted(folder.glob("room_*.npz")):
+    for path in sorted(folder.rglob("room_*.npz")):
         for episode in read_shard(path):
             if not episode.blind and "This is the last turn" not in episode.user[-1]:
                 score = score_answer(episode.question_type, episode.answer, episode.ground_truth)

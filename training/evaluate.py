@@ -16,6 +16,7 @@ from scipy.stats import norm
 
 from agent.config import RunConfig
 from agent.evaluation import VIEW_THREADS, answer_and_score, backend_of
+from agent.planning import Plan
 from agent.run_log import RunLog
 from agent.turns import Run
 from agent.world import World
@@ -59,7 +60,8 @@ def answer(config: RunConfig, condition: Condition, batch_size: int) -> list[dic
         closing(World(config, renderer)) as world,
         closing(RunLog.create(config, fingerprint(questions), len(questions))) as run_log,
     ):
-        answer_and_score(questions, Run(world, backend_of(config), run_log, pool), config, batch_size)
+        run = Run(world, backend_of(config), run_log, pool)
+        answer_and_score(questions, run, config, Plan(batch_size, f"Batch size {batch_size}"))
         return run_log.rows
 
 

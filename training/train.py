@@ -8,20 +8,20 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from agent.backends.embedded import ModelSizes
-from training.batches import IGNORED, Batch, Row, RowMaker, collate
-from training.demonstrate import TRAINING_SEED, make_shards
-from training.model import SIZES, write_untrained
+from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
+from training.model import SIZES, use_linear_patches, write_untrained
 from training.store import StoredEpisode, read_shard
 
 if TYPE_CHECKING:
@@ -110,6 +110,20 @@ class Rows:
         return self._known[source]
 
 
+class Batches(Dataset[Batch]):
+    """The batch of every step of a plan."""
+
+    def __init__(self, rows: Rows, plan: Plan, pad_id: int) -> None:
+        self._rows, self._plan, self._pad_id = rows, plan, pad_id
+
+    def __len__(self) -> int:
+        return self._plan.steps
+
+    def __getitem__(self, step: int) -> Batch:
+        batch = collate(self._rows.draw(self._plan, step), self._pad_id)
+        return replace(batch, images=jittered(batch.images, torch.Generator().manual_seed(step)))
+
+
 class Trainer:
     """One training run in one folder, which holds all that a later call needs to go on."""
 
@@ -119,9 +133,10 @@ class Trainer:
         plan: Plan,
         demonstrations: Sequence[Path],
         device: torch.device,
-        sizes: ModelSizes = SIZES,
+        sizes: ModelSizes = SIZES["small"],
+        workers: int = 0,
     ) -> None:
-        self.folder, self.plan, self.device = folder, plan, device
+        self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
         episodes = [episode for path in demonstrations[:-HELD_OUT_ROOMS] for episode in read_shard(path)]
         held_out = [episode for path in demonstrations[-HELD_OUT_ROOMS:] for episode in read_shard(path)]
         source = folder / FINISHED
@@ -130,9 +145,11 @@ class Trainer:
             write_untrained(source, corpus, plan.seed, sizes)
         self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
+        use_linear_patches(self.model)
         self.model.to(device).train()
-        maker = RowMaker(self.model, self.processor)
-        self.rows = Rows(episodes, maker)
+        with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
+            maker = RowMaker(type(self.model)(self.model.config), self.processor)
+        self.batches = Batches(Rows(episodes, maker), plan, self.processor.tokenizer.pad_token_id)
         self.held_out = [maker.episode(episode) for episode in held_out[::2] if not episode.blind]
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay
@@ -144,16 +161,20 @@ class Trainer:
         the same weights."""
         last = self.plan.steps if until is None else until
         started, losses = time.monotonic(), []
-        with ThreadPoolExecutor(1) as ahead:
-            coming = ahead.submit(self._batch, self.step)
-            while self.step < last:
-                batch, coming = coming.result(), ahead.submit(self._batch, self.step + 1)
-                losses.append(self._learn(batch))
-                self.step += 1
-                if self.step % self.plan.save_every == 0 or self.step == last:
-                    self._report(float(np.mean(losses)), time.monotonic() - started)
-                    self.save()
-                    losses = []
+        coming = DataLoader(
+            self.batches,
+            batch_size=None,
+            sampler=range(self.step, last),
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for batch in coming:
+            losses.append(self._learn(batch))
+            self.step += 1
+            if self.step % self.plan.save_every == 0 or self.step == last:
+                self._report(float(np.mean(losses)), time.monotonic() - started)
+                self.save()
+                losses = []
 
     def save(self) -> None:
         """Write the state to go on from and the checkpoint as it is now."""
@@ -164,7 +185,7 @@ class Trainer:
         draft = self.folder / (RESUMABLE + ".tmp")
         torch.save(state, draft)
         draft.rename(self.folder / RESUMABLE)
-        self.model.save_pretrained(self.folder / FINISHED)
+        deepcopy(self.model).to(torch.bfloat16).save_pretrained(self.folder / FINISHED)
 
     def _resumed_step(self) -> int:
         path = self.folder / RESUMABLE
@@ -174,19 +195,6 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         return int(state["step"])
-
-    def _batch(self, step: int) -> Batch:
-        return self._collated(self.rows.draw(self.plan, min(step, self.plan.steps - 1)))
-
-    def _collated(self, rows: Sequence[Row]) -> Batch:
-        vision = self.model.config.vision_config
-        return collate(
-            rows,
-            self.processor.tokenizer.pad_token_id,
-            self.model.config.image_token_id,
-            vision.patch_size,
-            vision.spatial_merge_size,
-        )
 
     def _learn(self, batch: Batch) -> float:
         for group in self.optimizer.param_groups:
@@ -201,7 +209,7 @@ class Trainer:
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean loss of what is to be said, and for each of those ids whether it is the likeliest, (ids,) bool."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
-            hidden = self.model.model(**batch.inputs).last_hidden_state
+            hidden = self.model.model(**batch.inputs(self.model.config)).last_hidden_state
             said = batch.labels[:, 1:] != IGNORED
             scores = self.model.lm_head(hidden[:, :-1][said])
         wanted = batch.labels[:, 1:][said]
@@ -214,7 +222,7 @@ class Trainer:
         self.model.eval()
         losses, tokens, answers = [], [], []
         for rows in _parts(self.held_out, self.plan.episode_rows):
-            batch = self._collated(rows)
+            batch = collate(rows, self.processor.tokenizer.pad_token_id)
             loss, right = self._loss(batch.to(self.device))
             grid = torch.zeros(batch.labels.shape, dtype=torch.bool)
             grid[:, 1:][batch.labels[:, 1:] != IGNORED] = right.cpu()
@@ -265,15 +273,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: value for name, value in vars(options).items() if name in Plan.__annotations__ and value is not None}
     plan = Plan(**(asdict(SMOKE if options.smoke else Plan()) | given))
     if options.smoke:
+        from training.demonstrate import TRAINING_SEED, make_shards
+
         make_shards(options.demos, TRAINING_SEED, range(HELD_OUT_ROOMS + 4), workers=2)
-    demonstrations = sorted(options.demos.glob("room_*.npz"))
+    demonstrations = sorted(options.demos.rglob("room_*.npz"), key=lambda path: path.name)
     if len(demonstrations) <= HELD_OUT_ROOMS:
         sys.stderr.write(f"{options.demos} holds too few demonstrations: run python -m training.demonstrate first\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "plan.json").write_text(json.dumps(asdict(plan) | {"rooms": len(demonstrations)}, indent=1) + "\n")
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trainer = Trainer(options.out, plan, demonstrations, device)
+    trainer = Trainer(options.out, plan, demonstrations, device, SIZES[options.sizes], options.workers)
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
     plot_curve(options.out)
@@ -285,6 +295,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("demos", type=Path, help="folder that python -m training.demonstrate wrote")
     parser.add_argument("out", type=Path, help="folder of the run; an unfinished run in it goes on")
     parser.add_argument("--smoke", action="store_true", help="a few rooms and steps, made on the spot")
+    parser.add_argument("--sizes", choices=SIZES, default="small", help="of a new run's model (%(default)s)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
     parser.add_argument("--device", help="cpu or cuda (default: cuda where it is)")
     for name, value in asdict(Plan()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), help=f"default {value}")

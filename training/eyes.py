@@ -1,0 +1,110 @@
+"""The command `python -m training.eyes`: what a checkpoint says of single views, beside what the teacher noted."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agent.backends import Backend, make_backend
+from agent.conversation import Conversation, Message
+from training.notes import Note
+from training.store import read_shard
+
+NEAR_M = 1.0
+"""A note is right when the teacher has one of its category this near."""
+LONGEST_REPLY = 256
+BATCH = 32
+
+_NOTE = re.compile(r"([a-z ]+?) ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Over many views: the share of what was noted that is there, the share of what is there that was noted, and of
+    the right notes how far off their places (metres) and sizes (share) are."""
+
+    views: int
+    precision: float
+    recall: float
+    place_error_m: float
+    size_error: float
+
+
+def notes_in(reply: str) -> list[Note]:
+    """The new notes of a reply, in order."""
+    line = reply.split("\n")[0].partition("New:")[2]
+    return [Note(category.strip(), float(x), float(y), int(size), -1) for category, x, y, size in _NOTE.findall(line)]
+
+
+def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:
+    """Pairs of one note and the true one that it stands for, the nearest of its category first; each used once."""
+    pairs = sorted(
+        ((float(np.hypot(a.x_m - b.x_m, a.y_m - b.y_m)), i, j)
+         for i, a in enumerate(said) for j, b in enumerate(true) if a.category == b.category)
+    )  # fmt: skip
+    used_said: set[int] = set()
+    used_true: set[int] = set()
+    found = []
+    for distance, i, j in pairs:
+        if distance <= NEAR_M and i not in used_said and j not in used_true:
+            used_said.add(i)
+            used_true.add(j)
+            found.append((said[i], true[j]))
+    return found
+
+
+def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
+    """Views of the last rooms as conversations of one turn, each with the teacher's reply."""
+    for path in sorted(folder.rglob("room_*.npz"), key=lambda path: path.name)[-rooms:]:
+        for number, episode in enumerate(read_shard(path)):
+            if not episode.blind and len(episode.views) > 1:
+                conversation = Conversation(f"{path.stem} {number}")
+                conversation.append(Message("system", episode.system))
+                conversation.append(Message("user", episode.user[0], episode.images[0]))
+                yield conversation, episode.replies[0]
+
+
+def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> Sight:
+    """What the model says of the views, against the teacher's replies."""
+    said_count = true_count = 0
+    pairs: list[tuple[Note, Note]] = []
+    for start in range(0, len(views), BATCH):
+        part = views[start : start + BATCH]
+        for (conversation, truth), reply in zip(part, backend.generate([each for each, _ in part]), strict=True):
+            said, true = notes_in(reply.text), notes_in(truth)
+            said_count, true_count = said_count + len(said), true_count + len(true)
+            pairs += matched(said, true)
+            backend.release(conversation)
+    offsets = [np.hypot(a.x_m - b.x_m, a.y_m - b.y_m) for a, b in pairs]
+    sizes = [abs(a.size_cm - b.size_cm) / b.size_cm for a, b in pairs]
+    return Sight(
+        len(views),
+        len(pairs) / max(1, said_count),
+        len(pairs) / max(1, true_count),
+        float(np.mean(offsets)) if pairs else float("nan"),
+        float(np.mean(sizes)) if pairs else float("nan"),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m training.eyes", description=__doc__)
+    parser.add_argument("model", help="checkpoint folder")
+    parser.add_argument("demos", type=Path, help="demonstrations; their last rooms are looked at")
+    parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
+    options = parser.parse_args(arguments)
+    views = list(single_views(options.demos, options.rooms))
+    sight = look(make_backend(options.model, max_new_tokens=LONGEST_REPLY), views)
+    sys.stdout.write(
+        f"{sight.views} views: precision {sight.precision:.2f}, recall {sight.recall:.2f}, places off by "
+        f"{sight.place_error_m:.2f} m, sizes by {sight.size_error:.0%}\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
