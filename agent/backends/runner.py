@@ -95,6 +95,7 @@ class ModelRunner:
         forbidden = _never_generated(tokenizer, self._end_ids, model.config.text_config.vocab_size)
         self._forbidden = Forbidden(forbidden, model.device)
 
+    @torch.inference_mode()
     def run(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
         """Generate one reply for each conversation, in order.
 
@@ -207,7 +208,7 @@ class ModelRunner:
         held = self._store.arrange(behind)
         ends = [encoded.last_image_end for encoded in behind]
         columns = self._columns(behind, held, ends)
-        with _rolled_back(held), torch.no_grad():
+        with _rolled_back(held):
             ids = columns.ids.to(self._model.device)
             self._model(input_ids=ids, **self._inputs(held, columns), use_cache=True, logits_to_keep=1)
         self._store.extend(held, columns.mask, [encoded.ids[:end] for encoded, end in zip(behind, ends, strict=True)])
