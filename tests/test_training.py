@@ -18,6 +18,7 @@ from agent.conversation import Conversation, Message
 from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.scoring import score_answer
+from rendering.camera import CameraPose
 from training import train
 from training.batches import RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
@@ -108,7 +109,9 @@ HARD = (
 def test_a_direction_is_read_off_the_notes():
     options = ("A. back-right", "B. front-left", "C. back-left", "D. front-right")
     question = Question("0", "scannet", "s", "object_rel_direction_hard", HARD, options, "B")
-    notes = [make_note(*each) for each in (("door", (0, 0), 2, 0), ("bed", (0, 2), 2, 1), ("lamp", (-1, 1), 1, 2))]
+    start = CameraPose(0.0, 0.0, 1.6, 90.0)
+    places = (("door", (0, 0)), ("bed", (0, 2)), ("lamp", (-1, 1)))
+    notes = [make_note(name, place, start, start, 1.0, index) for index, (name, place) in enumerate(places)]
     assert think(question, make_room(7), notes, (1, 1)).answer == "B"
 
 
@@ -222,6 +225,13 @@ def test_training_needs_neither_rooms_nor_renderers():
 
 
 def test_notes_are_read_back_from_a_reply(episodes):
-    said = "At +0.00 +0.00 facing 90. New: trash can +1.25 -0.50 40 cm; bed -2.00 +0.00 210 cm.\n{}"
-    assert [note.text for note in notes_in(said)] == ["trash can +1.25 -0.50 40 cm", "bed -2.00 +0.00 210 cm"]
+    texts = ["+20 trash can 1.25 m +1.25 -0.50 40 cm", "-35 bed 2.00 m -2.00 +0.00 210 cm"]
+    said = f"At +0.00 +0.00 facing 90. New: {'; '.join(texts)}.\n{{}}"
+    assert [note.text for note in notes_in(said)] == texts
     assert len(matched(notes_in(said), notes_in(said))) == 2
+
+
+def test_a_note_says_where_things_are():
+    start, pose = CameraPose(1.0, 1.0, 1.6, 0.0), CameraPose(1.0, 2.0, 1.6, 90.0)
+    note = make_note("bed", (-1.0, 1.0), pose, start, 2.04, 0)
+    assert note.text == "+45 bed 1.50 m -1.00 +2.00 200 cm"

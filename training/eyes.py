@@ -19,7 +19,7 @@ NEAR_M = 1.0
 LONGEST_REPLY = 256
 BATCH = 32
 
-_NOTE = re.compile(r"([a-z ]+?) ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
+_NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ class Sight:
 def notes_in(reply: str) -> list[Note]:
     """The new notes of a reply, in order."""
     line = reply.split("\n")[0].partition("New:")[2]
-    return [Note(category.strip(), float(x), float(y), int(size), -1) for category, x, y, size in _NOTE.findall(line)]
+    return [
+        Note(int(bearing), category, float(away), float(x), float(y), int(size), -1)
+        for bearing, category, away, x, y, size in _NOTE.findall(line)
+    ]
 
 
 def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:

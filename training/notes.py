@@ -5,19 +5,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agent.actions import CameraAction
+from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose
 
 STEP_M = 0.25
-"""Coordinates are noted in steps of this many metres."""
+"""Coordinates and distances are noted in steps of this many metres."""
+BEARING_STEP_DEG = 5
 
 
 @dataclass(frozen=True)
 class Note:
-    """One object as it is written down: where its middle is on the floor plan, in metres along the room's x and y from
-    where the camera began, and its longest side. `index` is its position in `Room.objects`, which is not written."""
+    """One object as it is written down: the direction of its middle in the view (degrees, + = left), what it is, how
+    far away, and thus where it is on the floor plan: metres along the room's x and y from where the camera began; then
+    its longest side. Eyes find the first three in the picture, and the place follows from them and the heading.
 
+    `index` is its position in `Room.objects`, which is not written.
+    """
+
+    bearing_deg: int
     category: str
+    away_m: float
     x_m: float
     y_m: float
     size_cm: int
@@ -31,13 +41,24 @@ class Note:
     @property
     def text(self) -> str:
         """The whole note in words."""
-        return f"{self.category} {self.place} {self.size_cm} cm"
+        return f"{self.bearing_deg:+d} {self.category} {self.away_m:.2f} m {self.place} {self.size_cm} cm"
 
 
-def make_note(category: str, offset_m: Sequence[float], longest_m: float, index: int) -> Note:
-    """The note of an object whose middle is `offset_m` (x, y) from the start, all rounded as notes are."""
-    x, y = (stepped(float(value)) for value in offset_m)
-    return Note(category, x, y, rounded_size_cm(longest_m), index)
+def make_note(
+    category: str, offset_m: Sequence[float], pose: CameraPose, start: CameraPose, longest_m: float, index: int
+) -> Note:
+    """The note of an object whose middle is `offset_m` (x, y) from the camera at `pose`, all rounded as notes are."""
+    dx, dy = (float(value) for value in offset_m)
+    bearing = float(wrap_deg(np.array(math.degrees(math.atan2(dy, dx)) - pose.heading_deg)))
+    return Note(
+        round(bearing / BEARING_STEP_DEG) * BEARING_STEP_DEG,
+        category,
+        stepped(math.hypot(dx, dy)),
+        stepped(pose.x_m + dx - start.x_m),
+        stepped(pose.y_m + dy - start.y_m),
+        rounded_size_cm(longest_m),
+        index,
+    )
 
 
 def stepped(metres: float) -> float:

@@ -72,7 +72,9 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     found = {name: [note for note in notes if note.category == name] for name in about.names}
     if family == "size":
         (of,) = found.values()
-        return Thought(f"{of[0].text}." if of else f"{about.names[0]} unseen.", str(of[0].size_cm) if of else None)
+        if not of:
+            return Thought(f"{about.names[0]} unseen.", None)
+        return Thought(f"{of[0].category} {of[0].size_cm} cm.", str(of[0].size_cm))
     if family == "nearest":
         return _nearest(question, room, about, found)
     where = "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())

@@ -85,8 +85,8 @@ class Teacher:
             offset = thing.box.plan_center - state.where.position[:2]
             bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.where.heading_deg))
             if index not in known and abs(bearing) <= HALF_VIEW_DEG:
-                from_start = thing.box.plan_center - self._start.position[:2]
-                seen.append((bearing, make_note(thing.category, from_start, max(thing.box.size), int(index))))
+                note = make_note(thing.category, offset, state.where, self._start, max(thing.box.size), int(index))
+                seen.append((bearing, note))
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
 
     def _has_enough(self, state: QuestionState) -> bool:

@@ -166,7 +166,6 @@ class Trainer:
             batch_size=None,
             sampler=range(self.step, last),
             num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
         )
         for batch in coming:
             losses.append(self._learn(batch))
