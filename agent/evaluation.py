@@ -75,6 +75,7 @@ def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack
         dtype=cast(DtypeName, plan.model.dtype) if plan.model else config.dtype,
     )
     run_log = RunLog.create(config, fingerprint(questions), len(questions))
+    stack.callback(run_log.close)
     try:
         run = assembled(config, renderer, backend, run_log, stack)
         return answer_and_score(questions, run, config, plan)
@@ -104,8 +105,7 @@ def tools_of(config: RunConfig, stack: ExitStack) -> tuple[Renderer, Backend]:
 
 
 def assembled(config: RunConfig, renderer: Renderer, backend: Backend, run_log: RunLog, stack: ExitStack) -> Run:
-    """All that turns need, let go of in order when the stack is left."""
-    stack.callback(run_log.close)
+    """All that turns need beside what the stack holds already; let go of in order when it is left."""
     stack.enter_context(log_to_file(run_log.folder / "run.log"))
     world = World(config, renderer)
     stack.callback(world.close)
