@@ -17,12 +17,12 @@ SIZES = {
         max_positions=8192, tie_embeddings=True, initial_std=0.08,
     ),
     "large": ModelSizes(
-        hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, mlp=704,
+        hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, mlp=512,
         vision_hidden=192, vision_layers=5, vision_heads=6, vision_mlp=512, deepstack=(2,),
         max_positions=8192, tie_embeddings=True, initial_std=0.08,
     ),
 }  # fmt: skip
-"""4 and 8.5 million weights: what two cores and what a GPU can train in an hour; 8 and 17 MB in bfloat16."""
+"""4 and 8 million weights: what two cores and what a GPU can train in an hour; 8 and 16 MB in bfloat16."""
 
 
 def use_linear_patches(model: "PreTrainedModel") -> None:
