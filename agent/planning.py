@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.backends import checkpoint_of
+from agent.backends import KV_SHARE, checkpoint_of
 from agent.config import RunConfig
 from agent.prompts import opening_text
 from data.questions import Question
 
 if TYPE_CHECKING:  # the module itself loads torch
     from agent.backends.footprint import Footprint, Rates
-
-KV_SHARE = 0.5
-"""Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 
 LARGEST_BATCH = 64
 """More questions at once gain little: a turn lasts as long as its longest reply."""

@@ -6,6 +6,9 @@ from typing import Literal, Protocol
 
 from agent.conversation import Conversation
 
+KV_SHARE = 0.5
+"""Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
+
 
 class ModelError(Exception):
     """A model could not be loaded, or could not reply to a conversation; the message says why and what to do."""

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from agent.backends import Reply
+from agent.backends import KV_SHARE, Reply
 from agent.conversation import Conversation
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Qwen3VLBackend:
             log.warning("%s does not keep plain keys and values: every turn computes the whole conversation", model)
             kv_reuse = False
         if kv_cache_bytes is None:
-            kv_cache_bytes = free_bytes(where) // 2
+            kv_cache_bytes = int(free_bytes(where) * KV_SHARE)
         options = GenerationOptions(max_new_tokens, min_new_tokens, temperature, seed)
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(loaded, processor)
