@@ -158,7 +158,7 @@ class RunLog:
             turns.append(JournaledTurn(_turn(line, folder / "turns.jsonl"), view))
         if len(turns) < len(lines):
             kept = "".join(json.dumps(line) + "\n" for line in lines[: len(turns)])
-            _replace(folder / "turns.jsonl", kept)
+            _as_run_log_error(_replace, folder / "turns.jsonl", kept)
         return turns
 
     def close(self) -> None:
