@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
@@ -64,6 +66,15 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
     path = root / "few.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in few))
     return RoomScans(root, path)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """On tensors as small as a tiny model's, threads cost far more than they bring, above all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def only_run(log_root: Path) -> Path:

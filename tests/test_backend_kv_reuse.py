@@ -16,15 +16,7 @@ from agent.backends.qwen3vl import Qwen3VLBackend
 from agent.conversation import Conversation, Message
 
 TOKENS = 10
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """On tensors this small, threads cost far more than they bring, above all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

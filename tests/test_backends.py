@@ -37,13 +37,7 @@ def different_conversations(count):
     return [begin(f"q{n}", "Where is the door? " * (3 * n + 1), seed=n) for n in range(count)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """On tensors this small, threads cost far more than they bring, above all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from rendering.renderers import Renderer
 from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import Scene, make_scene
 from rendering.views import HEADINGS_DEG, FirstView, first_view
+from training.store import Transcript
 from training.teacher import Teacher
 
 VIEW_WH = (224, 160)
@@ -72,16 +73,9 @@ class BlindRenderer:
 
 
 @dataclass(frozen=True, eq=False)
-class Episode:
-    """A finished conversation: `images` (turns, H, W, 3) uint8, and the words before and after each of them."""
+class Episode(Transcript):
+    """A finished conversation with what was seen: `images` (turns, H, W, 3) uint8, one for each user message."""
 
-    question_type: str
-    ground_truth: str
-    answer: str | None
-    blind: bool
-    system: str
-    user: tuple[str, ...]
-    replies: tuple[str, ...]
     images: np.ndarray
 
 

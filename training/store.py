@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ WEBP_QUALITY = 80
 
 
 @dataclass(frozen=True, eq=False)
-class StoredEpisode:
-    """An `Episode` as training reads it: `views` are its images as WebP files."""
+class Transcript:
+    """The words of a finished conversation: the system message, and those before and after each reply."""
 
     question_type: str
     ground_truth: str
@@ -28,6 +28,12 @@ class StoredEpisode:
     system: str
     user: tuple[str, ...]
     replies: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredEpisode(Transcript):
+    """An `Episode` as training reads it: `views` are its images as WebP files."""
+
     views: tuple[bytes, ...]
 
     @property
@@ -68,7 +74,7 @@ def read_shard(path: Path) -> list[StoredEpisode]:
     return [_stored(record, views) for record in records]
 
 
-_TEXTS = ("question_type", "ground_truth", "answer", "blind", "system", "user", "replies")
+_TEXTS = tuple(field.name for field in fields(Transcript))
 
 
 def _stored(record: dict[str, Any], views: list[bytes]) -> StoredEpisode:
