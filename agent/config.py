@@ -25,7 +25,7 @@ PIXELS_PER_TOKEN_SIDE = 32
 """Qwen3-VL turns squares of 32x32 pixels into one token (patch 16, merge 2): other sizes would be resized."""
 
 
-RendererName = Literal["auto", "raycast", "pyrender", "open3d"]
+RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -53,7 +53,7 @@ class RunConfig:
     batch: bool = False
     """Answer all questions of the benchmark or of --questions."""
     demo: bool = False
-    """Answer questions on procedural rooms, made on the spot, with the embedded model."""
+    """Answer questions on procedural rooms, made on the spot, with the embedded model; also blind, to compare."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Go on with the newest run below --log-root, or with the run in this folder."""
     check_data: Annotated[bool, MayChange] = False
@@ -88,7 +88,7 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a tiny untrained one; "scripted:random": no model."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"

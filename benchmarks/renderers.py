@@ -153,7 +153,7 @@ def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> 
     room(1000).ray_caster()
     cases: list[Callable[[], Row]] = [
         lambda: replace(measure_old_habit(faces, intrinsics, views), faces=len(scene.faces)),
-        *(partial(measure, name, scene, intrinsics, views) for name in RENDERER_NAMES if name != "auto"),
+        *(partial(measure, name, scene, intrinsics, views) for name in RENDERER_NAMES if name not in ("auto", "blind")),
     ]
     rows = []
     for case in cases:

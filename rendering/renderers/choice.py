@@ -3,12 +3,13 @@
 import logging
 
 from rendering.renderers.base import Renderer, RenderError
+from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.child import ChildRenderer
 from rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
-RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d")
+RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
 # Mesa's drivers that draw on the CPU, where ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 
@@ -23,6 +24,8 @@ def make_renderer(name: str) -> Renderer:
         return _best_renderer()
     if name == "raycast":
         return RaycastRenderer()
+    if name == "blind":
+        return BlindRenderer()
     if name in RENDERER_NAMES:
         return ChildRenderer(name)
     raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
