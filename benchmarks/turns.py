@@ -14,10 +14,10 @@ import transformers
 from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
-from agent.backends.embedded import ModelSizes, make_config, make_processor
 from agent.backends.encoding import ConversationEncoder
 from agent.backends.footprint import Rates, measure_rates
 from agent.backends.runner import GenerationOptions, ModelRunner
+from agent.backends.untrained import ModelSizes, make_config, make_processor
 from agent.conversation import Conversation, Message
 
 QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from agent.backends import OutOfMemory
-from agent.backends.embedded import build_embedded_checkpoint
 from agent.backends.kv_cache import GrowingLayer
 from agent.backends.qwen3vl import Qwen3VLBackend
+from agent.backends.untrained import write_untrained_checkpoint
 from agent.conversation import Conversation, Message
 
 TOKENS = 10
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """An untrained model never ends its replies: here every eighth token does, so that rows end at any length."""
-    folder = build_embedded_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+    folder = write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
     settings = json.loads((folder / "generation_config.json").read_text())
     settings["eos_token_id"] += range(0, 860, 8)
     (folder / "generation_config.json").write_text(json.dumps(settings))
@@ -177,7 +177,7 @@ class TestReuse:
         assert take_turn(plain, [conversation]) == [0]
 
     def test_of_a_model_that_keeps_nothing_is_none_and_the_log_says_so(self, tmp_path, caplog):
-        folder = build_embedded_checkpoint(tmp_path / "forgetful")
+        folder = write_untrained_checkpoint(tmp_path / "forgetful")
         config = json.loads((folder / "config.json").read_text())
         config["text_config"]["use_cache"] = False
         (folder / "config.json").write_text(json.dumps(config))

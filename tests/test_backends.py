@@ -10,10 +10,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from agent.backends import ModelError, make_backend
 from agent.backends.decoding import closes_action
-from agent.backends.embedded import build_embedded_checkpoint
 from agent.backends.encoding import ConversationEncoder
 from agent.backends.qwen3vl import Qwen3VLBackend
 from agent.backends.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
+from agent.backends.untrained import write_untrained_checkpoint
 from agent.conversation import Conversation, Message
 
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return str(build_embedded_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -320,9 +320,9 @@ class TestLearnedReply:
 
 class TestErrors:
     def test_too_long_a_conversation_is_named(self, tmp_path):
-        from agent.backends.embedded import ModelSizes
+        from agent.backends.untrained import ModelSizes
 
-        short = build_embedded_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
+        short = write_untrained_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
         with pytest.raises(ModelError, match=r"Q042 needs .* the model takes 64"):
             Qwen3VLBackend(str(short), device="cpu").generate([begin("Q042")])
 
@@ -346,7 +346,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("broken", ["config.json", "model.safetensors", "tokenizer.json"])
     def test_a_cut_off_file(self, tmp_path, broken):
-        folder = build_embedded_checkpoint(tmp_path / "broken")
+        folder = write_untrained_checkpoint(tmp_path / "broken")
         content = (folder / broken).read_bytes()
         (folder / broken).write_bytes(content[: len(content) // 2])
         with pytest.raises(ModelError, match="broken cannot be loaded"):
@@ -355,7 +355,7 @@ class TestErrors:
     def test_weights_that_are_missing(self, tmp_path):
         from safetensors.torch import load_file, save_file
 
-        folder = build_embedded_checkpoint(tmp_path / "broken")
+        folder = write_untrained_checkpoint(tmp_path / "broken")
         weights = load_file(folder / "model.safetensors")
         weights.pop("lm_head.weight")
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -413,7 +413,7 @@ class TestMakeBackend:
             make_backend("scripted:clever")
 
     def test_importing_the_backends_is_instant(self):
-        program = "import sys, agent.backends.qwen3vl, agent.backends.scripted, agent.backends.embedded\n"
+        program = "import sys, agent.backends.qwen3vl, agent.backends.scripted, agent.backends.untrained\n"
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert loaded.stdout.strip() == "[]"

@@ -6,8 +6,8 @@ import pytest
 from conftest import RoomScans, run_command
 from transformers import Qwen3VLConfig
 
-from agent.backends.embedded import embedded_checkpoint
 from agent.backends.footprint import Footprint, Rates, footprint, measure_rates
+from agent.backends.untrained import write_untrained_checkpoint
 from agent.planning import ConversationSize, best_seconds, fitting_batch
 
 GIB = 2**30
@@ -32,7 +32,7 @@ def shape_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tie_word_embeddings=False,
     )  # fmt: skip
     config.save_pretrained(folder)
-    for path in embedded_checkpoint().glob("*token*"):
+    for path in write_untrained_checkpoint(folder / "small").glob("*token*"):
         (folder / path.name).write_bytes(path.read_bytes())
     return folder
 

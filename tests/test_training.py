@@ -12,11 +12,12 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from agent.actions import parse_action
-from agent.backends.embedded import ModelSizes
 from agent.backends.encoding import ConversationEncoder
+from agent.backends.untrained import ModelSizes
 from agent.conversation import Conversation, Message
 from data.questions import Question
 from data.rooms import make_room, room_questions
+from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
 from training import train
@@ -24,15 +25,16 @@ from training.batches import RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import room_episodes
 from training.evaluate import TEST_SEED, wilson
-from training.eyes import matched, notes_in
-from training.model import write_untrained
-from training.notes import make_note, turn_deg
+from training.eyes import matched
+from training.model import use_fast_layers, word_vectors, write_untrained
+from training.notes import PLACE_WORD, make_note, notes_in, turn_deg
 from training.reading import asked, think
 from training.store import read_shard, write_shard
+from training.teacher import NO_OBJECT, categories_by_patch
 from training.train import HELD_OUT_ROOMS, Plan, Trainer
 
 ROOT = Path(__file__).parents[1]
-TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32, tie_embeddings=True)
+TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
 PLAN = Plan(view_steps=6, view_rows=4, episode_steps=6, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3)
 
 
@@ -179,6 +181,66 @@ def test_padding_changes_nothing(shards, checkpoint, maker):
     torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
 
 
+def test_a_view_alone_is_described_as_the_first(shards, checkpoint, maker):
+    stored = next(each for path in shards for each in read_shard(path) if len(each.views) > 2 and not each.blind)
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.view(stored, 1)
+    said = tokenizer.decode(row.ids[row.spoken])
+    assert said.startswith("At +0.00 +0.00 facing 0.")
+    seen, noted = notes_in(said), notes_in(stored.replies[1])
+    assert [note.category for note in seen] == [note.category for note in noted]
+    assert [(note.ahead_m, note.left_m) for note in seen] == [(note.left_m, 0.0 - note.ahead_m) for note in noted]
+    mirrored = maker.view(stored, 1, mirrored=True)
+    said = notes_in(tokenizer.decode(mirrored.ids[mirrored.spoken]))
+    assert [note.bearing_deg for note in reversed(said)] == [-note.bearing_deg for note in noted]
+    pictures = collate([row, mirrored], 0).images
+    assert torch.equal(pictures[1], pictures[0].flip(1))
+
+
+def test_a_drill_has_all_words_of_the_replies_but_the_moves_and_no_image(shards, checkpoint, maker):
+    stored = max((each for path in shards for each in read_shard(path)), key=lambda each: len(each.views))
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.drill(stored)
+    assert not row.views and tokenizer.convert_tokens_to_ids("<|image_pad|>") not in row.ids
+    words = tokenizer.decode(row.ids)
+    assert all(reply.partition("\n")[0] in words for reply in stored.replies) and stored.replies[-1] in words
+    places = [word for reply in stored.replies for word in PLACE_WORD.findall(reply.partition("\n")[0])]
+    thought = stored.replies[-1].partition("\n")[1:]
+    assert tokenizer.decode(row.ids[row.spoken]) == "".join([*places, *thought, tokenizer.eos_token])
+    assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
+
+
+def test_the_fast_layers_compute_the_same(shards, checkpoint, maker):
+    plain, fast = (AutoModelForImageTextToText.from_pretrained(checkpoint).eval() for _ in range(2))
+    use_fast_layers(fast)
+    batch = collate([maker.episode(each) for each in read_shard(shards[0])[:3]], 0)
+    with torch.no_grad():
+        wanted, found = (model(**batch.inputs(plain.config)).logits for model in (plain, fast))
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_near_numbers_begin_with_like_vectors(checkpoint):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    vectors = word_vectors(tokenizer, len(tokenizer), 160)
+    one, near, far, word = (
+        vectors[tokenizer(text, add_special_tokens=False)["input_ids"][0]]
+        for text in (" +1.00", " +1.25", " -2.75", " chair")
+    )
+    assert np.corrcoef(one, near)[0, 1] > np.corrcoef(one, far)[0, 1] + 0.2
+    assert abs(np.corrcoef(one, word)[0, 1]) < 0.3
+
+
+def test_a_patch_shows_what_fills_most_of_it():
+    room = make_room(7)
+    owners = np.full((32, 48), NO_OBJECT)
+    owners[:16, :16] = 0
+    owners[:10, 16:32] = 1
+    owners[20:22, 20:24] = 1
+    shown = categories_by_patch(owners, room)
+    first, second = (1 + CATEGORIES.index(thing.category) for thing in room.objects[:2])
+    assert shown.tolist() == [[first, second, 0], [0, 0, 0]]
+
+
 def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
     whole = trainer(tmp_path / "whole", shards)
     whole.run()
@@ -217,8 +279,8 @@ def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
 
 
-def test_training_needs_neither_rooms_nor_renderers():
-    parts = "[name for name in sys.modules if name.startswith(('data.', 'rendering', 'agent.config', 'open3d'))]"
+def test_training_needs_no_library_that_loads_or_draws_scans():
+    parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic', 'tyro'))]"
     code = f"import sys, training.train; print({parts})"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert output.stdout.strip() == "[]"

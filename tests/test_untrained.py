@@ -1,20 +1,16 @@
-"""The embedded checkpoint: made by code, equal each time, loaded like any other."""
+"""Untrained checkpoints: made by code, equal each time, loaded like any other."""
 
 import filecmp
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from agent.backends.embedded import build_embedded_checkpoint, make_processor
+from agent.backends.untrained import make_processor, write_untrained_checkpoint
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return build_embedded_checkpoint(tmp_path_factory.mktemp("embedded") / "checkpoint")
+    return write_untrained_checkpoint(tmp_path_factory.mktemp("untrained") / "checkpoint")
 
 
 @pytest.fixture(scope="module")
@@ -23,21 +19,14 @@ def processor(checkpoint):
 
 
 def test_the_same_seed_gives_the_same_files(checkpoint, tmp_path):
-    again = build_embedded_checkpoint(tmp_path / "again")
+    again = write_untrained_checkpoint(tmp_path / "again")
     names = [path.name for path in sorted(checkpoint.iterdir())]
     assert filecmp.cmpfiles(checkpoint, again, names, shallow=False)[0] == names
 
 
 def test_another_seed_gives_other_weights(checkpoint, tmp_path):
-    other = build_embedded_checkpoint(tmp_path / "other", seed=1)
+    other = write_untrained_checkpoint(tmp_path / "other", seed=1)
     assert not filecmp.cmp(checkpoint / "model.safetensors", other / "model.safetensors", shallow=False)
-
-
-def test_a_folder_that_is_there_is_kept_and_nothing_else_is_left(tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "mine").touch()
-    build_embedded_checkpoint(tmp_path / "taken")
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["taken", "taken/mine"]
 
 
 def test_it_loads_through_the_auto_classes_as_qwen3_vl(checkpoint):
@@ -74,12 +63,3 @@ def test_processor_and_saved_processor_agree(processor):
     text = "<|im_start|>user\nHow many chairs?<|im_end|>"
     fresh = make_processor(1024).tokenizer
     assert fresh(text)["input_ids"] == processor.tokenizer(text)["input_ids"]
-
-
-def test_two_processes_can_build_the_cached_checkpoint_at_once(tmp_path):
-    command = [sys.executable, "-c", "from agent.backends.embedded import *; print(embedded_checkpoint())"]
-    options = {"stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parent.parent}
-    both = [subprocess.Popen(command, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)}, **options) for _ in range(2)]
-    folders = {process.communicate()[0].strip() for process in both}
-    assert [process.returncode for process in both] == [0, 0]
-    assert folders == {str(folder) for folder in (tmp_path / "vsi-scan-explorer").iterdir()}

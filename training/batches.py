@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from PIL import Image
 
 from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
+from training.notes import FIRST, PLACE_WORD, seen_from_first, view_text
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -26,27 +27,30 @@ BRIGHTNESS, TINT = 0.15, 0.06
 @dataclass(frozen=True, eq=False)
 class Row:
     """One conversation. `ids` (L,), `positions` (3, L) for M-RoPE; `spoken` (L,) marks the ids of replies and the end
-    token behind each; `views` are its images as files, in order; `answer_at` is the place of the answer's first id,
-    -1 for a row without an answer."""
+    token behind each; `views` are its images as files, in order, and `shown` (views, H / 16, W / 16) what their patches
+    show; `answer_at` is the place of the answer's first id, -1 for a row without an answer; `mirrored` views are to be
+    flipped, left for right."""
 
     ids: np.ndarray
     positions: np.ndarray
     spoken: np.ndarray
     views: tuple[bytes, ...]
+    shown: np.ndarray
     answer_at: int = -1
+    mirrored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows side by side. `ids`, `mask` and `labels` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W,
-    3) uint8; labels are IGNORED where nothing is to be said; `answers` (rows,) are the columns of the answers, -1 for
-    none."""
+    """Rows side by side. `ids` and `labels` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W, 3) and
+    `shown` (N, H / 16, W / 16) uint8; labels are IGNORED where nothing is to be said; `answers` (rows,) are the columns
+    of the answers, -1 for none."""
 
     ids: torch.Tensor
-    mask: torch.Tensor
     positions: torch.Tensor
     labels: torch.Tensor
     images: torch.Tensor
+    shown: torch.Tensor
     answers: torch.Tensor
 
     def to(self, device: torch.device) -> "Batch":
@@ -54,13 +58,13 @@ class Batch:
         return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
     def inputs(self, config: "Qwen3VLConfig") -> dict[str, torch.Tensor]:
-        """The arguments of the model's forward call."""
+        """The arguments of the model's forward call; what pads a row stands behind it, so that none needs a mask."""
+        words = {"input_ids": self.ids, "position_ids": self.positions}
+        if not len(self.images):
+            return words
         patch, merge = config.vision_config.patch_size, config.vision_config.spatial_merge_size
         count, height, width, _ = self.images.shape
-        return {
-            "input_ids": self.ids,
-            "attention_mask": self.mask,
-            "position_ids": self.positions,
+        return words | {
             "pixel_values": patches(self.images, patch, merge),
             "image_grid_thw": torch.tensor([[1, height // patch, width // patch]] * count, device=self.ids.device),
             "mm_token_type_ids": (self.ids == config.image_token_id).int(),
@@ -72,36 +76,70 @@ class RowMaker:
 
     def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
         self._tokenizer = processor.tokenizer
-        self._patch = int(processor.image_processor.patch_size)
+        self._image_id = model.config.image_token_id
+        self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
-        sizes_only.image_processor = _SizesOnly(self._patch)
+        sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
         self._encoder = ConversationEncoder(model, sizes_only, prepare=lambda image, _: image)
 
     def episode(self, stored: StoredEpisode) -> Row:
         """The whole conversation; everything that the teacher said is to be learned."""
-        return self._row(stored.system, stored.user, stored.replies, stored.views)
+        said = [self._ids(reply) for reply in stored.replies]
+        turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
+        return self._laid_out(turns, positions, said, stored.views, stored.shown)
 
-    def view(self, stored: StoredEpisode, turn: int) -> Row:
-        """One turn alone, with the system's words before it: what a view shows needs no other turn."""
-        return self._row(
-            stored.system, stored.user[turn : turn + 1], stored.replies[turn : turn + 1], stored.views[turn : turn + 1]
-        )
+    def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
+        """One view without any words before it, and what its reply notes, as if it were the first view."""
+        notes = seen_from_first(stored.replies[turn])
+        text = view_text(FIRST, FIRST, [note.mirrored for note in reversed(notes)] if mirrored else notes)
+        turns, positions = self._looking or self._encoded("", [""], [text], [[]], stored.views[0])
+        self._looking = turns, positions
+        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
+        row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
+        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
-    def _row(self, system: str, user: Sequence[str], replies: Sequence[str], views: Sequence[bytes]) -> Row:
+    def drill(self, stored: StoredEpisode) -> Row:
+        """A conversation's words alone: the question, all notes in a row, and how the answer is read off them. Of the
+        notes only the places are learned, since all else stands in the views."""
+        turns, _ = self._encoded(stored.system, stored.user[:1], stored.replies[:1], [[]], stored.views[0])
+        ids = [id for id in turns[0] if id != self._image_id]
+        *earlier, last = stored.replies
+        reply = " ".join([*(each.partition("\n")[0] for each in earlier), last])
+        positions = np.broadcast_to(np.arange(len(ids)), (3, len(ids)))
+        row = self._laid_out([ids], positions, [self._ids(reply)], (), stored.shown[:0])
+        thought_at = len(ids) + len(self._ids(reply.partition("\n")[0]))
+        learned = np.array([self._is_place(int(id)) for id in row.ids]) | (np.arange(len(row.ids)) >= thought_at)
+        return replace(row, spoken=row.spoken & learned)
+
+    def _is_place(self, id: int) -> bool:
+        return PLACE_WORD.fullmatch(self._tokenizer.decode([id])) is not None
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _encoded(
+        self, system: str, user: Sequence[str], replies: Sequence[str], said: Sequence[list[int]], view: bytes
+    ) -> tuple[list[list[int]], np.ndarray]:
+        """The ids of each turn, and the positions of all."""
+        width, height = Image.open(io.BytesIO(view)).size
+        image = np.zeros((height, width, 3), dtype=np.uint8)
         conversation = Conversation("row")
         conversation.append(Message("system", system))
-        said = [self._tokenizer(reply, add_special_tokens=False)["input_ids"] for reply in replies]
-        for turn, (text, view) in enumerate(zip(user, views, strict=True)):
+        for turn, text in enumerate(user):
             if turn:
                 conversation.append(Message("assistant", replies[turn - 1], tokens=tuple(said[turn - 1])))
-            width, height = Image.open(io.BytesIO(view)).size
-            conversation.append(Message("user", text, np.zeros((height, width, 3), dtype=np.uint8)))
+            conversation.append(Message("user", text, image))
         encoded = self._encoder.encode(conversation)
         self._encoder.release(conversation.id)
-        return self._laid_out([turn.ids for turn in encoded.turns], encoded.positions.numpy(), said, tuple(views))
+        return [turn.ids for turn in encoded.turns], encoded.positions.numpy()
 
     def _laid_out(
-        self, turns: Sequence[list[int]], positions: np.ndarray, said: Sequence[list[int]], views: tuple[bytes, ...]
+        self,
+        turns: Sequence[list[int]],
+        positions: np.ndarray,
+        said: Sequence[list[int]],
+        views: tuple[bytes, ...],
+        shown: np.ndarray,
     ) -> Row:
         """Ids of all turns and the last reply; a turn's ids begin with the reply before it and that reply's end."""
         ends = [0, *[len(reply) + 1 for reply in said[:-1]]]
@@ -111,7 +149,8 @@ class RowMaker:
         after = positions.max() + 1 + np.arange(len(last))
         positions = np.concatenate([positions, np.broadcast_to(after, (3, len(last)))], axis=1)
         spoken = np.concatenate([spoken, np.ones(len(last), dtype=bool)])
-        return Row(ids.astype(np.int32), positions.astype(np.int32), spoken, views, self._answer_place(ids, len(last)))
+        answer = self._answer_place(ids, len(last))
+        return Row(ids.astype(np.int32), positions.astype(np.int32), spoken, views, shown, answer)
 
     def _answer_place(self, ids: np.ndarray, last: int) -> int:
         """The place of the answer: the id behind the one that opens its quotes."""
@@ -137,18 +176,23 @@ def collate(rows: Sequence[Row], pad_id: int) -> Batch:
     """Rows side by side, padded on the right: what stands there is seen by nothing before it."""
     columns = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), columns), pad_id)
-    mask = torch.zeros((len(rows), columns), dtype=torch.long)
     positions = torch.zeros((3, len(rows), columns), dtype=torch.long)
     labels = torch.full((len(rows), columns), IGNORED)
     for number, row in enumerate(rows):
         length = len(row.ids)
         ids[number, :length] = torch.from_numpy(row.ids)
-        mask[number, :length] = 1
         positions[:, number, :length] = torch.from_numpy(row.positions)
         labels[number, :length] = torch.from_numpy(np.where(row.spoken, row.ids, IGNORED))
-    images = np.stack([np.asarray(Image.open(io.BytesIO(view)).convert("RGB")) for row in rows for view in row.views])
+    views = [_pixels(view, row.mirrored) for row in rows for view in row.views]
+    images = np.stack(views) if views else np.empty((0, 0, 0, 3), dtype=np.uint8)
+    shown = torch.from_numpy(np.concatenate([row.shown for row in rows]))
     answers = torch.tensor([row.answer_at for row in rows])
-    return Batch(ids, mask, positions, labels, torch.from_numpy(images), answers)
+    return Batch(ids, positions, labels, torch.from_numpy(images), shown, answers)
+
+
+def _pixels(view: bytes, mirrored: bool) -> np.ndarray:
+    pixels = np.asarray(Image.open(io.BytesIO(view)).convert("RGB"))
+    return pixels[:, ::-1] if mirrored else pixels
 
 
 def jittered(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

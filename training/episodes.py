@@ -17,14 +17,14 @@ from agent.world import World
 from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
-from rendering.camera import CameraPose, Intrinsics
+from rendering.camera import CameraPose
 from rendering.geometry import Geometry
-from rendering.renderers import Renderer
+from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
-from rendering.scene import Scene, make_scene
+from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView, first_view
 from training.store import Transcript
-from training.teacher import Teacher
+from training.teacher import PATCH_PX, Teacher
 
 VIEW_WH = (224, 160)
 VIEW_FOCAL_PX = 105.0
@@ -48,35 +48,15 @@ HURRIED_SHARE = 0.2
 """Shares of demonstrations without sight, and with fewer moves than usual, so that guesses are learned, too."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
-GREY = 128
-
-
-class BlindRenderer:
-    """Shows nothing: every view is an even grey."""
-
-    name = "blind"
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-
-    def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """(H, W, 3) uint8, all grey."""
-        return np.full((intrinsics.height, intrinsics.width, 3), GREY, dtype=np.uint8)
-
-    def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """True depth: it chooses the first view, which is the same for the blind."""
-        return self._renderer.depth(scene, pose, intrinsics)
-
-    def close(self) -> None:
-        """Close the renderer behind it."""
-        self._renderer.close()
 
 
 @dataclass(frozen=True, eq=False)
 class Episode(Transcript):
-    """A finished conversation with what was seen: `images` (turns, H, W, 3) uint8, one for each user message."""
+    """A finished conversation with what was seen: `images` (turns, H, W, 3) uint8, one for each user message, and
+    `shown` (turns, H / 16, W / 16) uint8, their `categories_by_patch`, all zero for the blind."""
 
     images: np.ndarray
+    shown: np.ndarray
 
 
 def view_config() -> RunConfig:
@@ -102,7 +82,7 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "pixels are told apart by the mesh's own faces"
     renderer = RaycastRenderer()
-    seeing, blind = World(config, renderer), World(config, BlindRenderer(renderer))
+    seeing, blind = World(config, renderer), World(config, BlindRenderer())
     rng = np.random.default_rng([seed, index, 1])
     first = first_view(scene, renderer, seeing.intrinsics, config.camera_height, config.camera_pitch, config.first_view)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
@@ -114,8 +94,9 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
         pose = _start(first, places, rng)
         state = QuestionState(number, question, steps)
         state.open(scene, pose, world.view(scene, pose), system_message(question))
-        play(state, Teacher(room, world, is_blind), world)
-        yield _episode(state, is_blind)
+        teacher = Teacher(room, world, is_blind)
+        play(state, teacher, world)
+        yield _episode(state, teacher)
     seeing.close()
     blind.close()
 
@@ -133,15 +114,18 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
     return replace(first.pose, x_m=float(x), y_m=float(y), heading_deg=float(rng.choice(HEADINGS_DEG)))
 
 
-def _episode(state: QuestionState, blind: bool) -> Episode:
+def _episode(state: QuestionState, teacher: Teacher) -> Episode:
     messages = state.conversation.messages
+    images = np.stack(state.conversation.images)
+    patches = (len(images), images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
         state.question.question_type,
         state.question.ground_truth or "",
         state.answer,
-        blind,
+        teacher.blind,
         messages[0].text,
         tuple(message.text for message in messages[1::2]),
         tuple(message.text for message in messages[2::2]),
-        np.stack(state.conversation.images),
+        images,
+        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown),
     )

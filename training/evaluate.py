@@ -5,9 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,13 @@ import numpy as np
 from scipy.stats import norm
 
 from agent.config import RunConfig
-from agent.evaluation import VIEW_THREADS, answer_and_score, backend_of
-from agent.planning import Plan
-from agent.run_log import RunLog
-from agent.turns import Run
-from agent.world import World
-from data.questions import QUESTION_TYPES, Question, fingerprint, load_questions
+from agent.evaluation import main_vsi_bench_loop
+from agent.run_log import find_run
+from data.questions import QUESTION_TYPES, Question, load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
-from rendering.renderers import Renderer, make_renderer
 from training.demonstrate import TRAINING_SEED
-from training.episodes import BlindRenderer, view_config
+from training.episodes import view_config
 
 log = logging.getLogger(__name__)
 
@@ -35,34 +29,20 @@ RESAMPLES = 2000
 LONGEST_REPLY = 320
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One way to ask the same questions: how many moves, and whether there is anything to see."""
-
-    name: str
-    steps: int
-    blind: bool = False
-
-
-CONDITIONS = (Condition("explorer", 8), Condition("view 0 only", 0), Condition("blind", 8, blind=True))
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "explorer": {"renderer": "raycast"},
+    "view 0 only": {"renderer": "raycast", "steps": 0},
+    "blind": {"renderer": "blind"},
+}
+"""Ways to ask the same questions, and the settings that make them."""
 
 
-def answer(config: RunConfig, condition: Condition, batch_size: int) -> list[dict[str, Any]]:
-    """The rows of results.jsonl of a run under a condition, through the loop of the main command."""
-    config = replace(config, steps=condition.steps)
-    questions = load_questions(config.questions)
-    renderer: Renderer = make_renderer(config.renderer)
-    if condition.blind:
-        renderer = BlindRenderer(renderer)
-    with (
-        closing(renderer),
-        ThreadPoolExecutor(VIEW_THREADS) as pool,
-        closing(World(config, renderer)) as world,
-        closing(RunLog.create(config, fingerprint(questions), len(questions))) as run_log,
-    ):
-        run = Run(world, backend_of(config), run_log, pool)
-        answer_and_score(questions, run, config, Plan(batch_size, f"Batch size {batch_size}"))
-        return run_log.rows
+def answer(config: RunConfig) -> list[dict[str, Any]]:
+    """The rows of results.jsonl of a run of the main command."""
+    main_vsi_bench_loop(config)
+    folder = find_run("recent", config.log_root, batched_only=True)
+    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return rows
 
 
 def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
@@ -134,9 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_rooms(options.out / "rooms", options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
     config = replace(
         view_config(), batch=True, questions=questions_file, scan_root=options.out / "rooms", model=options.model,
-        log_root=options.out / "runs", max_new_tokens=LONGEST_REPLY, max_batched_turns="all", renderer="raycast",
+        log_root=options.out / "runs", max_new_tokens=LONGEST_REPLY, max_batched_turns="all",
+        batch_size=options.batch_size,
     )  # fmt: skip
-    results = {condition.name: answer(config, condition, options.batch_size) for condition in CONDITIONS}
+    results = {name: answer(replace(config, **changes)) for name, changes in CONDITIONS.items()}
     lines = [*table(results, load_questions(questions_file)), "", *_remarks(results)]
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (options.out / "rows.json").write_text(json.dumps(results), encoding="utf-8")

@@ -1,7 +1,6 @@
 """The command `python -m training.eyes`: what a checkpoint says of single views, beside what the teacher noted."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +10,13 @@ import numpy as np
 
 from agent.backends import Backend, make_backend
 from agent.conversation import Conversation, Message
-from training.notes import Note
+from training.notes import Note, notes_in
 from training.store import read_shard
 
 NEAR_M = 1.0
 """A note is right when the teacher has one of its category this near."""
 LONGEST_REPLY = 256
 BATCH = 32
-
-_NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
 
 
 @dataclass(frozen=True)
@@ -34,19 +31,10 @@ class Sight:
     size_error: float
 
 
-def notes_in(reply: str) -> list[Note]:
-    """The new notes of a reply, in order."""
-    line = reply.split("\n")[0].partition("New:")[2]
-    return [
-        Note(int(bearing), category, float(away), float(x), float(y), int(size), -1)
-        for bearing, category, away, x, y, size in _NOTE.findall(line)
-    ]
-
-
 def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:
     """Pairs of one note and the true one that it stands for, the nearest of its category first; each used once."""
     pairs = sorted(
-        ((float(np.hypot(a.x_m - b.x_m, a.y_m - b.y_m)), i, j)
+        ((_off_m(a, b), i, j)
          for i, a in enumerate(said) for j, b in enumerate(true) if a.category == b.category)
     )  # fmt: skip
     used_said: set[int] = set()
@@ -58,6 +46,10 @@ def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note
             used_true.add(j)
             found.append((said[i], true[j]))
     return found
+
+
+def _off_m(a: Note, b: Note) -> float:
+    return float(np.hypot(a.ahead_m - b.ahead_m, a.left_m - b.left_m))
 
 
 def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
@@ -82,7 +74,7 @@ def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> Sight:
             said_count, true_count = said_count + len(said), true_count + len(true)
             pairs += matched(said, true)
             backend.release(conversation)
-    offsets = [np.hypot(a.x_m - b.x_m, a.y_m - b.y_m) for a, b in pairs]
+    offsets = [_off_m(a, b) for a, b in pairs]
     sizes = [abs(a.size_cm - b.size_cm) / b.size_cm for a, b in pairs]
     return Sight(
         len(views),

@@ -1,44 +1,37 @@
 """The explorer before training: a small Qwen3-VL and a tokenizer of phrases, as one checkpoint folder."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent.backends.embedded import ModelSizes, make_config, make_processor
+import numpy as np
+
+from agent.backends.untrained import ModelSizes, make_config, make_processor
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 SIZES = {
     "small": ModelSizes(
         hidden=160, layers=4, heads=5, kv_heads=5, head_dim=32, mlp=448,
         vision_hidden=160, vision_layers=4, vision_heads=5, vision_mlp=448, deepstack=(1,),
-        max_positions=8192, tie_embeddings=True, initial_std=0.08,
+        max_positions=8192, initial_std=0.08,
     ),
     "large": ModelSizes(
         hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, mlp=512,
         vision_hidden=192, vision_layers=5, vision_heads=6, vision_mlp=512, deepstack=(2,),
-        max_positions=8192, tie_embeddings=True, initial_std=0.08,
+        max_positions=8192, initial_std=0.08,
     ),
 }  # fmt: skip
 """4 and 8 million weights: what two cores and what a GPU can train in an hour; 8 and 16 MB in bfloat16."""
 
-
-def use_linear_patches(model: "PreTrainedModel") -> None:
-    """Let the image encoder multiply its patches by a matrix, as its convolution does far more slowly.
-
-    Each patch is one kernel's size, so both are the same sum; names and shapes of the weights stay.
-    """
-    from torch import Tensor
-    from torch.nn import Conv3d
-    from torch.nn.functional import linear
-
-    class PatchProduct(Conv3d):
-        def forward(self, input: Tensor) -> Tensor:
-            return linear(input.flatten(1), self.weight.flatten(1), self.bias)
-
-    model.model.visual.patch_embed.proj.__class__ = PatchProduct
+EMBEDDING_STD, PLACE_STD, NUMBER_SHARE = 0.5, 0.7, 0.8
+HALF_WAVES = (1, 2, 4, 6, 10)
+"""Of the waves that tell where in a picture a patch is: half periods over its side."""
+PERIODS = (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 20, 45, 90, 180, 360)
+"""Of the waves that make near numbers begin with like vectors; metres, centimetres and degrees alike."""
 
 
 def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: ModelSizes) -> None:
@@ -54,8 +47,117 @@ def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: Model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3VLForConditionalGeneration(make_config(sizes, processor.tokenizer))
+        start_well(model, processor.tokenizer)
     tokenizer = processor.tokenizer
     ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
     model.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[1], do_sample=False)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
+
+
+def start_well(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Fresh weights that learn faster: each layer adds little to what is there (Radford et al. 2019 scale by one over
+    the root of the layers), words and image tokens begin equally strong, and near numbers have like vectors."""
+    import torch
+
+    config, visual, language = model.config, model.model.visual, model.model.language_model
+    with torch.no_grad():
+        for layer in language.layers:
+            for matrix in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                matrix.weight.mul_((2 * config.text_config.num_hidden_layers) ** -0.5)
+        for block in visual.blocks:
+            for matrix in (block.attn.proj, block.mlp.linear_fc2):
+                matrix.weight.mul_((2 * config.vision_config.depth) ** -0.5)
+        for merger in (visual.merger, *visual.deepstack_merger_list):
+            merger.linear_fc2.weight.mul_(EMBEDDING_STD / 2)
+        visual.pos_embed.weight.copy_(torch.from_numpy(place_vectors(*visual.pos_embed.weight.shape)))
+        words = torch.from_numpy(word_vectors(tokenizer, *language.embed_tokens.weight.shape))
+        language.embed_tokens.weight.copy_(EMBEDDING_STD * words)
+        model.lm_head.weight.copy_(config.text_config.initializer_range * words)
+
+
+def place_vectors(count: int, width: int) -> np.ndarray:
+    """(count, width) float32 of variance PLACE_STD squared, one row for each cell of a square grid in reading order:
+    waves along both sides. With Qwen's usual start, small and random, the words that a picture becomes hardly tell
+    where in it they are, and a direction cannot be looked up."""
+    side = round(count**0.5)
+    angles = np.pi * np.arange(side)[:, None] / (side - 1) * np.array(HALF_WAVES)
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    rows, columns = np.repeat(waves, side, axis=0), np.tile(waves, (side, 1))
+    features = np.concatenate([rows, columns], axis=1)
+    projection = np.random.default_rng(0).normal(size=(features.shape[1], width))
+    return (PLACE_STD * features @ projection / np.sqrt(2 * len(HALF_WAVES))).astype(np.float32)
+
+
+def word_vectors(tokenizer: "PreTrainedTokenizerFast", count: int, width: int) -> np.ndarray:
+    """(count, width) float32 of unit variance, one row per id: drawn at random, but for numbers mostly a projection of
+    sines and cosines of their value."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(count, width))
+    projection = rng.normal(size=(2 * len(PERIODS), width)) / np.sqrt(len(PERIODS))
+    for id, token in enumerate(tokenizer.batch_decode([[id] for id in range(len(tokenizer))])):
+        if match := _NUMBER_TOKEN.fullmatch(token):
+            angles = 2 * np.pi * float(match[1]) / np.array(PERIODS)
+            waves = np.concatenate([np.sin(angles), np.cos(angles)]) @ projection
+            vectors[id] = NUMBER_SHARE**0.5 * waves + (1 - NUMBER_SHARE) ** 0.5 * vectors[id]
+    return vectors.astype(np.float32)
+
+
+_NUMBER_TOKEN = re.compile(r" ?([+-]?\d+(?:\.\d+)?)(?: (?:cm|m))?[;.,]?")
+
+
+def use_fast_layers(model: "PreTrainedModel", compiled: bool = False) -> None:
+    """Let a model that is trained on images of one size compute the same sums faster.
+
+    The patch convolution, whose kernel is one patch, becomes a matrix product; the image encoder attends within all
+    images at once instead of one after the other; attention keeps float32 under autocast, since the backward pass of
+    PyTorch's bfloat16 kernel is the slower one on a CPU. With `compiled` each layer is compiled for any sizes. Names
+    and shapes of the weights stay.
+    """
+    import torch
+    from torch import Tensor
+    from torch.nn import Conv3d
+    from torch.nn.functional import linear
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen
+
+    class PatchProduct(Conv3d):
+        def forward(self, input: Tensor) -> Tensor:
+            return linear(input.flatten(1), self.weight.flatten(1), self.bias)
+
+    class SideBySide(qwen.Qwen3VLVisionAttention):
+        def forward(self, hidden_states: Tensor, cu_seqlens: Tensor, position_embeddings: Any, **_: Any) -> Tensor:
+            patches = len(hidden_states)
+            qkv = self.qkv(hidden_states).reshape(patches, 3, self.num_heads, self.head_dim)
+            query, key = qwen.apply_rotary_pos_emb_vision(qkv[:, 0], qkv[:, 1], *position_embeddings)
+            images = [part.reshape(len(cu_seqlens) - 1, -1, *part.shape[1:]) for part in (query, key, qkv[:, 2])]
+            query, key, value = (part.transpose(1, 2) for part in images)
+            seen = attend(query, key, value, None, self.scaling, causal=False)
+            return self.proj(seen.transpose(1, 2).reshape(patches, -1))
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
+        with torch.autocast(query.device.type, enabled=False):
+            if query.device.type == "cpu":
+                query, key, value = query.float(), key.float(), value.float()
+            else:
+                key, value = key.to(query.dtype), value.to(query.dtype)
+            return torch.nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, scale=scaling, is_causal=causal and mask is None,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )  # fmt: skip
+
+    def attend_to_text(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, **_: Any
+    ) -> tuple[Tensor, None]:
+        return attend(query, key, value, mask, scaling, causal=True).transpose(1, 2), None
+
+    AttentionInterface.register("training", attend_to_text)
+    AttentionMaskInterface.register("training", sdpa_mask)
+    model.set_attn_implementation({"text_config": "training"})
+    model.model.visual.patch_embed.proj.__class__ = PatchProduct
+    for block in model.model.visual.blocks:
+        block.attn.__class__ = SideBySide
+    if compiled:
+        for layer in (*model.model.visual.blocks, *model.model.language_model.layers):
+            layer.forward = torch.compile(layer.forward, dynamic=True)

@@ -2,8 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,13 +15,23 @@ from rendering.camera import CameraPose
 STEP_M = 0.25
 """Coordinates and distances are noted in steps of this many metres."""
 BEARING_STEP_DEG = 5
+TURN_DEG = 90
+VIEWS_AROUND = 360 // TURN_DEG
+FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)
+"""Where and how a camera stands at the start, on the plan of the notes."""
+
+PLACE_WORD = re.compile(r" [+-]\d+\.\d\d")
+"""Half of a place, as one word."""
+
+_WHERE = re.compile(r"At ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) facing (\d+)\.")
+_NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
 
 
 @dataclass(frozen=True)
 class Note:
     """One object as it is written down: the direction of its middle in the view (degrees, + = left), what it is, how
-    far away, and thus where it is on the floor plan: metres along the room's x and y from where the camera began; then
-    its longest side. Eyes find the first three in the picture, and the place follows from them and the heading.
+    far away, and thus where it is on the floor plan: metres ahead of where the camera began and to the left of it; then
+    its longest side. Eyes find the first three in the picture, and the place follows from them and the turns taken.
 
     `index` is its position in `Room.objects`, which is not written.
     """
@@ -28,15 +39,20 @@ class Note:
     bearing_deg: int
     category: str
     away_m: float
-    x_m: float
-    y_m: float
+    ahead_m: float
+    left_m: float
     size_cm: int
     index: int
 
     @property
     def place(self) -> str:
         """Where it is, in words."""
-        return f"{self.x_m:+.2f} {self.y_m:+.2f}"
+        return f"{self.ahead_m:+.2f} {self.left_m:+.2f}"
+
+    @property
+    def mirrored(self) -> "Note":
+        """The same in a room with left and right exchanged, seen from its first view."""
+        return replace(self, bearing_deg=-self.bearing_deg, left_m=0.0 - self.left_m)
 
     @property
     def text(self) -> str:
@@ -50,15 +66,22 @@ def make_note(
     """The note of an object whose middle is `offset_m` (x, y) from the camera at `pose`, all rounded as notes are."""
     dx, dy = (float(value) for value in offset_m)
     bearing = float(wrap_deg(np.array(math.degrees(math.atan2(dy, dx)) - pose.heading_deg)))
+    ahead, left = in_start_frame(pose.x_m + dx - start.x_m, pose.y_m + dy - start.y_m, start)
     return Note(
         round(bearing / BEARING_STEP_DEG) * BEARING_STEP_DEG,
         category,
         stepped(math.hypot(dx, dy)),
-        stepped(pose.x_m + dx - start.x_m),
-        stepped(pose.y_m + dy - start.y_m),
+        stepped(ahead),
+        stepped(left),
         rounded_size_cm(longest_m),
         index,
     )
+
+
+def in_start_frame(dx_m: float, dy_m: float, start: CameraPose) -> tuple[float, float]:
+    """An offset along the room's x and y as metres along and to the left of the heading at the start."""
+    dx, dy, _ = start.forward
+    return dx_m * float(dx) + dy_m * float(dy), dy_m * float(dx) - dx_m * float(dy)
 
 
 def stepped(metres: float) -> float:
@@ -73,9 +96,14 @@ def rounded_size_cm(longest_m: float) -> int:
 
 
 def heading_deg(ahead: Note, origin: Note) -> int:
-    """The direction from `origin` to `ahead` as a heading, 0 to 350 in steps of 10 degrees."""
-    degrees = math.degrees(math.atan2(ahead.y_m - origin.y_m, ahead.x_m - origin.x_m))
+    """The direction from `origin` to `ahead`, 0 to 350 in steps of 10 degrees; 0 is the heading at the start."""
+    degrees = math.degrees(math.atan2(ahead.left_m - origin.left_m, ahead.ahead_m - origin.ahead_m))
     return round(degrees / 10) * 10 % 360
+
+
+def apart(to: Note, origin: Note) -> str:
+    """The way from `origin` to `to` in words: metres ahead and left, as at the start."""
+    return f"{to.ahead_m - origin.ahead_m:+.2f} {to.left_m - origin.left_m:+.2f}"
 
 
 def turn_deg(before: int, after: int) -> int:
@@ -85,9 +113,33 @@ def turn_deg(before: int, after: int) -> int:
 
 def view_text(pose: CameraPose, start: CameraPose, new: Sequence[Note]) -> str:
     """What a reply says of its view: where the camera is, counted from the start, and what is new."""
-    where = f"At {stepped(pose.x_m - start.x_m):+.2f} {stepped(pose.y_m - start.y_m):+.2f}"
+    ahead, left = in_start_frame(pose.x_m - start.x_m, pose.y_m - start.y_m, start)
+    where = f"At {stepped(ahead):+.2f} {stepped(left):+.2f}"
     seen = "; ".join(note.text for note in new)
-    return f"{where} facing {round(pose.heading_deg) % 360}. {f'New: {seen}.' if new else 'Nothing new.'}"
+    facing = round(pose.heading_deg - start.heading_deg) % 360
+    return f"{where} facing {facing}. {f'New: {seen}.' if new else 'Nothing new.'}"
+
+
+def notes_in(reply: str) -> list[Note]:
+    """The new notes of a reply, in order."""
+    line = reply.split("\n")[0].partition("New:")[2]
+    return [
+        Note(int(bearing), category, float(away), float(ahead), float(left), int(size), -1)
+        for bearing, category, away, ahead, left, size in _NOTE.findall(line)
+    ]
+
+
+def seen_from_first(reply: str) -> list[Note]:
+    """The new notes of the teacher's reply as they would be if its view had been the first."""
+    match = _WHERE.match(reply)
+    assert match is not None, f"no reply of the teacher: {reply!r}"
+    at_ahead, at_left, facing = (float(value) for value in match.groups())
+    then = replace(FIRST, heading_deg=facing)
+    moved = []
+    for note in notes_in(reply):
+        ahead, left = in_start_frame(note.ahead_m - at_ahead, note.left_m - at_left, then)
+        moved.append(replace(note, ahead_m=stepped(ahead), left_m=stepped(left)))
+    return moved
 
 
 def action_text(action: CameraAction) -> str:

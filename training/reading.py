@@ -1,5 +1,6 @@
 """How an answer is read off the notes: each question's own short reasoning, in words that a small model can repeat."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from data.questions import Question
 from data.rooms import Room
 from data.rooms.geometry import box_distance
-from training.notes import Note, heading_deg, turn_deg
+from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
 """Counts of one are never asked."""
@@ -83,7 +84,8 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     first = {name: of[0] for name, of in found.items()}
     if family == "distance":
         a, b = (first[name] for name in about.names)
-        return Thought(f"{where}; apart {b.x_m - a.x_m:+.2f} {b.y_m - a.y_m:+.2f}.", None)
+        metres = stepped(math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m))
+        return Thought(f"{where}; apart {apart(b, a)}, {metres:.2f} m.", None)
     words, answer = _direction(about, first) if family == "direction" else _route(about, first)
     if question.question_type == "object_rel_direction_hard":
         words, answer = _quadrant(words)
@@ -121,7 +123,7 @@ def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, S
             words.append(f"{option} unseen")
         else:
             gaps[option] = gap
-            words.append(f"{option} {note.place} {gap:.1f} m")
+            words.append(f"{option} {note.place}, {apart(note, centre)}, {gap:.1f} m")
     if not gaps:
         return Thought("; ".join(words) + ".", None)
     winner = min(gaps, key=lambda option: gaps[option])
@@ -133,7 +135,7 @@ def _direction(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     faced, aside = heading_deg(b, a), heading_deg(c, a)
     turn = turn_deg(faced, aside)
     side = "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
-    return f"{b.category} {faced}; {c.category} {aside}; turn {turn:+d}, {side}", side
+    return f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; turn {turn:+d}, {side}", side
 
 
 def _quadrant(words: str) -> tuple[str, str]:
@@ -148,7 +150,7 @@ def _route(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     """Walk from middle to middle; a stop without a turn before it is the one that is faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
-    words, turns, blank = [f"{faced.category} {heading}"], [], False
+    words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
     for step in about.steps:
         if step == _BLANK:
             blank = True
@@ -158,7 +160,7 @@ def _route(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             after = heading_deg(stop, place)
             turn = turn_deg(heading, after)
             turns.append("Turn Back" if abs(turn) >= 135 else "Turn Left" if turn > 0 else "Turn Right")
-            words.append(f"{step} {after}; turn {turn:+d}, {turns[-1]}")
+            words.append(f"{step} {apart(stop, place)} {after}; turn {turn:+d}, {turns[-1]}")
             heading, blank = after, False
         place = stop
     return "; ".join(words), ", ".join(turns)

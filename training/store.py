@@ -35,6 +35,7 @@ class StoredEpisode(Transcript):
     """An `Episode` as training reads it: `views` are its images as WebP files."""
 
     views: tuple[bytes, ...]
+    shown: np.ndarray
 
     @property
     def images(self) -> list[np.ndarray]:
@@ -50,17 +51,21 @@ def shard_path(folder: Path, seed: int, index: int) -> Path:
 def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
     """Write one room's demonstrations, whole or not at all; a view that is in several is stored once."""
     views: dict[bytes, int] = {}
+    shown: dict[int, np.ndarray] = {}
     records = []
     for episode in episodes:
         places = [views.setdefault(_packed(image), len(views)) for image in episode.images]
+        shown |= zip(places, episode.shown, strict=True)
         record = {name: getattr(episode, name) for name in _TEXTS}
         records.append(record | {"views": places})
     sizes = np.array([len(view) for view in views], dtype=np.int64)
     content = np.frombuffer(b"".join(views), dtype=np.uint8)
     texts = np.frombuffer(json.dumps(records).encode(), dtype=np.uint8)
-    draft = path.with_name(path.name + ".tmp.npz")
+    draft = path.with_name("." + path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(draft, sizes=sizes, views=content, texts=texts)
+    np.savez_compressed(
+        draft, sizes=sizes, views=content, texts=texts, shown=np.stack([shown[place] for place in range(len(views))])
+    )
     draft.rename(path)
 
 
@@ -70,16 +75,18 @@ def read_shard(path: Path) -> list[StoredEpisode]:
         content, ends = arrays["views"].tobytes(), np.cumsum(arrays["sizes"])
         records: list[dict[str, Any]] = json.loads(arrays["texts"].tobytes())
         starts = ends - arrays["sizes"]
+        shown = arrays["shown"]
     views = [content[start:end] for start, end in zip(starts, ends, strict=True)]
-    return [_stored(record, views) for record in records]
+    return [_stored(record, views, shown) for record in records]
 
 
 _TEXTS = tuple(field.name for field in fields(Transcript))
 
 
-def _stored(record: dict[str, Any], views: list[bytes]) -> StoredEpisode:
+def _stored(record: dict[str, Any], views: list[bytes], shown: np.ndarray) -> StoredEpisode:
     lists = {"user": tuple(record["user"]), "replies": tuple(record["replies"])}
-    return StoredEpisode(**record | lists | {"views": tuple(views[place] for place in record["views"])})
+    places = record["views"]
+    return StoredEpisode(**record | lists | {"views": tuple(views[place] for place in places), "shown": shown[places]})
 
 
 def _packed(image: np.ndarray) -> bytes:

@@ -9,24 +9,30 @@ from agent.actions import MOVE_LIMIT_M, CameraAction
 from agent.state import QuestionState
 from agent.world import World
 from data.rooms import Room
+from data.rooms.furniture import CATEGORIES
 from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
-from training.notes import Note, action_text, make_note, view_text
+from training.notes import TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
 from training.reading import asked, think
 
 FEWEST_PIXELS = 40
 """An object with fewer pixels in a view of 224 x 160 is not noted."""
-TURN_DEG = 90
-VIEWS_AROUND = 360 // TURN_DEG
 HALF_VIEW_DEG = TURN_DEG / 2
 STRIDE_M = 0.5
 """Walks are multiples of this, so that places from the start stay multiples of it."""
 KEEP_OFF_M = 0.5
 
 
+NO_OBJECT = -1
+PATCH_PX = 16
+"""The image encoder's patches."""
+PATCH_SHARE = 1 / 6
+"""A patch shows what fills more of it than this."""
+
+
 def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-    """(len(room.objects),) number of pixels that show each object, by casting a ray through each pixel."""
+    """(H, W) position in `room.objects` of what each pixel shows, NO_OBJECT for floor, walls and holes."""
     import open3d as o3d
 
     columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
@@ -35,9 +41,21 @@ def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intr
     directions = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3) @ pose.camera_to_world[:3, :3].T
     rays = np.concatenate([np.broadcast_to(pose.position, directions.shape), directions], axis=1, dtype=np.float32)
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
-    faces = hits["primitive_ids"].numpy()[np.isfinite(hits["t_hit"].numpy())]
-    owners = room.mesh.object_index[scene.surface.faces[faces, 0]]
-    return np.bincount(owners[owners >= 0], minlength=len(room.objects))
+    hit = np.isfinite(hits["t_hit"].numpy())
+    owners = np.full(hit.shape, NO_OBJECT)
+    owners[hit] = room.mesh.object_index[scene.surface.faces[hits["primitive_ids"].numpy()[hit], 0]]
+    return owners.reshape(intrinsics.height, intrinsics.width)
+
+
+def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:
+    """(H / 16, W / 16) uint8: 1 + the position in CATEGORIES of what fills most of each patch, 0 for no object."""
+    categories = [0, *[1 + CATEGORIES.index(thing.category) for thing in room.objects]]
+    shown = np.array(categories, dtype=np.uint8)[owners + 1]
+    rows, columns = (size // PATCH_PX for size in owners.shape)
+    blocks = shown.reshape(rows, PATCH_PX, columns, PATCH_PX).swapaxes(1, 2).reshape(rows * columns, -1)
+    counts = np.stack([np.bincount(block, minlength=1 + len(CATEGORIES)) for block in blocks])
+    counts[:, 0] = PATCH_SHARE * PATCH_PX**2
+    return counts.argmax(axis=1).astype(np.uint8).reshape(rows, columns)
 
 
 @dataclass
@@ -47,13 +65,15 @@ class Teacher:
     It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, and
     answers as soon as the notes hold all that the question names; a question that needs every instance is answered
     after a whole turn at the earliest. What is then still missing is looked for from a second place. With `blind` it
-    notes nothing and answers at once, as well as one can without a view.
+    notes nothing and answers at once, as well as one can without a view. `shown` holds the `categories_by_patch` of
+    each view that it looked at.
     """
 
     room: Room
     world: World
     blind: bool = False
     notes: list[Note] = field(default_factory=list)
+    shown: list[np.ndarray] = field(default_factory=list)
     _start: CameraPose | None = None
     _views: int = 0
     _walked: bool = False
@@ -76,7 +96,9 @@ class Teacher:
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of what is in view for the first time, from left to right."""
         assert state.scene is not None and self._start is not None
-        pixels = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
+        owners = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
+        self.shown.append(categories_by_patch(owners, self.room))
+        pixels = np.bincount(owners[owners >= 0], minlength=len(self.room.objects))
         known = {note.index for note in self.notes}
         fewest = FEWEST_PIXELS * self.world.intrinsics.width * self.world.intrinsics.height / (224 * 160)
         seen: list[tuple[float, Note]] = []

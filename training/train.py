@@ -5,10 +5,10 @@ import csv
 import json
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,11 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from agent.backends.embedded import ModelSizes
+from agent.backends.untrained import ModelSizes
+from data.rooms.furniture import CATEGORIES
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
-from training.model import SIZES, use_linear_patches, write_untrained
+from training.model import SIZES, use_fast_layers, write_untrained
+from training.notes import PLACE_WORD, VIEWS_AROUND
 from training.store import StoredEpisode, read_shard
 
 if TYPE_CHECKING:
@@ -34,8 +36,13 @@ BATCHES_A_POOL = 8
 HELD_OUT_ROOMS = 4
 """The last rooms of the demonstrations are kept back for the curve, which looks at every second question there."""
 CORPUS_ROOMS = 40
+EPISODE, DRILL = -1, -2
+"""Stand for a turn where a row is a whole conversation, or its words alone."""
+DRILL_EVERY = 3
+SIGHT_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
-COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", "held_out_tokens", "held_out_answers")
+SHARES = ("patches", "categories", "bearings", "places", "answers")
+COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,10 @@ class Plan:
         return self.view_steps + self.episode_steps
 
     def stage(self, step: int) -> tuple[str, int]:
-        """The name of a step's stage, "views" or "episodes", and its rows a step."""
-        return ("views", self.view_rows) if step < self.view_steps else ("episodes", self.episode_rows)
+        """The kind of rows that a step learns from, "views", "drills" or "episodes", and their number."""
+        if step >= self.view_steps:
+            return "episodes", self.episode_rows
+        return ("drills" if step % DRILL_EVERY == 0 else "views"), self.view_rows
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -83,30 +92,43 @@ class Rows:
     def __init__(self, episodes: Sequence[StoredEpisode], maker: RowMaker) -> None:
         self._maker = maker
         self._episodes = episodes
-        self._sources: dict[str, list[tuple[int, int]]] = {
-            "episodes": [(number, -1) for number in range(len(episodes))],
-            "views": [(number, turn) for number, each in enumerate(episodes) for turn in range(len(each.views) - 1)],
+        seeing = [(number, each) for number, each in enumerate(episodes) if not each.blind]
+        self._sources: dict[str, list[tuple[int, int, bool]]] = {
+            "episodes": [(number, EPISODE, False) for number in range(len(episodes))],
+            "drills": [(number, DRILL, False) for number, _ in seeing],
+            "views": [
+                (number, turn, mirrored)
+                for number, each in seeing
+                for turn in range(min(len(each.views), VIEWS_AROUND))
+                for mirrored in (False, True)
+            ],
         }
-        self._known: dict[tuple[int, int], Row] = {}
+        self._known: dict[tuple[int, int, bool], Row] = {}
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
         """The rows of a step: the same for the same plan, step and demonstrations."""
         stage, count = plan.stage(step)
         sources = self._sources[stage]
-        rng = np.random.default_rng([plan.seed, step // BATCHES_A_POOL, len(stage)])
+        rng = np.random.default_rng([plan.seed, step // BATCHES_A_POOL, *stage.encode()])
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(sources[place]))
         part = int(rng.permutation(BATCHES_A_POOL)[step % BATCHES_A_POOL])
         return [self._row(sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
-    def _length(self, source: tuple[int, int]) -> int:
+    def _length(self, source: tuple[int, int, bool]) -> int:
         episode, turn = self._episodes[source[0]], source[1]
-        return len(episode.views) if turn < 0 else len(episode.replies[turn])
+        if turn == EPISODE:
+            return len(episode.views)
+        return sum(map(len, episode.replies)) if turn == DRILL else len(episode.replies[turn])
 
-    def _row(self, source: tuple[int, int]) -> Row:
+    def _row(self, source: tuple[int, int, bool]) -> Row:
         if source not in self._known:
             episode, turn = self._episodes[source[0]], source[1]
-            self._known[source] = self._maker.episode(episode) if turn < 0 else self._maker.view(episode, turn)
+            self._known[source] = (
+                self._maker.episode(episode) if turn == EPISODE
+                else self._maker.drill(episode) if turn == DRILL
+                else self._maker.view(episode, turn, source[2])
+            )  # fmt: skip
         return self._known[source]
 
 
@@ -124,6 +146,33 @@ class Batches(Dataset[Batch]):
         return replace(batch, images=jittered(batch.images, torch.Generator().manual_seed(step)))
 
 
+class Sight(torch.nn.Module):
+    """What the image tokens alone tell: the category that each patch shows. It teaches the image encoder to see long
+    before the words that the model says depend on the picture, and is no part of the checkpoint."""
+
+    def __init__(self, model: "PreTrainedModel") -> None:
+        super().__init__()
+        vision = model.config.vision_config
+        self._merge = vision.spatial_merge_size
+        self.head = torch.nn.Linear(vision.out_hidden_size, self._merge**2 * (1 + len(CATEGORIES)))
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+        self._tokens = torch.empty(0)
+        model.model.visual.merger.register_forward_hook(self._remember)
+
+    def _remember(self, module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        self._tokens = output
+
+    def loss(self, shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """For the images that the model has just seen, whose `categories_by_patch` are `shown`, (N, H / 16, W / 16):
+        the mean loss, and for each patch that shows an object whether it is named, bool."""
+        count, rows, columns = shown.shape
+        merge = self._merge
+        true = shown.reshape(count, rows // merge, merge, columns // merge, merge).transpose(2, 3).reshape(-1)
+        scores = self.head(self._tokens.float()).reshape(len(true), -1)
+        return cross_entropy(scores, true.long()), (scores.argmax(-1) == true)[true > 0]
+
+
 class Trainer:
     """One training run in one folder, which holds all that a later call needs to go on."""
 
@@ -135,6 +184,7 @@ class Trainer:
         device: torch.device,
         sizes: ModelSizes = SIZES["small"],
         workers: int = 0,
+        compiled: bool = False,
     ) -> None:
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
         episodes = [episode for path in demonstrations[:-HELD_OUT_ROOMS] for episode in read_shard(path)]
@@ -145,14 +195,25 @@ class Trainer:
             write_untrained(source, corpus, plan.seed, sizes)
         self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
-        use_linear_patches(self.model)
+        use_fast_layers(self.model, compiled)
+        self.sight = Sight(self.model)
         self.model.to(device).train()
+        self.sight.to(device)
         with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         self.batches = Batches(Rows(episodes, maker), plan, self.processor.tokenizer.pad_token_id)
-        self.held_out = [maker.episode(episode) for episode in held_out[::2] if not episode.blind]
+        chosen = [episode for episode in held_out[::2] if not episode.blind]
+        self.held_out = {
+            "views": [maker.view(each, turn) for each in chosen for turn in range(min(len(each.views), VIEWS_AROUND))],
+            "drills": [maker.drill(episode) for episode in chosen],
+            "episodes": [maker.episode(episode) for episode in chosen],
+        }
+        self.kinds = _kinds_of_ids(self.processor.tokenizer)
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay
+            [*self.model.parameters(), *self.sight.parameters()],
+            lr=plan.learning_rate,
+            betas=(0.9, 0.98),
+            weight_decay=plan.weight_decay,
         )
         self.step = self._resumed_step()
 
@@ -178,13 +239,15 @@ class Trainer:
     def save(self) -> None:
         """Write the state to go on from and the checkpoint as it is now."""
         state = {
-            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step,
-            "plan": asdict(self.plan),
+            "model": self.model.state_dict(), "sight": self.sight.state_dict(),
+            "optimizer": self.optimizer.state_dict(), "step": self.step, "plan": asdict(self.plan),
         }  # fmt: skip
         draft = self.folder / (RESUMABLE + ".tmp")
         torch.save(state, draft)
         draft.rename(self.folder / RESUMABLE)
-        deepcopy(self.model).to(torch.bfloat16).save_pretrained(self.folder / FINISHED)
+        finished = type(self.model)(self.model.config)
+        finished.load_state_dict(self.model.state_dict())
+        finished.to(torch.bfloat16).save_pretrained(self.folder / FINISHED)
 
     def _resumed_step(self) -> int:
         path = self.folder / RESUMABLE
@@ -192,14 +255,17 @@ class Trainer:
             return 0
         state = torch.load(path, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
+        self.sight.load_state_dict(state["sight"])
         self.optimizer.load_state_dict(state["optimizer"])
         return int(state["step"])
 
     def _learn(self, batch: Batch) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate(self.step)
-        loss = self._loss(batch.to(self.device))[0]
-        loss.backward()
+        batch = batch.to(self.device)
+        loss = self._loss(batch)[0]
+        total = loss + SIGHT_WEIGHT * self.sight.loss(batch.shown)[0] if len(batch.images) else loss
+        total.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -207,34 +273,42 @@ class Trainer:
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean loss of what is to be said, and for each of those ids whether it is the likeliest, (ids,) bool."""
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
-            hidden = self.model.model(**batch.inputs(self.model.config)).last_hidden_state
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
             said = batch.labels[:, 1:] != IGNORED
             scores = self.model.lm_head(hidden[:, :-1][said])
         wanted = batch.labels[:, 1:][said]
         return cross_entropy(scores.float(), wanted), scores.argmax(-1) == wanted
 
     @torch.no_grad()
-    def _held_out(self) -> tuple[float, float, float]:
-        """On rooms that are not learned from, with the teacher's words before each id: the loss, the share of ids and
-        of answers that are right."""
+    def _held_out(self) -> tuple[float, dict[str, float]]:
+        """On rooms that are not learned from, with the teacher's words before each id: the loss, and the shares of
+        SHARES that are right."""
         self.model.eval()
-        losses, tokens, answers = [], [], []
-        for rows in _parts(self.held_out, self.plan.episode_rows):
-            batch = collate(rows, self.processor.tokenizer.pad_token_id)
-            loss, right = self._loss(batch.to(self.device))
-            grid = torch.zeros(batch.labels.shape, dtype=torch.bool)
-            grid[:, 1:][batch.labels[:, 1:] != IGNORED] = right.cpu()
-            losses.append(float(loss))
-            tokens.append(float(right.float().mean()))
-            answers += [bool(grid[row, at]) for row, at in enumerate(batch.answers.tolist()) if at >= 0]
+        stages = ("episodes",) if self.step > self.plan.view_steps else ("views", "drills")
+        losses: list[float] = []
+        right: dict[str, list[bool]] = {name: [] for name in SHARES}
+        for stage in stages:
+            for rows in _parts(self.held_out[stage], self.plan.episode_rows):
+                batch = collate(rows, self.processor.tokenizer.pad_token_id).to(self.device)
+                loss, hits = self._loss(batch)
+                losses.append(float(loss))
+                if len(batch.images):
+                    right["patches"] += self.sight.loss(batch.shown)[1].tolist()
+                wanted = batch.labels[:, 1:]
+                kinds = self.kinds[wanted[wanted != IGNORED].cpu().numpy()]
+                for name in SHARES[1:-1]:
+                    right[name] += hits.cpu().numpy()[kinds == name].tolist()
+                grid = torch.zeros(batch.labels.shape, dtype=torch.bool)
+                grid[:, 1:][(wanted != IGNORED).cpu()] = hits.cpu()
+                right["answers"] += [bool(grid[row, at]) for row, at in enumerate(batch.answers.tolist()) if at >= 0]
         self.model.train()
-        return float(np.mean(losses)), float(np.mean(tokens)), float(np.mean(answers))
+        return float(np.mean(losses)), {name: float(np.mean(values)) for name, values in right.items()}
 
     def _report(self, loss: float, seconds: float) -> None:
-        held_out = self._held_out()
+        held_out, shares = self._held_out()
         stage = self.plan.stage(self.step - 1)[0]
-        numbers = [loss, self.plan.rate(self.step - 1), seconds, *held_out]
+        numbers = [loss, self.plan.rate(self.step - 1), seconds, held_out, *shares.values()]
         path = self.folder / CURVE
         new = not path.exists()
         with path.open("a", newline="") as file:
@@ -243,8 +317,9 @@ class Trainer:
                 writer.writerow(COLUMNS)
             writer.writerow([self.step, stage, *(f"{number:.6g}" for number in numbers)])
         log.info(
-            "step %d of %d (%s): loss %.3f, held out %.3f, ids right %.3f, answers right %.3f, %.0f s",
-            self.step, self.plan.steps, stage, loss, *held_out, seconds,
+            "step %d of %d (%s): loss %.3f, held out %.3f, right: %s, %.0f s",
+            self.step, self.plan.steps, stage, loss, held_out,
+            ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), seconds,
         )  # fmt: skip
 
 
@@ -257,7 +332,7 @@ def plot_curve(folder: Path) -> None:
     steps = [int(point["step"]) for point in points]
     figure = Figure(figsize=(8, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for axes, names in ((left, ("loss", "held_out_loss")), (right, ("held_out_tokens", "held_out_answers"))):
+    for axes, names in ((left, ("loss", "held_out_loss")), (right, SHARES)):
         for name in names:
             axes.plot(steps, [float(point[name]) for point in points], label=name.replace("_", " "))
         axes.set_xlabel("step")
@@ -282,7 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "plan.json").write_text(json.dumps(asdict(plan) | {"rooms": len(demonstrations)}, indent=1) + "\n")
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trainer = Trainer(options.out, plan, demonstrations, device, SIZES[options.sizes], options.workers)
+    trainer = Trainer(options.out, plan, demonstrations, device, SIZES[options.sizes], options.workers, options.compile)
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
     plot_curve(options.out)
@@ -296,10 +371,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="a few rooms and steps, made on the spot")
     parser.add_argument("--sizes", choices=SIZES, default="small", help="of a new run's model (%(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the layers: a third faster, needs a C++ compiler"
+    )
     parser.add_argument("--device", help="cpu or cuda (default: cuda where it is)")
     for name, value in asdict(Plan()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), help=f"default {value}")
     return parser
+
+
+def _kinds_of_ids(tokenizer: Any) -> np.ndarray:
+    """Which of SHARES each id belongs to, "" for none: (ids,) str."""
+    tokens = tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
+    kinds = [
+        "categories" if token.strip() in CATEGORIES
+        else "bearings" if re.fullmatch(r" [+-]\d+", token)
+        else "places" if PLACE_WORD.fullmatch(token)
+        else ""
+        for token in tokens
+    ]  # fmt: skip
+    return np.array(kinds)
 
 
 def _texts(episodes: Sequence[StoredEpisode]) -> Iterator[str]:

@@ -15,17 +15,20 @@ RAREST = 3
 FARTHEST_STEPS = 48
 _BYTE_SCORE, _PIECE_SCORE = -10.0, -1.0
 
-_NUMBER = r" ?[+-]?\d+(?:\.\d+)?(?: (?:cm|m)\b[;.]?)?"
+_NUMBER = r" ?[+-]?\d+(?:\.\d+)?(?: (?:cm|m)\b[;.,]?)?"
 _CATEGORY = " ?\\b(?:" + "|".join(sorted(map(re.escape, CATEGORIES), key=len, reverse=True)) + ")\\b"
 _PIECE = re.compile(rf"(\n+|{_CATEGORY}|{_NUMBER})")
 _WORD = re.compile(r" ?\w+|[^\w\s]")
 _FIXED = (
+    "system",
+    "user",
+    "assistant",
     ', "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
     '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": "',
     '", "done": true}',
     ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
 )
-"""What never changes in the replies' JSON objects."""
+"""The roles of the chat, and what never changes in the replies' JSON objects."""
 
 
 def phrases(corpus: Iterable[str]) -> list[str]:
@@ -40,9 +43,8 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     numbers += [f"{space}{number}" for number in range(0, 261) for space in ("", " ")]
     numbers += [f" {size} cm{stop}" for size in [*range(5, 100, 5), *range(100, 310, 10)] for stop in ";."]
     numbers += [f" {tenth / 10:.1f} m{stop}" for tenth in range(100) for stop in ";."]
-    numbers += [f" {step * 0.25:.2f} m" for step in range(FARTHEST_STEPS)] + [
-        f" {angle:+d}" for angle in range(-45, 50, 5)
-    ]
+    numbers += [f" {step * 0.25:.2f} m{stop}" for step in range(FARTHEST_STEPS) for stop in ("", ".")]
+    numbers += [f" {angle:+d}" for angle in range(-45, 50, 5)]
     numbers += [f" {turn:+d}" for turn in range(-180, 190, 10)] + [f" {heading}" for heading in range(0, 360, 10)]
     frequent = [piece for piece, count in counts.items() if count >= RAREST]
     usual_words = [word for word, count in words.items() if count >= RAREST]

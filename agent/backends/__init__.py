@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from agent.conversation import Conversation
 
+EXPLORER = Path(__file__).parents[2] / "checkpoints" / "explorer"
+"""The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 
@@ -66,12 +69,8 @@ class Backend(Protocol):
 
 
 def checkpoint_of(model: str) -> str:
-    """The hub id or folder that a model's name stands for; builds the embedded checkpoint on its first use."""
-    if model != "embedded":
-        return model
-    from agent.backends.embedded import embedded_checkpoint
-
-    return str(embedded_checkpoint())
+    """The hub id or folder that a model's name stands for."""
+    return str(EXPLORER) if model == "embedded" else model
 
 
 def make_backend(
@@ -88,7 +87,7 @@ def make_backend(
 ) -> Backend:
     """The backend that `model` names, loaded and ready.
 
-    "embedded" is the checkpoint that the package builds itself, "scripted:random" a scripted backend with its random
+    "embedded" is the explorer that ships with the package, "scripted:random" a scripted backend with its random
     policy; anything else is a Qwen3-VL hub id or folder. The other arguments are those of `Qwen3VLBackend`; a scripted
     backend takes only `seed`. Raises ModelError when it cannot be had.
     """

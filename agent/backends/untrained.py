@@ -1,21 +1,13 @@
-"""A small Qwen3-VL checkpoint made on the spot: the real classes, tokenizer and processor, no download."""
+"""Small untrained Qwen3-VL checkpoints made on the spot: the real classes, tokenizer and processor, no download."""
 
-import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLProcessor
-
-# Raise it when the recipe below changes in a way that the sizes and the seed do not show.
-_RECIPE = 1
 
 _END_OF_TEXT, _END_OF_TURN = "<|endoftext|>", "<|im_end|>"
 _IMAGE_PAD, _VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
@@ -78,30 +70,22 @@ class ModelSizes:
     initial_std: float = 0.1
 
 
-def embedded_checkpoint(sizes: ModelSizes = ModelSizes(), seed: int = 0) -> Path:
-    """The folder of the embedded checkpoint in the user's cache, built on first use.
+def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = ModelSizes()) -> Path:
+    """Write a fresh checkpoint to `folder` and return it.
 
-    Safe to call from several processes at once: each builds aside, and the first to finish puts its folder in place.
+    The same seed and sizes give the same weights and the same tokenizer.
     """
-    recipe = repr((_RECIPE, sizes, seed, _CHAT_TEMPLATE, tuple(_corpus()), version("transformers")))
-    folder = _cache_root() / f"embedded-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    return folder if folder.is_dir() else build_embedded_checkpoint(folder, seed, sizes)
+    import torch
+    from transformers import GenerationConfig, Qwen3VLForConditionalGeneration
 
-
-def build_embedded_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = ModelSizes()) -> Path:
-    """Write an untrained checkpoint to `folder`, which is there whole or not at all; returns it.
-
-    The same seed and sizes give the same weights and the same tokenizer. A folder that is there already is kept.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        _write_checkpoint(building, seed, sizes)
-        building.chmod(0o755)
-        if not folder.exists():
-            _put_in_place(building, folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    processor = make_processor(sizes.vocab)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3VLForConditionalGeneration(make_config(sizes, processor.tokenizer))
+    end_ids = processor.tokenizer.convert_tokens_to_ids([_END_OF_TURN, _END_OF_TEXT])
+    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=end_ids[1], do_sample=False)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 
@@ -150,34 +134,6 @@ def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast") -> "Qwe
         vision_end_token_id=tokenizer.convert_tokens_to_ids(_VISION_END),
         tie_word_embeddings=sizes.tie_embeddings,
     )
-
-
-def _cache_root() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vsi-scan-explorer"
-
-
-def _put_in_place(building: Path, folder: Path) -> None:
-    try:
-        building.rename(folder)
-    except OSError:
-        # Another process was first: a rename never replaces a folder that holds files. Its build is equal to ours.
-        if not folder.is_dir():
-            raise
-
-
-def _write_checkpoint(folder: Path, seed: int, sizes: ModelSizes) -> None:
-    import torch
-    from transformers import GenerationConfig, Qwen3VLForConditionalGeneration
-
-    processor = make_processor(sizes.vocab)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration(make_config(sizes, processor.tokenizer))
-    end_ids = processor.tokenizer.convert_tokens_to_ids([_END_OF_TURN, _END_OF_TEXT])
-    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=end_ids[1], do_sample=False)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
 
 
 def _make_tokenizer(vocab: int) -> "PreTrainedTokenizerFast":
