@@ -14,7 +14,6 @@ from typing import Any, cast
 from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, DtypeName, RendererName, RunConfig, resume_command
 from agent.console import Progress, log_to_file
-from agent.demo import demo_config
 from agent.planning import Plan, plan_lines, plan_run
 from agent.run_log import RunLog
 from agent.scheduler import Scheduler
@@ -46,8 +45,6 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
     Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunLogError when the run cannot
     begin, RunLogError also when its folder can no longer be written.
     """
-    if config.demo:
-        config = demo_config(config)
     questions = questions_of(config)
     complete = config.ply is not None or report_scans(questions, config)
     if config.check_data:
