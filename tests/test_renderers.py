@@ -73,6 +73,13 @@ def test_depth_counts_along_the_optical_axis(renderer):
     assert depth[64, 40:120] == pytest.approx(np.full(80, 3.0), abs=0.01)
 
 
+def test_the_blind_renderer_shows_grey_and_knows_the_depth():
+    blind, scene = make_renderer("blind"), landmark_room()
+    view = blind.render(scene, POSE, VIEW)
+    assert view.shape == (128, 160, 3) and (view == 128).all()
+    assert np.array_equal(blind.depth(scene, POSE, VIEW), RaycastRenderer().depth(scene, POSE, VIEW))
+
+
 def test_where_nothing_is_there_is_background_and_infinite_depth(renderer):
     scene = scene_of(box((5, 2, 1), (5.5, 3, 1.5), RED))
     image, depth = renderer.render(scene, POSE, VIEW), renderer.depth(scene, POSE, VIEW)
