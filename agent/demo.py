@@ -1,6 +1,5 @@
 """What --demo runs: the main job on procedural rooms with the embedded model, beside the same model blind."""
 
-import json
 import logging
 import shutil
 from dataclasses import fields, replace
@@ -9,7 +8,7 @@ from typing import Any
 
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop, questions_of
-from agent.run_log import find_run
+from agent.run_log import newest_results
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -35,22 +34,16 @@ def run_demo(config: RunConfig) -> int:
     status = main_vsi_bench_loop(replace(config, renderer="blind"))
     if status:
         return status
-    blind = overall_of_newest(config.log_root)
+    blind = aggregate(newest_results(config.log_root))["overall"]
     log.info("SEEING: now with open eyes")
     status = main_vsi_bench_loop(config)
     if status != 130:
         frequent = most_frequent_answer(questions_of(config))["overall"]
         log.info(
             "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% with always the most frequent answer",
-            overall_of_newest(config.log_root), blind, frequent,
+            aggregate(newest_results(config.log_root))["overall"], blind, frequent,
         )  # fmt: skip
     return status
-
-
-def overall_of_newest(log_root: Path) -> float:
-    """The overall of the newest batched run, percent."""
-    rows = json.loads((find_run("recent", log_root, batched_only=True) / "results.json").read_text(encoding="utf-8"))
-    return aggregate(rows)["overall"]
 
 
 def demo_config(config: RunConfig) -> RunConfig:

@@ -228,6 +228,13 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     return runs[-1]
 
 
+def newest_results(log_root: Path) -> list[dict[str, Any]]:
+    """The result rows of the newest batched run, as it exported them; raises RunLogError where there is no run."""
+    path = find_run("recent", log_root, batched_only=True) / "results.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return rows
+
+
 @dataclass(frozen=True)
 class SavedRun:
     """What run.json says: the configuration, the fingerprint of the questions, and all facts as they are written."""

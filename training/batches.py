@@ -77,6 +77,8 @@ class RowMaker:
     def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
         self._tokenizer = processor.tokenizer
         self._image_id = model.config.image_token_id
+        words = self._tokenizer.batch_decode([[id] for id in range(len(self._tokenizer))])
+        self._place_ids = [id for id, word in enumerate(words) if PLACE_WORD.fullmatch(word)]
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
@@ -108,11 +110,8 @@ class RowMaker:
         positions = np.broadcast_to(np.arange(len(ids)), (3, len(ids)))
         row = self._laid_out([ids], positions, [self._ids(reply)], (), stored.shown[:0])
         thought_at = len(ids) + len(self._ids(reply.partition("\n")[0]))
-        learned = np.array([self._is_place(int(id)) for id in row.ids]) | (np.arange(len(row.ids)) >= thought_at)
+        learned = np.isin(row.ids, self._place_ids) | (np.arange(len(row.ids)) >= thought_at)
         return replace(row, spoken=row.spoken & learned)
-
-    def _is_place(self, id: int) -> bool:
-        return PLACE_WORD.fullmatch(self._tokenizer.decode([id])) is not None
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_log import find_run
+from agent.run_log import newest_results
 from data.questions import QUESTION_TYPES, Question, load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -40,9 +40,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 def answer(config: RunConfig) -> list[dict[str, Any]]:
     """The rows of results.jsonl of a run of the main command."""
     main_vsi_bench_loop(config)
-    folder = find_run("recent", config.log_root, batched_only=True)
-    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return rows
+    return newest_results(config.log_root)
 
 
 def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.backends.untrained import ModelSizes, make_config, make_processor
+from agent.backends.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -36,23 +36,14 @@ PERIODS = (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 20, 45, 90, 180, 360)
 
 def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: ModelSizes) -> None:
     """Write a fresh checkpoint whose tokenizer knows the phrases of `corpus`; `sizes.vocab` is what they come to."""
-    import torch
-    from transformers import GenerationConfig, Qwen3VLForConditionalGeneration
-
     from training.vocabulary import make_tokenizer
 
     processor = make_processor(512)
     processor.tokenizer = make_tokenizer(corpus, processor.tokenizer)
     sizes = replace(sizes, vocab=-(-len(processor.tokenizer) // 64) * 64)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration(make_config(sizes, processor.tokenizer))
-        start_well(model, processor.tokenizer)
-    tokenizer = processor.tokenizer
-    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
-    model.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[1], do_sample=False)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
+    model = fresh_model(sizes, processor.tokenizer, seed)
+    start_well(model, processor.tokenizer)
+    save_checkpoint(folder, model, processor)
 
 
 def start_well(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:

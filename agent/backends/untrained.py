@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLProcessor
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLProcessor
 
 _END_OF_TEXT, _END_OF_TURN = "<|endoftext|>", "<|im_end|>"
 _IMAGE_PAD, _VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
@@ -75,13 +75,24 @@ def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = 
 
     The same seed and sizes give the same weights and the same tokenizer.
     """
-    import torch
-    from transformers import GenerationConfig, Qwen3VLForConditionalGeneration
-
     processor = make_processor(sizes.vocab)
+    return save_checkpoint(folder, fresh_model(sizes, processor.tokenizer, seed), processor)
+
+
+def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "PreTrainedModel":
+    """A Qwen3-VL of these sizes for this tokenizer, its weights drawn from `seed`."""
+    import torch
+    from transformers import Qwen3VLForConditionalGeneration
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration(make_config(sizes, processor.tokenizer))
+        return Qwen3VLForConditionalGeneration(make_config(sizes, tokenizer))
+
+
+def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "Qwen3VLProcessor") -> Path:
+    """Write a model that decodes greedily and ends at either end token, with its processor, and return the folder."""
+    from transformers import GenerationConfig
+
     end_ids = processor.tokenizer.convert_tokens_to_ids([_END_OF_TURN, _END_OF_TEXT])
     model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=end_ids[1], do_sample=False)
     model.save_pretrained(folder)
