@@ -4,8 +4,8 @@ import logging
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
+from agent.backends import EXPLORER_SETTINGS
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from agent.run_log import newest_results
@@ -16,10 +16,8 @@ from data.scoring import aggregate, most_frequent_answer
 log = logging.getLogger(__name__)
 
 DEMO_ROOMS = 4
-DEMO_SETTINGS: dict[str, Any] = {
-    "model": "embedded", "image_size": (224, 160), "focal": 105.0, "max_new_tokens": 320, "max_batched_turns": "all",
-}  # fmt: skip
-"""The demo's own defaults, those that the embedded model was trained with; a flag that was given wins over them."""
+DEMO_SETTINGS = EXPLORER_SETTINGS | {"model": "embedded", "max_batched_turns": "all"}
+"""The demo's own defaults; a flag that was given wins over them."""
 
 
 def run_demo(config: RunConfig) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from agent.actions import parse_action
-from agent.backends import Reply
+from agent.backends import EXPLORER_SETTINGS, Reply
 from agent.config import NUM_STEPS, RunConfig
 from agent.prompts import system_message, turn_message
 from agent.state import QuestionState, Turn
@@ -25,10 +25,6 @@ from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView, first_view
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
-
-VIEW_WH = (224, 160)
-VIEW_FOCAL_PX = 105.0
-"""The explorer's views: 35 tokens each, and 94 degrees wide, so that four quarters see all around."""
 
 QUESTIONS_A_ROOM = {
     "object_counting": 4,
@@ -60,8 +56,8 @@ class Episode(Transcript):
 
 
 def view_config() -> RunConfig:
-    """The settings of a run with the explorer's views."""
-    return RunConfig(image_size=VIEW_WH, focal=VIEW_FOCAL_PX)
+    """The settings of a run of the explorer."""
+    return RunConfig(**EXPLORER_SETTINGS)
 
 
 def play(state: QuestionState, teacher: Teacher, world: World) -> None:

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 TEST_SEED = 2_000_000
 """Series of rooms for evaluation."""
 RESAMPLES = 2000
-LONGEST_REPLY = 320
 
 
 CONDITIONS: dict[str, dict[str, Any]] = {
@@ -112,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_rooms(options.out / "rooms", options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
     config = replace(
         view_config(), batch=True, questions=questions_file, scan_root=options.out / "rooms", model=options.model,
-        log_root=options.out / "runs", max_new_tokens=LONGEST_REPLY, max_batched_turns="all",
+        log_root=options.out / "runs", max_batched_turns="all",
         batch_size=options.batch_size,
     )  # fmt: skip
     results = {name: answer(replace(config, **changes)) for name, changes in CONDITIONS.items()}

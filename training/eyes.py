@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.backends import Backend, make_backend
+from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
 from agent.conversation import Conversation, Message
 from training.notes import Note, notes_in
 from training.store import read_shard
 
 NEAR_M = 1.0
 """A note is right when the teacher has one of its category this near."""
-LONGEST_REPLY = 256
 BATCH = 32
 
 
@@ -93,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
-    sight = look(make_backend(options.model, max_new_tokens=LONGEST_REPLY), views)
+    sight = look(make_backend(options.model, max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]), views)
     sys.stdout.write(
         f"{sight.views} views: precision {sight.precision:.2f}, recall {sight.recall:.2f}, places off by "
         f"{sight.place_error_m:.2f} m, sizes by {sight.size_error:.0%}\n"
