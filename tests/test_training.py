@@ -1,6 +1,7 @@
 """The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from training.evaluate import TEST_SEED, wilson
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, make_note, notes_in, turn_deg
+from training.practice import practice_text
 from training.reading import asked, think
 from training.store import read_shard, write_shard
 from training.teacher import NO_OBJECT, categories_by_patch
@@ -35,7 +37,9 @@ from training.train import HELD_OUT_ROOMS, Plan, Trainer
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
-PLAN = Plan(view_steps=6, view_rows=4, episode_steps=6, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3)
+PLAN = Plan(
+    word_steps=4, view_steps=8, view_rows=4, episode_steps=8, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3
+)
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +212,32 @@ def test_a_drill_has_all_words_of_the_replies_but_the_moves_and_no_image(shards,
     thought = stored.replies[-1].partition("\n")[1:]
     assert tokenizer.decode(row.ids[row.spoken]) == "".join([*places, *thought, tokenizer.eos_token])
     assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
+
+
+def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.practice(np.random.default_rng(1))
+    said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
+    assert said.startswith("<|im_start|>assistant\nAt +0.00 +0.00 facing 0. ")
+    assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
+    assert not any(name in learned for name in CATEGORIES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_practice_says_what_its_notes_say(seed):
+    words, thoughts = practice_text(np.random.default_rng(seed))
+    places = {}
+    for note in notes_in(words):
+        places.setdefault(note.category, []).append(note)
+    for thought in thoughts.splitlines():
+        if size := re.fullmatch(r"(.+) (\d+) cm\.", thought):
+            assert places[size[1]][0].size_cm == int(size[2])
+        elif not thought.startswith("{"):
+            found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
+            assert found or re.match(r"[a-z ]+ 1 ", thought)
+            assert all(
+                (name not in places) if where == "unseen" else places[name][0].place == where for name, where in found
+            )
 
 
 def test_the_fast_layers_compute_the_same(shards, checkpoint, maker):

@@ -12,7 +12,9 @@ from PIL import Image
 
 from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
+from data.rooms.furniture import CATEGORIES
 from training.notes import FIRST, PLACE_WORD, seen_from_first, view_text
+from training.practice import practice_text
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """Label of what the model need not say."""
+NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 BRIGHTNESS, TINT = 0.15, 0.06
 """Largest change of light and of single colours in training."""
 
@@ -79,6 +82,7 @@ class RowMaker:
         self._image_id = model.config.image_token_id
         words = self._tokenizer.batch_decode([[id] for id in range(len(self._tokenizer))])
         self._place_ids = [id for id, word in enumerate(words) if PLACE_WORD.fullmatch(word)]
+        self._category_ids = [id for id, word in enumerate(words) if word.strip() in CATEGORIES]
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
@@ -94,8 +98,9 @@ class RowMaker:
         """One view without any words before it, and what its reply notes, as if it were the first view."""
         notes = seen_from_first(stored.replies[turn])
         text = view_text(FIRST, FIRST, [note.mirrored for note in reversed(notes)] if mirrored else notes)
-        turns, positions = self._looking or self._encoded("", [""], [text], [[]], stored.views[0])
-        self._looking = turns, positions
+        if self._looking is None:
+            self._looking = self._encoded("", [""], [text], [[]], stored.views[0])
+        turns, positions = self._looking
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
         row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
@@ -106,10 +111,20 @@ class RowMaker:
         turns, _ = self._encoded(stored.system, stored.user[:1], stored.replies[:1], [[]], stored.views[0])
         ids = [id for id in turns[0] if id != self._image_id]
         *earlier, last = stored.replies
-        reply = " ".join([*(each.partition("\n")[0] for each in earlier), last])
-        positions = np.broadcast_to(np.arange(len(ids)), (3, len(ids)))
-        row = self._laid_out([ids], positions, [self._ids(reply)], (), stored.shown[:0])
-        thought_at = len(ids) + len(self._ids(reply.partition("\n")[0]))
+        notes, *thought = last.split("\n")
+        notes = " ".join([*(each.partition("\n")[0] for each in earlier), notes])
+        return self._words_alone(ids, notes, "\n".join(thought))
+
+    def practice(self, rng: np.random.Generator) -> Row:
+        """Made-up notes and many thoughts about them. The names of objects are not learned: which come is chance."""
+        row = self._words_alone(self._ids("<|im_start|>assistant\n"), *practice_text(rng))
+        return replace(row, spoken=row.spoken & ~np.isin(row.ids, self._category_ids), answer_at=-1)
+
+    def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
+        """A reply without a view, of which the places and all of the thought are learned."""
+        positions = np.broadcast_to(np.arange(len(before)), (3, len(before)))
+        row = self._laid_out([before], positions, [self._ids(f"{notes}\n{thought}")], (), NOTHING_SHOWN)
+        thought_at = len(before) + len(self._ids(notes))
         learned = np.isin(row.ids, self._place_ids) | (np.arange(len(row.ids)) >= thought_at)
         return replace(row, spoken=row.spoken & learned)
 

@@ -15,6 +15,8 @@ from rendering.camera import CameraPose
 STEP_M = 0.25
 """Coordinates and distances are noted in steps of this many metres."""
 BEARING_STEP_DEG = 5
+STRIDE_M = 0.5
+"""Walks are multiples of this, so that places from the start stay multiples of it."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)

@@ -22,7 +22,8 @@ _WORDINGS = {
     "route": r"beginning at the (?P<start>.+?) and facing the (?P<facing>.+?)\. .*?: (?P<steps>1\. .+)\. You have",
 }
 _STEP = re.compile(r"\d\. (?:Go forward until the (?P<stop>.+?)|\[please fill in\])(?= \d\. |$)")
-_BLANK = ""
+BLANK = ""
+"""Stands for a turn to fill in among the stops of a route."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def asked(question: Question) -> Asked:
     if family == "nearest":
         return Asked((named["x"], named["a"], named["b"], named["c"], named["d"]))
     if family == "route":
-        steps = tuple(step["stop"] or _BLANK for step in _STEP.finditer(named["steps"]))
+        steps = tuple(step["stop"] or BLANK for step in _STEP.finditer(named["steps"]))
         return Asked(tuple(dict.fromkeys([named["start"], named["facing"], *filter(None, steps)])), steps)
     return Asked(tuple(named.values()))
 
@@ -69,26 +70,21 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     if family == "room_size":
         return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
     if family == "counting":
-        return _count(about.names[0], notes)
+        return count_thought(about.names[0], notes)
     found = {name: [note for note in notes if note.category == name] for name in about.names}
     if family == "size":
-        (of,) = found.values()
-        if not of:
-            return Thought(f"{about.names[0]} unseen.", None)
-        return Thought(f"{of[0].category} {of[0].size_cm} cm.", str(of[0].size_cm))
+        return size_thought(about.names[0], found[about.names[0]])
     if family == "nearest":
         return _nearest(question, room, about, found)
-    where = "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())
+    where = places_words(found)
     if not all(found.values()):
         return Thought(f"{where}.", None)
     first = {name: of[0] for name, of in found.items()}
     if family == "distance":
-        a, b = (first[name] for name in about.names)
-        metres = stepped(math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m))
-        return Thought(f"{where}; apart {apart(b, a)}, {metres:.2f} m.", None)
-    words, answer = _direction(about, first) if family == "direction" else _route(about, first)
+        return Thought(f"{where}; {distance_words(*first.values())}.", None)
+    words, answer = direction_words(about, first) if family == "direction" else route_words(about, first)
     if question.question_type == "object_rel_direction_hard":
-        words, answer = _quadrant(words)
+        words, answer = quadrant_words(words)
     return Thought(f"{where}; {words}.", letter(question, answer))
 
 
@@ -97,7 +93,23 @@ def letter(question: Question, words: str) -> str | None:
     return next((option[0] for option in question.options if option[3:] == words), None)
 
 
-def _count(name: str, notes: Sequence[Note]) -> Thought:
+def places_words(found: Mapping[str, Sequence[Note]]) -> str:
+    """Where the first note of each category has it."""
+    return "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())
+
+
+def size_thought(name: str, of: Sequence[Note]) -> Thought:
+    """How large the first of the notes of a category says it is."""
+    return Thought(f"{name} {of[0].size_cm} cm.", str(of[0].size_cm)) if of else Thought(f"{name} unseen.", None)
+
+
+def distance_words(a: Note, b: Note) -> str:
+    """How far apart the middles of two objects are on the floor plan."""
+    return f"apart {apart(b, a)}, {stepped(math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)):.2f} m"
+
+
+def count_thought(name: str, notes: Sequence[Note]) -> Thought:
+    """All of a category, one after the other with a number."""
     of = [note for note in notes if note.category == name]
     listed = "; ".join(f"{number} {note.place}" for number, note in enumerate(of, 1))
     return Thought(f"{name} {listed}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None)
@@ -130,7 +142,8 @@ def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, S
     return Thought("; ".join(words) + f"; {winner}.", letter(question, winner))
 
 
-def _direction(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
+def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
+    """The headings from the first object to the second and the third, the turn between them, and the side alone."""
     a, b, c = (first[name] for name in about.names)
     faced, aside = heading_deg(b, a), heading_deg(c, a)
     turn = turn_deg(faced, aside)
@@ -138,21 +151,22 @@ def _direction(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     return f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; turn {turn:+d}, {side}", side
 
 
-def _quadrant(words: str) -> tuple[str, str]:
-    """The words of `_direction` with a quadrant instead of a side."""
+def quadrant_words(words: str) -> tuple[str, str]:
+    """The words of `direction_words` with a quadrant instead of a side, and the quadrant alone."""
     stem, _, _ = words.rpartition(", ")
     turn = int(stem.rpartition(" ")[2])
     side = f"{'back' if abs(turn) > 90 else 'front'}-{'left' if turn > 0 else 'right'}"
     return f"{stem}, {side}", side
 
 
-def _route(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """Walk from middle to middle; a stop without a turn before it is the one that is faced."""
+def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
+    """The turns of a walk from middle to middle, in words and as the answer says them; a stop without a turn before it
+    is the one that is faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
     for step in about.steps:
-        if step == _BLANK:
+        if step == BLANK:
             blank = True
             continue
         stop = first[step]

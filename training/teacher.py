@@ -13,14 +13,12 @@ from data.rooms.furniture import CATEGORIES
 from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
-from training.notes import TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
+from training.notes import STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
 from training.reading import asked, think
 
 FEWEST_PIXELS = 40
 """An object with fewer pixels in a view of 224 x 160 is not noted."""
 HALF_VIEW_DEG = TURN_DEG / 2
-STRIDE_M = 0.5
-"""Walks are multiples of this, so that places from the start stay multiples of it."""
 KEEP_OFF_M = 0.5
 
 

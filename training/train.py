@@ -38,7 +38,13 @@ HELD_OUT_ROOMS = 4
 CORPUS_ROOMS = 40
 EPISODE, DRILL = -1, -2
 """Stand for a turn where a row is a whole conversation, or its words alone."""
-DRILL_EVERY = 3
+STAGES = {
+    "words": ("practice",),
+    "views": ("views", "drills", "views", "practice"),
+    "episodes": ("episodes", "episodes", "episodes", "practice"),
+}
+"""Kinds of rows that the steps of a stage take turns with."""
+HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 SHARES = ("patches", "categories", "bearings", "places", "answers")
@@ -47,32 +53,40 @@ COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss",
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast to learn: first single views, then whole conversations.
+    """How long and how fast to learn: first words alone, then single views, then whole conversations.
 
-    Steps and rows a step of both stages; `learning_rate` is the highest, reached after `warmup` steps, then falls as a
-    cosine to a twentieth. `save_every` steps the state is saved and the held-out rooms are looked at.
+    Steps of each stage, and rows a step: `episode_rows` of whole conversations, `view_rows` of all else.
+    `learning_rate` is the highest, reached after `warmup` steps, then falls as a cosine to a twentieth. `save_every`
+    steps the state is saved and the held-out rooms are looked at.
     """
 
-    view_steps: int = 1200
-    view_rows: int = 64
-    episode_steps: int = 6000
-    episode_rows: int = 32
+    word_steps: int = 1000
+    view_steps: int = 3600
+    view_rows: int = 32
+    episode_steps: int = 2600
+    episode_rows: int = 16
     learning_rate: float = 1.5e-3
     warmup: int = 100
     weight_decay: float = 0.05
-    save_every: int = 200
+    save_every: int = 100
     seed: int = 0
 
     @property
     def steps(self) -> int:
         """All steps."""
-        return self.view_steps + self.episode_steps
+        return self.word_steps + self.view_steps + self.episode_steps
 
-    def stage(self, step: int) -> tuple[str, int]:
-        """The kind of rows that a step learns from, "views", "drills" or "episodes", and their number."""
-        if step >= self.view_steps:
-            return "episodes", self.episode_rows
-        return ("drills" if step % DRILL_EVERY == 0 else "views"), self.view_rows
+    def stage(self, step: int) -> str:
+        """The stage that a step belongs to, one of STAGES."""
+        if step < self.word_steps:
+            return "words"
+        return "views" if step < self.word_steps + self.view_steps else "episodes"
+
+    def rows(self, step: int) -> tuple[str, int]:
+        """The kind of rows that a step learns from, and their number."""
+        kinds = STAGES[self.stage(step)]
+        kind = kinds[step % len(kinds)]
+        return kind, self.episode_rows if kind == "episodes" else self.view_rows
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -82,12 +96,12 @@ class Plan:
         return self.learning_rate * (0.05 + 0.95 * (1 + math.cos(math.pi * share)) / 2)
 
 
-SMOKE = Plan(view_steps=20, view_rows=8, episode_steps=20, episode_rows=4, warmup=5, save_every=20)
+SMOKE = Plan(word_steps=20, view_steps=20, view_rows=8, episode_steps=20, episode_rows=4, warmup=5, save_every=20)
 """Shows in minutes on a CPU that everything works."""
 
 
 class Rows:
-    """The demonstrations as training rows, by stage; each is encoded when it is first drawn."""
+    """The demonstrations as training rows, by kind; each is encoded when it is first drawn."""
 
     def __init__(self, episodes: Sequence[StoredEpisode], maker: RowMaker) -> None:
         self._maker = maker
@@ -107,9 +121,13 @@ class Rows:
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
         """The rows of a step: the same for the same plan, step and demonstrations."""
-        stage, count = plan.stage(step)
-        sources = self._sources[stage]
-        rng = np.random.default_rng([plan.seed, step // BATCHES_A_POOL, *stage.encode()])
+        kind, count = plan.rows(step)
+        if kind == "practice":
+            return [
+                self._maker.practice(np.random.default_rng([plan.seed, 1, step, number])) for number in range(count)
+            ]
+        sources = self._sources[kind]
+        rng = np.random.default_rng([plan.seed, step // BATCHES_A_POOL, *kind.encode()])
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(sources[place]))
         part = int(rng.permutation(BATCHES_A_POOL)[step % BATCHES_A_POOL])
@@ -203,12 +221,16 @@ class Trainer:
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         self.batches = Batches(Rows(episodes, maker), plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
+        practice = [
+            maker.practice(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)
+        ]
         self.held_out = {
+            "practice": practice,
             "views": [maker.view(each, turn) for each in chosen for turn in range(min(len(each.views), VIEWS_AROUND))],
             "drills": [maker.drill(episode) for episode in chosen],
             "episodes": [maker.episode(episode) for episode in chosen],
         }
-        self.kinds = _kinds_of_ids(self.processor.tokenizer)
+        self.shares = _shares_of_ids(self.processor.tokenizer)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.sight.parameters()],
             lr=plan.learning_rate,
@@ -283,31 +305,33 @@ class Trainer:
     @torch.no_grad()
     def _held_out(self) -> tuple[float, dict[str, float]]:
         """On rooms that are not learned from, with the teacher's words before each id: the loss, and the shares of
-        SHARES that are right."""
+        SHARES that are right, NaN where the stage has none."""
         self.model.eval()
-        stages = ("episodes",) if self.step > self.plan.view_steps else ("views", "drills")
+        kinds = dict.fromkeys(STAGES[self.plan.stage(self.step - 1)])
         losses: list[float] = []
         right: dict[str, list[bool]] = {name: [] for name in SHARES}
-        for stage in stages:
-            for rows in _parts(self.held_out[stage], self.plan.episode_rows):
+        for kind in kinds:
+            for rows in _parts(self.held_out[kind], self.plan.episode_rows):
                 batch = collate(rows, self.processor.tokenizer.pad_token_id).to(self.device)
                 loss, hits = self._loss(batch)
                 losses.append(float(loss))
                 if len(batch.images):
                     right["patches"] += self.sight.loss(batch.shown)[1].tolist()
                 wanted = batch.labels[:, 1:]
-                kinds = self.kinds[wanted[wanted != IGNORED].cpu().numpy()]
+                of_share = self.shares[wanted[wanted != IGNORED].cpu().numpy()]
                 for name in SHARES[1:-1]:
-                    right[name] += hits.cpu().numpy()[kinds == name].tolist()
+                    right[name] += hits.cpu().numpy()[of_share == name].tolist()
                 grid = torch.zeros(batch.labels.shape, dtype=torch.bool)
                 grid[:, 1:][(wanted != IGNORED).cpu()] = hits.cpu()
                 right["answers"] += [bool(grid[row, at]) for row, at in enumerate(batch.answers.tolist()) if at >= 0]
         self.model.train()
-        return float(np.mean(losses)), {name: float(np.mean(values)) for name, values in right.items()}
+        return float(np.mean(losses)), {
+            name: float(np.mean(values)) if values else math.nan for name, values in right.items()
+        }
 
     def _report(self, loss: float, seconds: float) -> None:
         held_out, shares = self._held_out()
-        stage = self.plan.stage(self.step - 1)[0]
+        stage = self.plan.stage(self.step - 1)
         numbers = [loss, self.plan.rate(self.step - 1), seconds, held_out, *shares.values()]
         path = self.folder / CURVE
         new = not path.exists()
@@ -380,17 +404,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kinds_of_ids(tokenizer: Any) -> np.ndarray:
+def _shares_of_ids(tokenizer: Any) -> np.ndarray:
     """Which of SHARES each id belongs to, "" for none: (ids,) str."""
     tokens = tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
-    kinds = [
+    shares = [
         "categories" if token.strip() in CATEGORIES
         else "bearings" if re.fullmatch(r" [+-]\d+", token)
         else "places" if PLACE_WORD.fullmatch(token)
         else ""
         for token in tokens
     ]  # fmt: skip
-    return np.array(kinds)
+    return np.array(shares)
 
 
 def _texts(episodes: Sequence[StoredEpisode]) -> Iterator[str]:
