@@ -1,9 +1,11 @@
 """The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ from training.evaluate import TEST_SEED, wilson
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, make_note, notes_in, turn_deg
-from training.practice import practice_text
+from training.practice import make_practice
 from training.reading import asked, think
 from training.store import read_shard, write_shard
 from training.teacher import NO_OBJECT, categories_by_patch
@@ -218,20 +220,24 @@ def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     row = maker.practice(np.random.default_rng(1))
     said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
-    assert said.startswith("<|im_start|>assistant\nAt +0.00 +0.00 facing 0. ")
+    assert said.startswith("<|im_start|>user\nOptions:\nA. ")
     assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
     assert not any(name in learned for name in CATEGORIES)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_practice_says_what_its_notes_say(seed):
-    words, thoughts = practice_text(np.random.default_rng(seed))
+    practice = make_practice(np.random.default_rng(seed))
+    options = dict(reversed(line.split(". ")) for line in practice.options.splitlines()[1:])
     places = {}
-    for note in notes_in(words):
+    for note in notes_in(practice.notes):
         places.setdefault(note.category, []).append(note)
-    for thought in thoughts.splitlines():
+    for thought, after in pairwise([*practice.thoughts.splitlines(), ""]):
         if size := re.fullmatch(r"(.+) (\d+) cm\.", thought):
-            assert places[size[1]][0].size_cm == int(size[2])
+            assert places[size[1]][0].size_cm == int(size[2]) == int(json.loads(after)["answer"])
+        elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
+            assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
+            assert options[turned[4]] == json.loads(after)["answer"]
         elif not thought.startswith("{"):
             found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
             assert found or re.match(r"[a-z ]+ 1 ", thought)

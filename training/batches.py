@@ -14,7 +14,7 @@ from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
 from training.notes import FIRST, PLACE_WORD, seen_from_first, view_text
-from training.practice import practice_text
+from training.practice import make_practice
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ class RowMaker:
 
     def practice(self, rng: np.random.Generator) -> Row:
         """Made-up notes and many thoughts about them. The names of objects are not learned: which come is chance."""
-        row = self._words_alone(self._ids("<|im_start|>assistant\n"), *practice_text(rng))
+        practice = make_practice(rng)
+        before = self._ids(f"<|im_start|>user\n{practice.options}<|im_end|>\n<|im_start|>assistant\n")
+        row = self._words_alone(before, practice.notes, practice.thoughts)
         return replace(row, spoken=row.spoken & ~np.isin(row.ids, self._category_ids), answer_at=-1)
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:

@@ -6,6 +6,7 @@ many, looking a category up in the notes is learned within minutes; with convers
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from numpy.random import Generator
 
@@ -30,24 +31,40 @@ FEWEST_SINGLE = 3
 """Objects that are alone of their kind: what distances and directions are asked about."""
 MOST_IN_VIEW = 9
 NEAREST_M, FARTHEST_M = 0.5, 4.5
-RECALL_SHARE, ABSENT_SHARE = 0.5, 0.15
+RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
 """Shares of rows that only recall, and of names in them that no note holds."""
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
+FAMILIES = ("counting", "size", "distance", "direction", "route")
+FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
+SIDES = ("left", "right", "back")
+QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
 
-def practice_text(rng: Generator) -> tuple[str, str]:
-    """The notes of some views in one line, and the lines of thoughts about them."""
+@dataclass(frozen=True)
+class Practice:
+    """The options of all directions asked for, as a question lists them; the notes of some views in one line; and the
+    lines of thoughts about them."""
+
+    options: str
+    notes: str
+    thoughts: str
+
+
+def make_practice(rng: Generator) -> Practice:
+    """Notes and thoughts at random."""
     notes, words = _notes(rng)
     singles = _singles(notes)
     while len(singles) < FEWEST_SINGLE:
         notes, words = _notes(rng)
         singles = _singles(notes)
+    options = [str(side) for side in rng.permutation(SIDES if rng.random() < 0.5 else QUADRANTS)]
     recalls = rng.random() < RECALL_SHARE
     thoughts = [
-        _recall(rng, notes, singles) if recalls else _thought(rng, notes, singles)
+        _recall(rng, notes, singles) if recalls else _thought(rng, notes, singles, options)
         for _ in range(LISTS if recalls else THOUGHTS)
     ]
-    return words, "\n".join(thoughts)
+    lettered = "\n".join(f"{letter}. {option}" for letter, option in zip("ABCD", options, strict=False))
+    return Practice(f"Options:\n{lettered}", words, "\n".join(thoughts))
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -103,9 +120,9 @@ def _recall(rng: Generator, notes: Sequence[Note], singles: Sequence[Note]) -> s
     return f"{places_words(found)}."
 
 
-def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note]) -> str:
+def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], options: Sequence[str]) -> str:
     """One of the thoughts that answer questions, but for those that need more than notes."""
-    family = str(rng.choice(["counting", "size", "distance", "direction", "quadrant", "route"]))
+    family = str(rng.choice(FAMILIES, p=FAMILY_SHARES))
     if family == "counting":
         name = notes[int(rng.integers(len(notes)))].category
         return _with_answer(count_thought(name, notes))
@@ -122,8 +139,10 @@ def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note]) -> 
         to_faced = names[1:2] if rng.random() < 0.5 else ()
         turns = tuple(word for name in names[2:] for word in (BLANK, name))
         return f"{where}; {route_words(Asked(names, to_faced + turns), first)[0]}."
-    words = direction_words(Asked(names), first)[0]
-    return f"{where}; {quadrant_words(words)[0] if family == 'quadrant' else words}."
+    words, side = direction_words(Asked(names), first)
+    if len(options) == len(QUADRANTS):
+        words, side = quadrant_words(words)
+    return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(side)]))
 
 
 def _with_answer(thought: Thought) -> str:

@@ -148,7 +148,15 @@ def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     faced, aside = heading_deg(b, a), heading_deg(c, a)
     turn = turn_deg(faced, aside)
     side = "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
-    return f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; turn {turn:+d}, {side}", side
+    words = f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; {turn_words(faced, aside)}"
+    return f"{words}, {side}", side
+
+
+def turn_words(before: int, after: int) -> str:
+    """The turn from one heading to another, by way of their plain difference. Of the two headings alone neither tells
+    anything about the turn, so a small model finds no slope to learn it by; each tells something about the difference,
+    and the difference tells the turn."""
+    return f"from {before} to {after}: {after - before:+d}, turn {turn_deg(before, after):+d}"
 
 
 def quadrant_words(words: str) -> tuple[str, str]:
@@ -174,7 +182,7 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             after = heading_deg(stop, place)
             turn = turn_deg(heading, after)
             turns.append("Turn Back" if abs(turn) >= 135 else "Turn Left" if turn > 0 else "Turn Right")
-            words.append(f"{step} {apart(stop, place)} {after}; turn {turn:+d}, {turns[-1]}")
+            words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
     return "; ".join(words), ", ".join(turns)

@@ -45,7 +45,7 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     numbers += [f" {tenth / 10:.1f} m{stop}" for tenth in range(100) for stop in ";."]
     numbers += [f" {step * 0.25:.2f} m{stop}" for step in range(FARTHEST_STEPS) for stop in ("", ".")]
     numbers += [f" {angle:+d}" for angle in range(-45, 50, 5)]
-    numbers += [f" {turn:+d}" for turn in range(-180, 190, 10)] + [f" {heading}" for heading in range(0, 360, 10)]
+    numbers += [f" {turn:+d}" for turn in range(-350, 360, 10)] + [f" {heading}" for heading in range(0, 360, 10)]
     frequent = [piece for piece, count in counts.items() if count >= RAREST]
     usual_words = [word for word, count in words.items() if count >= RAREST]
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
