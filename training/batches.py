@@ -92,7 +92,10 @@ class RowMaker:
         """The whole conversation; everything that the teacher said is to be learned."""
         said = [self._ids(reply) for reply in stored.replies]
         turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
-        return self._laid_out(turns, positions, said, stored.views, stored.shown)
+        row = self._laid_out(turns, positions, said, stored.views, stored.shown)
+        if not stored.by_pupil:
+            return row
+        return replace(row, spoken=row.spoken & (np.arange(len(row.ids)) >= sum(map(len, turns))))
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
         """One view without any words before it, and what its reply notes, as if it were the first view."""

@@ -6,14 +6,15 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
+from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
 from data.scoring import score_answer
-from training.episodes import room_episodes
-from training.store import read_shard, shard_path, write_shard
+from training.episodes import pupil_episodes, room_episodes
+from training.store import read_shard, shard_path, shards_in, write_shard
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +22,23 @@ TRAINING_SEED = 1_000_000
 """Series of rooms that training draws from; evaluation must take another."""
 
 
-def make_shard(index: int, folder: Path, seed: int) -> Path:
+def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) -> Path:
     """Room `index`'s demonstrations on disk; a file that is there already is kept."""
     path = shard_path(folder, seed, index)
     if not path.exists():
-        write_shard(path, room_episodes(seed, index))
+        write_shard(path, pupil_episodes(seed, index, load_pupil(pupil)) if pupil else room_episodes(seed, index))
     return path
 
 
-def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int) -> None:
+@cache
+def load_pupil(checkpoint: str) -> Backend:
+    """A checkpoint, once a process."""
+    return make_backend(checkpoint, max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+
+
+def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int, pupil: str | None = None) -> None:
     """Make the demonstrations of many rooms in worker processes; goes on where an earlier call stopped."""
-    work = partial(make_shard, folder=folder, seed=seed)
+    work = partial(make_shard, folder=folder, seed=seed, pupil=pupil)
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
         for number, path in enumerate(pool.imap_unordered(work, indices), start=1):
             if number % 10 == 0 or number == len(indices):
@@ -42,7 +49,7 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
     """Number of unhurried demonstrations with sight per question type, and their mean score: what a perfect pupil
     of this teacher reaches."""
     scores: dict[str, list[float]] = {}
-    for path in sorted(folder.rglob("room_*.npz")):
+    for path in shards_in(folder):
         for episode in read_shard(path):
             if not episode.blind and "This is the last turn" not in episode.user[-1]:
                 score = score_answer(episode.question_type, episode.answer, episode.ground_truth)
@@ -58,9 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="index of the first room (%(default)s)")
     parser.add_argument("--seed", type=int, default=TRAINING_SEED, help="series of rooms (%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
+    parser.add_argument("--pupil", help="a checkpoint that replies instead; the teacher corrects one reply of each")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    make_shards(options.out, options.seed, range(options.first, options.first + options.rooms), options.workers)
+    make_shards(
+        options.out, options.seed, range(options.first, options.first + options.rooms), options.workers, options.pupil
+    )
     for name, (count, mean) in teacher_scores(options.out).items():
         log.info("%-28s %5d questions, teacher's score %.3f", name, count, mean)
     return 0

@@ -1,6 +1,7 @@
 """Demonstrations: the teacher's conversations in procedural rooms, drawn by the very code that runs at evaluation."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from agent.actions import parse_action
-from agent.backends import EXPLORER_SETTINGS, Reply
+from agent.backends import EXPLORER_SETTINGS, Backend, Reply
 from agent.config import NUM_STEPS, RunConfig
 from agent.prompts import system_message, turn_message
 from agent.state import QuestionState, Turn
@@ -42,6 +43,8 @@ QUESTIONS_A_ROOM = {
 BLIND_SHARE = 0.04
 HURRIED_SHARE = 0.2
 """Shares of demonstrations without sight, and with fewer moves than usual, so that guesses are learned, too."""
+LAST_SHARE = 0.5
+"""Share of a pupil's conversations that the teacher takes over at the end; the others anywhere."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
 
@@ -60,27 +63,75 @@ def view_config() -> RunConfig:
     return RunConfig(**EXPLORER_SETTINGS)
 
 
-def play(state: QuestionState, teacher: Teacher, world: World) -> None:
-    """All turns of an opened question with the teacher's replies: asked, parsed, moved and seen as in any run."""
-    while not state.is_final:
-        state.ask(turn_message(state))
-        reply = Reply(teacher.reply(state))
-        parsed = parse_action(reply.text, state.question)
-        assert parsed.error is None and not parsed.clamped, f"the teacher's own reply is no action: {reply.text}"
-        move, view, seconds = act(state, parsed, world)
-        state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
-
-
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
     """The demonstrations in room `index` of a seed, one per question; the same arguments give the same episodes."""
     config = config or view_config()
+    with _worlds(config) as worlds:
+        for state, teacher in _opened(seed, index, config, *worlds):
+            while not state.is_final:
+                state.ask(turn_message(state))
+                _go_on(state, teacher, Reply(teacher.reply(state)))
+                parsed = state.turns[-1].parsed
+                assert parsed.error is None and not parsed.clamped, f"no action: {state.turns[-1].reply.text}"
+            replies = tuple(turn.reply.text for turn in state.turns)
+            yield _episode(state, teacher, replies, state.answer)
+
+
+def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
+    """The same questions with a pupil's own replies up to some turn, half of the time its last, and then what the
+    teacher would say there: what to do with notes that are not perfect (Ross et al., "A Reduction of Imitation
+    Learning ... to No-Regret Online Learning", 2011).
+    """
+    config = config or view_config()
+    with _worlds(config) as worlds:
+        opened = [pair for pair in _opened(seed, index, config, *worlds) if not pair[1].blind]
+        said: list[list[str]] = [[] for _ in opened]
+        while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
+            for number in due:
+                state, teacher = opened[number]
+                state.ask(turn_message(state))
+                said[number].append(teacher.reply(state))
+            replies = pupil.generate([opened[number][0].conversation for number in due])
+            for number, reply in zip(due, replies, strict=True):
+                state, teacher = opened[number]
+                teacher.hear(reply.text, state)
+                _go_on(state, teacher, reply)
+                if state.is_final:
+                    pupil.release(state.conversation)
+        rng = np.random.default_rng([seed, index, 2])
+        for (state, teacher), corrections in zip(opened, said, strict=True):
+            last = len(corrections) - 1
+            turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
+            own = tuple(each.reply.text for each in state.turns[:turn])
+            answer = parse_action(corrections[turn], state.question).action.answer
+            yield _episode(state, teacher, (*own, corrections[turn]), answer, by_pupil=True)
+
+
+def _go_on(state: QuestionState, teacher: Teacher, reply: Reply) -> None:
+    """Take a reply as any run does: parse it, move and look."""
+    parsed = parse_action(reply.text, state.question)
+    move, view, seconds = act(state, parsed, teacher.world)
+    state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
+
+
+@contextmanager
+def _worlds(config: RunConfig) -> Iterator[tuple[World, World]]:
+    """Where one sees, and where one does not."""
+    with closing(World(config, RaycastRenderer())) as seeing, closing(World(config, BlindRenderer())) as blind:
+        yield seeing, blind
+
+
+def _opened(
+    seed: int, index: int, config: RunConfig, seeing: World, blind: World
+) -> Iterator[tuple[QuestionState, Teacher]]:
+    """The questions of a room, each where it begins and with a teacher of its own."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "pixels are told apart by the mesh's own faces"
-    renderer = RaycastRenderer()
-    seeing, blind = World(config, renderer), World(config, BlindRenderer())
     rng = np.random.default_rng([seed, index, 1])
-    first = first_view(scene, renderer, seeing.intrinsics, config.camera_height, config.camera_pitch, config.first_view)
+    first = first_view(
+        scene, seeing.renderer, seeing.intrinsics, config.camera_height, config.camera_pitch, config.first_view
+    )
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
@@ -90,11 +141,7 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
         pose = _start(first, places, rng)
         state = QuestionState(number, question, steps)
         state.open(scene, pose, world.view(scene, pose), system_message(question))
-        teacher = Teacher(room, world, is_blind)
-        play(state, teacher, world)
-        yield _episode(state, teacher)
-    seeing.close()
-    blind.close()
+        yield state, Teacher(room, world, is_blind)
 
 
 def _question(row: Mapping[str, Any]) -> Question:
@@ -110,18 +157,22 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
     return replace(first.pose, x_m=float(x), y_m=float(y), heading_deg=float(rng.choice(HEADINGS_DEG)))
 
 
-def _episode(state: QuestionState, teacher: Teacher) -> Episode:
-    messages = state.conversation.messages
-    images = np.stack(state.conversation.images)
-    patches = (len(images), images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
+def _episode(
+    state: QuestionState, teacher: Teacher, replies: tuple[str, ...], answer: str | None, by_pupil: bool = False
+) -> Episode:
+    """As many turns of a conversation as there are replies."""
+    messages, turns = state.conversation.messages, len(replies)
+    images = np.stack(state.conversation.images[:turns])
+    patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
         state.question.question_type,
         state.question.ground_truth or "",
-        state.answer,
+        answer,
         teacher.blind,
+        by_pupil,
         messages[0].text,
-        tuple(message.text for message in messages[1::2]),
-        tuple(message.text for message in messages[2::2]),
+        tuple(message.text for message in messages[1::2])[:turns],
+        replies,
         images,
-        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown),
+        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown[:turns]),
     )

@@ -11,10 +11,9 @@ import numpy as np
 from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
 from agent.conversation import Conversation, Message
 from training.notes import Note, notes_in
-from training.store import read_shard
+from training.store import read_shard, shards_in
+from training.teacher import NEAR_M
 
-NEAR_M = 1.0
-"""A note is right when the teacher has one of its category this near."""
 BATCH = 32
 
 
@@ -53,7 +52,7 @@ def _off_m(a: Note, b: Note) -> float:
 
 def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
     """Views of the last rooms as conversations of one turn, each with the teacher's reply."""
-    for path in sorted(folder.rglob("room_*.npz"), key=lambda path: path.name)[-rooms:]:
+    for path in shards_in(folder)[-rooms:]:
         for number, episode in enumerate(read_shard(path)):
             if not episode.blind and len(episode.views) > 1:
                 conversation = Conversation(f"{path.stem} {number}")

@@ -35,7 +35,7 @@ class Note:
     far away, and thus where it is on the floor plan: metres ahead of where the camera began and to the left of it; then
     its longest side. Eyes find the first three in the picture, and the place follows from them and the turns taken.
 
-    `index` is its position in `Room.objects`, which is not written.
+    `index` is its position in `Room.objects`, which is not written; -1 where it is not known.
     """
 
     bearing_deg: int

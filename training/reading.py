@@ -10,6 +10,8 @@ from data.rooms import Room
 from data.rooms.geometry import box_distance
 from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
+NO_OBJECT = -1
+"""Stands for an object's position in `Room.objects` where there is none."""
 FEWEST = 2
 """Counts of one are never asked."""
 
@@ -124,10 +126,7 @@ def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, S
     words = [f"{name} {centre.place}"]
     for option in options:
         gap, note = min(
-            (
-                (box_distance(room.objects[centre.index].box, room.objects[note.index].box), note)
-                for note in found[option]
-            ),
+            ((_gap(room, centre, note), note) for note in found[option]),
             key=lambda pair: pair[0],
             default=(None, None),
         )
@@ -140,6 +139,13 @@ def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, S
         return Thought("; ".join(words) + ".", None)
     winner = min(gaps, key=lambda option: gaps[option])
     return Thought("; ".join(words) + f"; {winner}.", letter(question, winner))
+
+
+def _gap(room: Room, a: Note, b: Note) -> float:
+    """Metres between two boxes; between what was noted, where one of them is not there."""
+    if NO_OBJECT in (a.index, b.index):
+        return math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
+    return box_distance(room.objects[a.index].box, room.objects[b.index].box)
 
 
 def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:

@@ -19,12 +19,14 @@ WEBP_QUALITY = 80
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """The words of a finished conversation: the system message, and those before and after each reply."""
+    """The words of a conversation: the system message, and those before and after each reply. `by_pupil`: all replies
+    but the last are a pupil's own, and the last is what the teacher would say then."""
 
     question_type: str
     ground_truth: str
     answer: str | None
     blind: bool
+    by_pupil: bool
     system: str
     user: tuple[str, ...]
     replies: tuple[str, ...]
@@ -46,6 +48,11 @@ class StoredEpisode(Transcript):
 def shard_path(folder: Path, seed: int, index: int) -> Path:
     """The file of one room's demonstrations."""
     return folder / f"room_{seed}_{index:05d}.npz"
+
+
+def shards_in(folder: Path) -> list[Path]:
+    """The files of all rooms below a folder, in the order of the rooms."""
+    return sorted(folder.rglob("room_*.npz"), key=lambda path: path.name)
 
 
 def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:

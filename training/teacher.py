@@ -1,7 +1,8 @@
 """A teacher that knows the room: it looks around, walks where something is missing, notes what it sees and answers."""
 
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,16 +14,27 @@ from data.rooms.furniture import CATEGORIES
 from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
-from training.notes import STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
-from training.reading import asked, think
+from training.notes import (
+    STRIDE_M,
+    TURN_DEG,
+    VIEWS_AROUND,
+    Note,
+    action_text,
+    in_start_frame,
+    make_note,
+    notes_in,
+    view_text,
+)
+from training.reading import NO_OBJECT, asked, think
 
 FEWEST_PIXELS = 40
 """An object with fewer pixels in a view of 224 x 160 is not noted."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
+NEAR_M = 1.0
+"""A note stands for an object of its category that is this near."""
 
 
-NO_OBJECT = -1
 PATCH_PX = 16
 """The image encoder's patches."""
 PATCH_SHARE = 1 / 6
@@ -64,7 +76,7 @@ class Teacher:
     answers as soon as the notes hold all that the question names; a question that needs every instance is answered
     after a whole turn at the earliest. What is then still missing is looked for from a second place. With `blind` it
     notes nothing and answers at once, as well as one can without a view. `shown` holds the `categories_by_patch` of
-    each view that it looked at.
+    each view that it looked at. Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
     """
 
     room: Room
@@ -72,28 +84,39 @@ class Teacher:
     blind: bool = False
     notes: list[Note] = field(default_factory=list)
     shown: list[np.ndarray] = field(default_factory=list)
-    _start: CameraPose | None = None
-    _views: int = 0
-    _walked: bool = False
+    _noted_before: int = 0
 
     def reply(self, state: QuestionState) -> str:
         """The reply to the turn that is due."""
-        pose = state.where
-        if self._start is None:
-            self._start = pose
-        self._views += 1
+        self._noted_before = len(self.notes)
         new = [] if self.blind else self._new_notes(state)
         self.notes += new
-        words = view_text(pose, self._start, new)
+        words = view_text(state.where, _start(state), new)
         move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
         if move is not None:
             return f"{words}\n{action_text(move)}"
         thought, answer = self._answer(state)
         return f"{words}\n{thought}\n{action_text(CameraAction(answer=answer, done=True))}"
 
+    def hear(self, reply: str, state: QuestionState) -> None:
+        """Take a pupil's notes of the turn that is due in place of one's own. Each stands for the nearest object of its
+        category within NEAR_M that is not noted yet; a note of what is not there is kept, with the index NO_OBJECT."""
+        del self.notes[self._noted_before :]
+        start = _start(state)
+        for note in notes_in(reply):
+            known = {each.index for each in self.notes}
+            near = []
+            for index, thing in enumerate(self.room.objects):
+                if thing.category == note.category and index not in known:
+                    dx, dy = (float(value) for value in thing.box.plan_center - start.position[:2])
+                    ahead, left = in_start_frame(dx, dy, start)
+                    near.append((math.hypot(note.ahead_m - ahead, note.left_m - left), index))
+            off, index = min(near, default=(math.inf, NO_OBJECT))
+            self.notes.append(replace(note, index=index if off <= NEAR_M else NO_OBJECT))
+
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of what is in view for the first time, from left to right."""
-        assert state.scene is not None and self._start is not None
+        assert state.scene is not None
         owners = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
         self.shown.append(categories_by_patch(owners, self.room))
         pixels = np.bincount(owners[owners >= 0], minlength=len(self.room.objects))
@@ -105,7 +128,7 @@ class Teacher:
             offset = thing.box.plan_center - state.where.position[:2]
             bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.where.heading_deg))
             if index not in known and abs(bearing) <= HALF_VIEW_DEG:
-                note = make_note(thing.category, offset, state.where, self._start, max(thing.box.size), int(index))
+                note = make_note(thing.category, offset, state.where, _start(state), max(thing.box.size), int(index))
                 seen.append((bearing, note))
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
 
@@ -113,20 +136,17 @@ class Teacher:
         family = state.question.kind.family
         if family == "room_size":
             return True
-        around = self._views >= VIEWS_AROUND
+        around = state.turn + 1 >= VIEWS_AROUND
         if family == "counting":
             return around
         noted = {note.category for note in self.notes}
-        return noted.issuperset(asked(state.question).names) and (around or self._walked or family != "nearest")
+        return noted.issuperset(asked(state.question).names) and (around or _walked(state) or family != "nearest")
 
     def _next_move(self, state: QuestionState) -> CameraAction | None:
         """The next quarter, or after a whole turn the way to a second place; None when both have been."""
-        if self._views % VIEWS_AROUND:
+        if (state.turn + 1) % VIEWS_AROUND:
             return CameraAction(rotation_angle_degrees=TURN_DEG)
-        if self._walked:
-            return None
-        self._walked = True
-        return self._walk(state)
+        return None if _walked(state) else self._walk(state)
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
         """The longest free way along one of the four directions, None where none is a stride long."""
@@ -148,6 +168,14 @@ class Teacher:
         question = state.question
         thought = think(question, self.room, self.notes, spans_in(state))
         return thought.text, thought.answer or rounded_truth(question.question_type, question.ground_truth or "")
+
+
+def _start(state: QuestionState) -> CameraPose:
+    return state.turns[0].pose if state.turns else state.where
+
+
+def _walked(state: QuestionState) -> bool:
+    return any(turn.parsed.action.forward_meters for turn in state.turns)
 
 
 def spans_in(state: QuestionState) -> tuple[float, float]:

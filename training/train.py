@@ -24,7 +24,7 @@ from data.rooms.furniture import CATEGORIES
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from training.model import SIZES, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, VIEWS_AROUND
-from training.store import StoredEpisode, read_shard
+from training.store import StoredEpisode, read_shard, shards_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
@@ -106,7 +106,7 @@ class Rows:
     def __init__(self, episodes: Sequence[StoredEpisode], maker: RowMaker) -> None:
         self._maker = maker
         self._episodes = episodes
-        seeing = [(number, each) for number, each in enumerate(episodes) if not each.blind]
+        seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
         self._sources: dict[str, list[tuple[int, int, bool]]] = {
             "episodes": [(number, EPISODE, False) for number in range(len(episodes))],
             "drills": [(number, DRILL, False) for number, _ in seeing],
@@ -201,11 +201,13 @@ class Trainer:
         demonstrations: Sequence[Path],
         device: torch.device,
         sizes: ModelSizes = SIZES["small"],
+        lessons: Sequence[Path] = (),
         workers: int = 0,
         compiled: bool = False,
     ) -> None:
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
-        episodes = [episode for path in demonstrations[:-HELD_OUT_ROOMS] for episode in read_shard(path)]
+        learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *lessons]
+        episodes = [episode for path in learned_from for episode in read_shard(path)]
         held_out = [episode for path in demonstrations[-HELD_OUT_ROOMS:] for episode in read_shard(path)]
         source = folder / FINISHED
         if not source.is_dir():
@@ -374,14 +376,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from training.demonstrate import TRAINING_SEED, make_shards
 
         make_shards(options.demos, TRAINING_SEED, range(HELD_OUT_ROOMS + 4), workers=2)
-    demonstrations = sorted(options.demos.rglob("room_*.npz"), key=lambda path: path.name)
+    demonstrations = shards_in(options.demos)
+    lessons = shards_in(options.lessons) if options.lessons else []
     if len(demonstrations) <= HELD_OUT_ROOMS:
         sys.stderr.write(f"{options.demos} holds too few demonstrations: run python -m training.demonstrate first\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "plan.json").write_text(json.dumps(asdict(plan) | {"rooms": len(demonstrations)}, indent=1) + "\n")
+    (options.out / "plan.json").write_text(
+        json.dumps(asdict(plan) | {"rooms": len(demonstrations), "lessons": len(lessons)}, indent=1) + "\n"
+    )
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trainer = Trainer(options.out, plan, demonstrations, device, SIZES[options.sizes], options.workers, options.compile)
+    trainer = Trainer(
+        options.out, plan, demonstrations, device, SIZES[options.sizes], lessons, options.workers, options.compile
+    )
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
     plot_curve(options.out)
@@ -392,6 +399,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
     parser.add_argument("demos", type=Path, help="folder that python -m training.demonstrate wrote")
     parser.add_argument("out", type=Path, help="folder of the run; an unfinished run in it goes on")
+    parser.add_argument("--lessons", type=Path, help="folder that python -m training.demonstrate --pupil wrote")
     parser.add_argument("--smoke", action="store_true", help="a few rooms and steps, made on the spot")
     parser.add_argument("--sizes", choices=SIZES, default="small", help="of a new run's model (%(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
