@@ -1,18 +1,58 @@
-"""The weights that ship: what they see in rooms that they were never trained on."""
+"""The weights that ship: what they see and answer in rooms that they were never trained on."""
+
+from dataclasses import replace
+
+import pytest
 
 from agent.backends import EXPLORER_SETTINGS, make_backend
+from agent.config import RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from agent.run_log import newest_results
+from data.questions import load_questions
+from data.rooms import QUESTIONS_PER_TYPE, write_rooms
+from data.scoring import aggregate, most_frequent_answer
 from training.episodes import room_episodes
 from training.eyes import look, single_views
 from training.store import shard_path, write_shard
 
+SEED = 7
+
 
 def test_the_explorer_describes_views_of_new_rooms(tmp_path):
     for index in range(2):
-        write_shard(shard_path(tmp_path, 7, index), room_episodes(seed=7, index=index))
-    sight = look(
-        make_backend("embedded", max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]),
-        list(single_views(tmp_path, rooms=2)),
-    )
+        write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
+    backend = make_backend("embedded", max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+    sight = look(backend, list(single_views(tmp_path, rooms=2)))
     assert sight.views > 20
     assert sight.precision > 0.6 and sight.recall > 0.6
     assert sight.place_error_m < 0.5
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """Results of the explorer with open eyes and blind, on the same questions, and the questions."""
+    folder = tmp_path_factory.mktemp("answers")
+    write_rooms(folder / "rooms", 4, SEED, per_type=QUESTIONS_PER_TYPE)
+    config = RunConfig(
+        batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
+        max_batched_turns="all", **EXPLORER_SETTINGS,
+    )  # fmt: skip
+    results = {}
+    for renderer in ("raycast", "blind"):
+        config = replace(config, renderer=renderer, log_root=folder / renderer)
+        assert main_vsi_bench_loop(config) == 0
+        results[renderer] = newest_results(config.log_root)
+    return results["raycast"], results["blind"], load_questions(config.questions)
+
+
+def test_the_explorer_answers_better_than_blind_and_than_the_most_frequent_answer(answered):
+    seeing, blind, questions = answered
+    overall = aggregate(seeing)["overall"]
+    assert overall > aggregate(blind)["overall"] + 10
+    assert overall > most_frequent_answer(questions)["overall"] + 10
+
+
+def test_the_explorer_replies_in_form_and_stops_when_it_has_seen_enough(answered):
+    seeing, _, _ = answered
+    assert sum(row["parse_errors"] for row in seeing) <= 0.02 * sum(row["turns"] for row in seeing)
+    assert sum(row["turns"] for row in seeing) / len(seeing) < 6

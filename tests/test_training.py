@@ -27,7 +27,7 @@ from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
 from training import train
-from training.batches import RowMaker, collate, jittered, patches
+from training.batches import GAP_WORD, RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
 from training.evaluate import TEST_SEED, wilson
@@ -259,13 +259,16 @@ def test_a_drill_has_all_words_of_the_replies_but_the_moves_and_no_image(shards,
     assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
 
 
-def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker):
+@pytest.mark.parametrize("seed", range(5))
+def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker, seed):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    row = maker.practice(np.random.default_rng(1))
+    row = maker.practice(np.random.default_rng(seed))
     said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
     assert said.startswith("<|im_start|>user\nOptions:\nA. ")
     assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
-    assert not any(name in learned for name in CATEGORIES)
+    words = tokenizer.batch_decode(row.ids[:, None].tolist())
+    pairs = [pair for pair, spoken in zip(pairwise(words), row.spoken[1:], strict=True) if spoken]
+    assert all(GAP_WORD.fullmatch(before) for before, word in pairs if word.strip() in CATEGORIES)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -331,6 +334,17 @@ def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
     resumed.run()
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_lessons_come_last(shards, lessons, tmp_path):
+    path = tmp_path / "lessons" / "room_7_00000.npz"
+    write_shard(path, lessons)
+    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=1, lesson_steps=4)
+    run = Trainer(tmp_path / "run", plan, shards, torch.device("cpu"), TINY, [path])
+    run.run()
+    stages = [line.split(",")[1] for line in (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]]
+    assert stages == ["lessons", "lessons"] and run.step == plan.steps
+    assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "lessons", "practice", "episodes", "practice"]
 
 
 def test_what_the_teacher_says_is_an_action(episodes):

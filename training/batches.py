@@ -1,6 +1,7 @@
 """Conversations as training rows: the ids that evaluation sees, and which of them the model has to say."""
 
 import io
+import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 IGNORED = -100
 """Label of what the model need not say."""
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
+GAP_WORD = re.compile(r" \d+\.\d m;")
 BRIGHTNESS, TINT = 0.15, 0.06
 """Largest change of light and of single colours in training."""
 
@@ -83,6 +85,7 @@ class RowMaker:
         words = self._tokenizer.batch_decode([[id] for id in range(len(self._tokenizer))])
         self._place_ids = [id for id, word in enumerate(words) if PLACE_WORD.fullmatch(word)]
         self._category_ids = [id for id, word in enumerate(words) if word.strip() in CATEGORIES]
+        self._gap_ids = [id for id, word in enumerate(words) if GAP_WORD.fullmatch(word)]
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
@@ -119,11 +122,14 @@ class RowMaker:
         return self._words_alone(ids, notes, "\n".join(thought))
 
     def practice(self, rng: np.random.Generator) -> Row:
-        """Made-up notes and many thoughts about them. The names of objects are not learned: which come is chance."""
+        """Made-up notes and many thoughts about them. The names of objects are not learned, since which come is chance,
+        but for those behind a gap: the options in order, then the nearest."""
         practice = make_practice(rng)
         before = self._ids(f"<|im_start|>user\n{practice.options}<|im_end|>\n<|im_start|>assistant\n")
         row = self._words_alone(before, practice.notes, practice.thoughts)
-        return replace(row, spoken=row.spoken & ~np.isin(row.ids, self._category_ids), answer_at=-1)
+        by_chance = np.isin(row.ids, self._category_ids)
+        by_chance[1:] &= ~np.isin(row.ids[:-1], self._gap_ids)
+        return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
         """A reply without a view, of which the places and all of the thought are learned."""

@@ -21,6 +21,8 @@ from training.reading import (
     count_thought,
     direction_words,
     distance_words,
+    nearest_words,
+    noted_gap_m,
     places_words,
     quadrant_words,
     route_words,
@@ -34,8 +36,9 @@ NEAREST_M, FARTHEST_M = 0.5, 4.5
 RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
 """Shares of rows that only recall, and of names in them that no note holds."""
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
-FAMILIES = ("counting", "size", "distance", "direction", "route")
+FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
+NEAREST_OF = 4
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
@@ -57,7 +60,7 @@ def make_practice(rng: Generator) -> Practice:
     while len(singles) < FEWEST_SINGLE:
         notes, words = _notes(rng)
         singles = _singles(notes)
-    options = [str(side) for side in rng.permutation(SIDES if rng.random() < 0.5 else QUADRANTS)]
+    options = _options(rng, singles)
     recalls = rng.random() < RECALL_SHARE
     thoughts = [
         _recall(rng, notes, singles) if recalls else _thought(rng, notes, singles, options)
@@ -65,6 +68,14 @@ def make_practice(rng: Generator) -> Practice:
     ]
     lettered = "\n".join(f"{letter}. {option}" for letter, option in zip("ABCD", options, strict=False))
     return Practice(f"Options:\n{lettered}", words, "\n".join(thoughts))
+
+
+def _options(rng: Generator, singles: Sequence[Note]) -> list[str]:
+    """Sides, quadrants, or four of the objects."""
+    kind = int(rng.integers(3))
+    if kind == 2 and len(singles) > NEAREST_OF:
+        return [singles[place].category for place in rng.permutation(len(singles))[:NEAREST_OF]]
+    return [str(side) for side in rng.permutation(SIDES if kind else QUADRANTS)]
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -123,6 +134,8 @@ def _recall(rng: Generator, notes: Sequence[Note], singles: Sequence[Note]) -> s
 def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], options: Sequence[str]) -> str:
     """One of the thoughts that answer questions, but for those that need more than notes."""
     family = str(rng.choice(FAMILIES, p=FAMILY_SHARES))
+    if family == "options" and options[0] in CATEGORIES:
+        return _nearest(rng, singles, options)
     if family == "counting":
         name = notes[int(rng.integers(len(notes)))].category
         return _with_answer(count_thought(name, notes))
@@ -143,6 +156,14 @@ def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], opt
     if len(options) == len(QUADRANTS):
         words, side = quadrant_words(words)
     return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(side)]))
+
+
+def _nearest(rng: Generator, singles: Sequence[Note], options: Sequence[str]) -> str:
+    """Which of the options is nearest to some other object."""
+    others = [note.category for note in singles if note.category not in options]
+    found = {note.category: [note] for note in singles}
+    words, winner = nearest_words(str(rng.choice(others)), options, found, noted_gap_m)
+    return _with_answer(Thought(f"{words}.", "ABCD"[options.index(winner or "")]))
 
 
 def _with_answer(thought: Thought) -> str:

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from data.questions import Question
 from data.rooms import Room
@@ -12,6 +13,8 @@ from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 NO_OBJECT = -1
 """Stands for an object's position in `Room.objects` where there is none."""
+TAKEN_UP = 0.35
+"""Of an object's longest side, towards another object."""
 FEWEST = 2
 """Counts of one are never asked."""
 
@@ -77,7 +80,8 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     if family == "size":
         return size_thought(about.names[0], found[about.names[0]])
     if family == "nearest":
-        return _nearest(question, room, about, found)
+        words, winner = nearest_words(about.names[0], about.names[1:], found, partial(_gap_m, room))
+        return Thought(f"{words}.", letter(question, winner) if winner else None)
     where = places_words(found)
     if not all(found.values()):
         return Thought(f"{where}.", None)
@@ -117,34 +121,39 @@ def count_thought(name: str, notes: Sequence[Note]) -> Thought:
     return Thought(f"{name} {listed}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None)
 
 
-def _nearest(question: Question, room: Room, about: Asked, found: Mapping[str, Sequence[Note]]) -> Thought:
-    name, *options = about.names
+def nearest_words(
+    name: str, options: Sequence[str], found: Mapping[str, Sequence[Note]], gap_m: Callable[[Note, Note], float]
+) -> tuple[str, str | None]:
+    """Where an object is, how far each of some others is from it by `gap_m`, and the nearest of them; that one alone,
+    None where none can be compared."""
     if not found[name]:
-        return Thought(f"{name} unseen.", None)
+        return f"{name} unseen", None
     centre = found[name][0]
     gaps: dict[str, float] = {}
     words = [f"{name} {centre.place}"]
     for option in options:
-        gap, note = min(
-            ((_gap(room, centre, note), note) for note in found[option]),
-            key=lambda pair: pair[0],
-            default=(None, None),
-        )
-        if gap is None or note is None:
+        if not found[option]:
             words.append(f"{option} unseen")
-        else:
-            gaps[option] = gap
-            words.append(f"{option} {note.place}, {apart(note, centre)}, {gap:.1f} m")
+            continue
+        note = min(found[option], key=lambda note: gap_m(centre, note))
+        gaps[option] = gap_m(centre, note)
+        words.append(f"{option} {note.place}, {apart(note, centre)}, {gaps[option]:.1f} m")
     if not gaps:
-        return Thought("; ".join(words) + ".", None)
+        return "; ".join(words), None
     winner = min(gaps, key=lambda option: gaps[option])
-    return Thought("; ".join(words) + f"; {winner}.", letter(question, winner))
+    return "; ".join([*words, winner]), winner
 
 
-def _gap(room: Room, a: Note, b: Note) -> float:
-    """Metres between two boxes; between what was noted, where one of them is not there."""
+def noted_gap_m(a: Note, b: Note) -> float:
+    """About how far two objects are apart, as far as notes tell: from middle to middle less what each takes up."""
+    middles = math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
+    return max(0.0, middles - TAKEN_UP * (a.size_cm + b.size_cm) / 100)
+
+
+def _gap_m(room: Room, a: Note, b: Note) -> float:
+    """Between two boxes, or as noted where one is of nothing that is there."""
     if NO_OBJECT in (a.index, b.index):
-        return math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
+        return noted_gap_m(a, b)
     return box_distance(room.objects[a.index].box, room.objects[b.index].box)
 
 

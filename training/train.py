@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ STAGES = {
     "words": ("practice",),
     "views": ("views", "drills", "views", "practice"),
     "episodes": ("episodes", "episodes", "episodes", "practice"),
+    "lessons": ("practice", "lessons", "practice", "episodes"),
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
@@ -53,9 +55,10 @@ COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss",
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast to learn: first words alone, then single views, then whole conversations.
+    """How long and how fast to learn: first words alone, then single views, then whole conversations, then those that
+    the teacher corrected.
 
-    Steps of each stage, and rows a step: `episode_rows` of whole conversations, `view_rows` of all else.
+    Steps of each stage, and rows a step: `episode_rows` of conversations with views, `view_rows` of all else.
     `learning_rate` is the highest, reached after `warmup` steps, then falls as a cosine to a twentieth. `save_every`
     steps the state is saved and the held-out rooms are looked at.
     """
@@ -65,6 +68,7 @@ class Plan:
     view_rows: int = 32
     episode_steps: int = 2600
     episode_rows: int = 16
+    lesson_steps: int = 0
     learning_rate: float = 1.5e-3
     warmup: int = 100
     weight_decay: float = 0.05
@@ -74,19 +78,18 @@ class Plan:
     @property
     def steps(self) -> int:
         """All steps."""
-        return self.word_steps + self.view_steps + self.episode_steps
+        return self.word_steps + self.view_steps + self.episode_steps + self.lesson_steps
 
     def stage(self, step: int) -> str:
         """The stage that a step belongs to, one of STAGES."""
-        if step < self.word_steps:
-            return "words"
-        return "views" if step < self.word_steps + self.view_steps else "episodes"
+        lengths = (self.word_steps, self.view_steps, self.episode_steps, self.lesson_steps)
+        return next(name for name, end in zip(STAGES, accumulate(lengths), strict=True) if step < end)
 
     def rows(self, step: int) -> tuple[str, int]:
         """The kind of rows that a step learns from, and their number."""
         kinds = STAGES[self.stage(step)]
         kind = kinds[step % len(kinds)]
-        return kind, self.episode_rows if kind == "episodes" else self.view_rows
+        return kind, self.episode_rows if kind in ("episodes", "lessons") else self.view_rows
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -108,7 +111,8 @@ class Rows:
         self._episodes = episodes
         seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
         self._sources: dict[str, list[tuple[int, int, bool]]] = {
-            "episodes": [(number, EPISODE, False) for number in range(len(episodes))],
+            "episodes": [(number, EPISODE, False) for number, each in enumerate(episodes) if not each.by_pupil],
+            "lessons": [(number, EPISODE, False) for number, each in enumerate(episodes) if each.by_pupil],
             "drills": [(number, DRILL, False) for number, _ in seeing],
             "views": [
                 (number, turn, mirrored)
@@ -313,7 +317,7 @@ class Trainer:
         losses: list[float] = []
         right: dict[str, list[bool]] = {name: [] for name in SHARES}
         for kind in kinds:
-            for rows in _parts(self.held_out[kind], self.plan.episode_rows):
+            for rows in _parts(self.held_out.get(kind, []), self.plan.episode_rows):
                 batch = collate(rows, self.processor.tokenizer.pad_token_id).to(self.device)
                 loss, hits = self._loss(batch)
                 losses.append(float(loss))
@@ -380,6 +384,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lessons = shards_in(options.lessons) if options.lessons else []
     if len(demonstrations) <= HELD_OUT_ROOMS:
         sys.stderr.write(f"{options.demos} holds too few demonstrations: run python -m training.demonstrate first\n")
+        return 2
+    if plan.lesson_steps and not lessons:
+        sys.stderr.write("--lesson-steps needs --lessons, a folder that python -m training.demonstrate --pupil wrote\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "plan.json").write_text(
