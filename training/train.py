@@ -122,20 +122,27 @@ class Rows:
             ],
         }
         self._known: dict[tuple[int, int, bool], Row] = {}
+        self._pool: tuple[tuple[int, ...], list[Row]] = (), []
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
         """The rows of a step: the same for the same plan, step and demonstrations."""
         kind, count = plan.rows(step)
+        pool = step // BATCHES_A_POOL
+        rng = np.random.default_rng([plan.seed, pool, *kind.encode()])
+        part = int(rng.permutation(BATCHES_A_POOL)[step % BATCHES_A_POOL])
         if kind == "practice":
-            return [
-                self._maker.practice(np.random.default_rng([plan.seed, 1, step, number])) for number in range(count)
-            ]
+            return self._practice(plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
         sources = self._sources[kind]
-        rng = np.random.default_rng([plan.seed, step // BATCHES_A_POOL, *kind.encode()])
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(sources[place]))
-        part = int(rng.permutation(BATCHES_A_POOL)[step % BATCHES_A_POOL])
         return [self._row(sources[place]) for place in by_length[part * count : (part + 1) * count]]
+
+    def _practice(self, seed: int, pool: int, count: int) -> list[Row]:
+        """The practice rows of a pool, shortest first; those of the last pool are kept."""
+        if self._pool[0] != (seed, pool, count):
+            rows = [self._maker.practice(np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
+            self._pool = (seed, pool, count), sorted(rows, key=lambda row: len(row.ids))
+        return self._pool[1]
 
     def _length(self, source: tuple[int, int, bool]) -> int:
         episode, turn = self._episodes[source[0]], source[1]
