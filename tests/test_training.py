@@ -27,7 +27,7 @@ from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
 from training import train
-from training.batches import GAP_WORD, RowMaker, collate, jittered, patches
+from training.batches import GAP_WORD, NEXT_OPTION_AT, RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
 from training.evaluate import TEST_SEED, wilson
@@ -86,6 +86,21 @@ def test_the_teacher_answers_nearly_all_questions(episodes):
 
 def test_the_teacher_looks_only_as_long_as_a_question_needs(episodes):
     assert len({len(each.user) for each in episodes}) >= 3
+
+
+def test_before_it_looks_on_the_teacher_says_what_it_has_found(episodes):
+    said = 0
+    for each in episodes:
+        noted = set()
+        for reply in () if each.blind else each.replies[:-1]:
+            found = reply.split("\n")[1]
+            noted |= {note.category for note in notes_in(reply)}
+            names = re.findall(r"(?:^|; )([a-z ]+?)(?: 1)? (unseen|[+-])", found)
+            assert names and all((name in noted) == (where != "unseen") for name, where in names)
+            if each.question_type != "object_counting" and {name for name, _ in names} <= noted:
+                assert each.question_type == "object_rel_distance"
+            said += 1
+    assert said
 
 
 def test_the_blind_teacher_notes_nothing_and_sees_grey():
@@ -267,8 +282,8 @@ def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker
     assert said.startswith("<|im_start|>user\nOptions:\nA. ")
     assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
     words = tokenizer.batch_decode(row.ids[:, None].tolist())
-    pairs = [pair for pair, spoken in zip(pairwise(words), row.spoken[1:], strict=True) if spoken]
-    assert all(GAP_WORD.fullmatch(before) for before, word in pairs if word.strip() in CATEGORIES)
+    names = [place for place, word in enumerate(words) if row.spoken[place] and word.strip() in CATEGORIES]
+    assert all(any(GAP_WORD.fullmatch(words[place - back]) for back in (1, NEXT_OPTION_AT)) for place in names)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -284,6 +299,15 @@ def test_practice_says_what_its_notes_say(seed):
         elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
             assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
             assert options[turned[4]] == json.loads(after)["answer"]
+        elif "Turn" in thought and after.startswith("{"):
+            turns = re.findall(r"turn [+-]\d+, (Turn \w+)", thought)
+            assert options[", ".join(turns)] == json.loads(after)["answer"]
+        elif compared := re.findall(r"; ([a-z ]+?) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([a-z ]+)", thought):
+            gaps = {}
+            for name, gap, so_far in compared:
+                gaps[name] = float(gap)
+                assert gaps[so_far] == min(gaps.values())
+            assert options[so_far] == json.loads(after)["answer"]
         elif not thought.startswith("{"):
             found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
             assert found or re.match(r"[a-z ]+ 1 ", thought)

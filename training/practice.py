@@ -39,6 +39,9 @@ NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
 NEAREST_OF = 4
+MOST_TURNS = 3
+ROUTES_TRIED = 20
+"""To find one that some list of options holds."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
@@ -71,10 +74,14 @@ def make_practice(rng: Generator) -> Practice:
 
 
 def _options(rng: Generator, singles: Sequence[Note]) -> list[str]:
-    """Sides, quadrants, or four of the objects."""
-    kind = int(rng.integers(3))
-    if kind == 2 and len(singles) > NEAREST_OF:
+    """Sides, quadrants, the turns of up to four routes, or four of the objects."""
+    kind = int(rng.integers(4))
+    if kind == 3 and len(singles) > NEAREST_OF:
         return [singles[place].category for place in rng.permutation(len(singles))[:NEAREST_OF]]
+    if kind == 2:
+        turns = int(rng.integers(1, 1 + min(MOST_TURNS, len(singles) - 2)))
+        answers = dict.fromkeys(_route(rng, singles, turns)[1] for _ in range(ROUTES_TRIED))
+        return list(answers)[:NEAREST_OF]
     return [str(side) for side in rng.permutation(SIDES if kind else QUADRANTS)]
 
 
@@ -136,23 +143,21 @@ def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], opt
     family = str(rng.choice(FAMILIES, p=FAMILY_SHARES))
     if family == "options" and options[0] in CATEGORIES:
         return _nearest(rng, singles, options)
+    if family == "options" and options[0].startswith("Turn"):
+        return _lettered_route(rng, singles, options)
+    if family == "route":
+        return _route(rng, singles, int(rng.integers(1, 1 + min(MOST_TURNS, len(singles) - 2))))[0]
     if family == "counting":
         name = notes[int(rng.integers(len(notes)))].category
         return _with_answer(count_thought(name, notes))
     drawn = [singles[place] for place in rng.permutation(len(singles))]
     if family == "size":
         return _with_answer(size_thought(drawn[0].category, drawn[:1]))
-    count = {"distance": 2, "route": int(rng.integers(3, 6))}.get(family, 3)
-    first = {note.category: note for note in drawn[:count]}
+    first = {note.category: note for note in drawn[: 2 if family == "distance" else 3]}
     where = places_words({name: [note] for name, note in first.items()})
     if family == "distance":
         return f"{where}; {distance_words(*first.values())}."
-    names = tuple(first)
-    if family == "route":
-        to_faced = names[1:2] if rng.random() < 0.5 else ()
-        turns = tuple(word for name in names[2:] for word in (BLANK, name))
-        return f"{where}; {route_words(Asked(names, to_faced + turns), first)[0]}."
-    words, side = direction_words(Asked(names), first)
+    words, side = direction_words(Asked(tuple(first)), first)
     if len(options) == len(QUADRANTS):
         words, side = quadrant_words(words)
     return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(side)]))
@@ -160,10 +165,31 @@ def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], opt
 
 def _nearest(rng: Generator, singles: Sequence[Note], options: Sequence[str]) -> str:
     """Which of the options is nearest to some other object."""
-    others = [note.category for note in singles if note.category not in options]
+    name = str(rng.choice([note.category for note in singles if note.category not in options]))
     found = {note.category: [note] for note in singles}
-    words, winner = nearest_words(str(rng.choice(others)), options, found, noted_gap_m)
-    return _with_answer(Thought(f"{words}.", "ABCD"[options.index(winner or "")]))
+    where = places_words({each: found[each] for each in (name, *options)})
+    words, winner = nearest_words(name, options, found, noted_gap_m)
+    return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(winner)]))
+
+
+def _lettered_route(rng: Generator, singles: Sequence[Note], options: Sequence[str]) -> str:
+    """A route whose turns are one of the options, or one without an answer where none is found."""
+    turns = 1 + options[0].count(",")
+    for _ in range(ROUTES_TRIED):
+        words, answer = _route(rng, singles, turns)
+        if answer in options:
+            return _with_answer(Thought(words, "ABCD"[options.index(answer)]))
+    return words
+
+
+def _route(rng: Generator, singles: Sequence[Note], turns: int) -> tuple[str, str]:
+    """The thought of a walk with some turns, and all of them."""
+    first = {singles[place].category: singles[place] for place in rng.permutation(len(singles))[: turns + 2]}
+    names = tuple(first)
+    to_faced = names[1:2] if rng.random() < 0.5 else ()
+    steps = tuple(word for name in names[2:] for word in (BLANK, name))
+    words, answer = route_words(Asked(names, to_faced + steps), first)
+    return f"{places_words({name: [note] for name, note in first.items()})}; {words}.", answer
 
 
 def _with_answer(thought: Thought) -> str:

@@ -76,13 +76,16 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
     if family == "counting":
         return count_thought(about.names[0], notes)
-    found = {name: [note for note in notes if note.category == name] for name in about.names}
+    found = _found(about, notes)
     if family == "size":
         return size_thought(about.names[0], found[about.names[0]])
-    if family == "nearest":
-        words, winner = nearest_words(about.names[0], about.names[1:], found, partial(_gap_m, room))
-        return Thought(f"{words}.", letter(question, winner) if winner else None)
     where = places_words(found)
+    if family == "nearest":
+        name, *options = about.names
+        if not found[name] or not any(found[option] for option in options):
+            return Thought(f"{where}.", None)
+        words, winner = nearest_words(name, options, found, partial(_gap_m, room))
+        return Thought(f"{where}; {words}.", letter(question, winner))
     if not all(found.values()):
         return Thought(f"{where}.", None)
     first = {name: of[0] for name, of in found.items()}
@@ -92,6 +95,19 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     if question.question_type == "object_rel_direction_hard":
         words, answer = quadrant_words(words)
     return Thought(f"{where}; {words}.", letter(question, answer))
+
+
+def so_far(question: Question, notes: Sequence[Note]) -> str:
+    """What has been found of the objects that a question is about, and what has not: whether to look on follows from
+    it. Empty where there is nothing to look for."""
+    about = asked(question)
+    if question.kind.family == "counting":
+        return count_thought(about.names[0], notes).text
+    return f"{places_words(_found(about, notes))}." if about.names else ""
+
+
+def _found(about: Asked, notes: Sequence[Note]) -> dict[str, list[Note]]:
+    return {name: [note for note in notes if note.category == name] for name in about.names}
 
 
 def letter(question: Question, words: str) -> str | None:
@@ -123,25 +139,19 @@ def count_thought(name: str, notes: Sequence[Note]) -> Thought:
 
 def nearest_words(
     name: str, options: Sequence[str], found: Mapping[str, Sequence[Note]], gap_m: Callable[[Note, Note], float]
-) -> tuple[str, str | None]:
-    """Where an object is, how far each of some others is from it by `gap_m`, and the nearest of them; that one alone,
-    None where none can be compared."""
-    if not found[name]:
-        return f"{name} unseen", None
+) -> tuple[str, str]:
+    """For each of some objects that were found where the nearest of its category is, how far it is from another object
+    by `gap_m`, and which has been the nearest so far: the least of two is found where the least of four is not. Then
+    the nearest of all alone."""
     centre = found[name][0]
-    gaps: dict[str, float] = {}
-    words = [f"{name} {centre.place}"]
-    for option in options:
-        if not found[option]:
-            words.append(f"{option} unseen")
-            continue
+    words, winner, least = [], "", math.inf
+    for option in filter(found.get, options):
         note = min(found[option], key=lambda note: gap_m(centre, note))
-        gaps[option] = gap_m(centre, note)
-        words.append(f"{option} {note.place}, {apart(note, centre)}, {gaps[option]:.1f} m")
-    if not gaps:
-        return "; ".join(words), None
-    winner = min(gaps, key=lambda option: gaps[option])
-    return "; ".join([*words, winner]), winner
+        gap = gap_m(centre, note)
+        if gap < least:
+            winner, least = option, gap
+        words.append(f"{option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {winner}")
+    return "; ".join(words), winner
 
 
 def noted_gap_m(a: Note, b: Note) -> float:

@@ -25,7 +25,7 @@ from training.notes import (
     notes_in,
     view_text,
 )
-from training.reading import NO_OBJECT, asked, think
+from training.reading import NO_OBJECT, asked, so_far, think
 
 FEWEST_PIXELS = 40
 """An object with fewer pixels in a view of 224 x 160 is not noted."""
@@ -72,11 +72,12 @@ def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:
 class Teacher:
     """Replies to one question of a room, from the state of the question and the room's geometry.
 
-    It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, and
-    answers as soon as the notes hold all that the question names; a question that needs every instance is answered
-    after a whole turn at the earliest. What is then still missing is looked for from a second place. With `blind` it
-    notes nothing and answers at once, as well as one can without a view. `shown` holds the `categories_by_patch` of
-    each view that it looked at. Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
+    It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, says
+    what of the question's objects it has found so far, and answers as soon as the notes hold all of them; a question
+    that needs every instance is answered after a whole turn at the earliest. What is then still missing is looked for
+    from a second place. With `blind` it notes nothing and answers at once, as well as one can without a view. `shown`
+    holds the `categories_by_patch` of each view that it looked at. Where a pupil's reply is acted on in place of its
+    own, let it `hear` that reply.
     """
 
     room: Room
@@ -94,9 +95,11 @@ class Teacher:
         words = view_text(state.where, _start(state), new)
         move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
         if move is not None:
-            return f"{words}\n{action_text(move)}"
-        thought, answer = self._answer(state)
-        return f"{words}\n{thought}\n{action_text(CameraAction(answer=answer, done=True))}"
+            lines = [words, so_far(state.question, self.notes), action_text(move)]
+        else:
+            thought, answer = self._answer(state)
+            lines = [words, thought, action_text(CameraAction(answer=answer, done=True))]
+        return "\n".join(filter(None, lines))
 
     def hear(self, reply: str, state: QuestionState) -> None:
         """Take a pupil's notes of the turn that is due in place of one's own. Each stands for the nearest object of its
