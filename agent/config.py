@@ -99,6 +99,8 @@ class RunConfig:
     """Longest reply, tokens."""
     temperature: Annotated[float, Ge(0)] = 0.0
     """0: greedy decoding; above: sampling, repeatable with --seed."""
+    constrained: bool = False
+    """Rule out tokens that would make a reply's JSON object malformed; needs xgrammar."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 

@@ -170,6 +170,7 @@ def backend_of(config: RunConfig) -> Backend:
         temperature=config.temperature,
         seed=config.seed,
         attention=config.attention,
+        constrained=config.constrained,
         kv_reuse=config.kv_reuse,
     )
 

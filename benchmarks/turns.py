@@ -251,6 +251,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
+    parser.add_argument("--constrained", action="store_true", help="rule out what would spoil the action object")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
@@ -263,7 +264,7 @@ def main() -> None:
     """Measure and print."""
     args = arguments()
     model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
-    options = GenerationOptions(args.tokens, min_new_tokens=args.tokens)
+    options = GenerationOptions(args.tokens, min_new_tokens=args.tokens, constrained=args.constrained)
 
     def make_runner(reuse: bool) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(model, processor, as_it_is)

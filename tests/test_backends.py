@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from agent.actions import ACTION_KEYS, last_object
 from agent.backends import ModelError, make_backend
 from agent.backends.decoding import closes_action
 from agent.backends.encoding import ConversationEncoder
@@ -208,6 +209,35 @@ class TestReplies:
         tokens = [token for reply in hot.generate(different_conversations(4)) for token in reply.tokens]
         assert max(tokens) < len(parts[1].tokenizer)
         assert not added & set(tokens)
+
+
+class TestConstrainedReplies:
+    @pytest.fixture(scope="class")
+    def backend(self, checkpoint):
+        return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=1500, temperature=50.0, constrained=True)
+
+    def test_are_actions_even_of_untrained_weights(self, backend):
+        conversations, finished = different_conversations(4), 0
+        for _ in range(2):
+            for conversation, reply in zip(conversations, backend.generate(conversations), strict=True):
+                if reply.finish_reason == "stop":
+                    finished += 1
+                    action = last_object(reply.text)
+                    assert tuple(action) == ACTION_KEYS and reply.text.endswith("}")
+                    assert (action["answer"] is not None) or not action["done"]
+                proceed(conversation, reply)
+        assert finished >= 4
+
+    def test_do_not_change_with_their_batch(self, backend):
+        together = backend.generate(different_conversations(3))
+        for conversation, reply in zip(different_conversations(3), together, strict=True):
+            backend.release(conversation)
+            assert backend.generate([conversation])[0].tokens == reply.tokens
+
+    def test_need_xgrammar(self, checkpoint, monkeypatch):
+        monkeypatch.setitem(sys.modules, "xgrammar", None)
+        with pytest.raises(ModelError, match="--constrained needs the package xgrammar: pip install xgrammar"):
+            Qwen3VLBackend(checkpoint, device="cpu", constrained=True)
 
 
 class TestSampling:

@@ -40,10 +40,10 @@ CORPUS_ROOMS = 40
 EPISODE, DRILL = -1, -2
 """Stand for a turn where a row is a whole conversation, or its words alone."""
 STAGES = {
-    "words": ("practice",),
-    "views": ("views", "drills", "views", "practice"),
-    "episodes": ("episodes", "episodes", "episodes", "practice"),
-    "lessons": ("practice", "lessons", "practice", "episodes"),
+    "words": ("practice", "drills"),
+    "views": ("views", "drills", "views", "practice", "views", "drills"),
+    "episodes": ("episodes", "drills", "episodes", "practice"),
+    "lessons": ("lessons", "drills", "episodes", "practice"),
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64

@@ -85,6 +85,7 @@ def make_backend(
     temperature: float = 0.0,
     seed: int = 0,
     attention: str = "auto",
+    constrained: bool = False,
     kv_reuse: bool = True,
     kv_cache_bytes: int | None = None,
 ) -> Backend:
@@ -112,6 +113,7 @@ def make_backend(
         temperature=temperature,
         seed=seed,
         attention=attention,
+        constrained=constrained,
         kv_reuse=kv_reuse,
         kv_cache_bytes=kv_cache_bytes,
     )

@@ -17,7 +17,7 @@ class Qwen3VLBackend:
     "float32", "bfloat16" or "float16", `attention` is "auto", "sdpa", "eager" or "flash_attention_2". A reply is at
     most `max_new_tokens` long; it ends earlier at the model's end token or with its first complete action object.
     Decoding is greedy at `temperature` 0; above it, the random numbers depend on `seed`, the conversation's id and its
-    turn alone.
+    turn alone. `constrained` rules out tokens that would make the action object malformed; it needs xgrammar.
 
     With `kv_reuse` a turn computes only what is new in a conversation: keys and values stay on the device until the
     conversation is released, at most `kv_cache_bytes` of them (by default half of what is free once the model is
@@ -36,6 +36,7 @@ class Qwen3VLBackend:
         temperature: float = 0.0,
         seed: int = 0,
         attention: str = "auto",
+        constrained: bool = False,
         kv_reuse: bool = True,
         kv_cache_bytes: int | None = None,
         min_new_tokens: int = 0,
@@ -57,7 +58,7 @@ class Qwen3VLBackend:
             kv_reuse = False
         if kv_cache_bytes is None:
             kv_cache_bytes = int(free_bytes(where) * KV_SHARE)
-        options = GenerationOptions(max_new_tokens, min_new_tokens, temperature, seed)
+        options = GenerationOptions(max_new_tokens, min_new_tokens, temperature, seed, constrained)
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(loaded, processor)
         self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, options, kv_cache_bytes if kv_reuse else 0)

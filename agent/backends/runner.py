@@ -13,6 +13,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from agent.backends import ModelError, OutOfMemory
 from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
+from agent.backends.grammar import ActionGrammar
 from agent.backends.kv_cache import CachedBatch, KVStore
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ _FAR_BEHIND = 64
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy."""
+    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy;
+    `constrained` replies end in a well-formed action object or at their longest."""
 
     max_new_tokens: int
     min_new_tokens: int = 0
     temperature: float = 0.0
     seed: int = 0
+    constrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,9 @@ class ModelRunner:
         self._store = KVStore(model.config.text_config.num_hidden_layers, kv_bytes)
         self._end_ids: list[int] = model.generation_config.eos_token_id
         self._pad_id: int = model.generation_config.pad_token_id
-        forbidden = _never_generated(tokenizer, self._end_ids, model.config.text_config.vocab_size)
-        self._forbidden = Forbidden(forbidden, model.device)
+        vocab_size = model.config.text_config.vocab_size
+        self._forbidden = Forbidden(_never_generated(tokenizer, self._end_ids, vocab_size), model.device)
+        self._grammar = ActionGrammar(tokenizer, vocab_size, self._end_ids) if options.constrained else None
 
     @torch.inference_mode()
     def run(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
@@ -273,6 +277,8 @@ class ModelRunner:
         """What stands between the model's logits and the largest of them."""
         options = self._options
         processors = LogitsProcessorList([self._forbidden])
+        if self._grammar is not None:
+            processors.append(self._grammar.processor(len(batch)))
         if options.temperature:
             streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device))

@@ -1,0 +1,73 @@
+"""Constrained decoding: tokens that would spoil a reply's action object are ruled out while it is generated."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import LogitsProcessor
+
+from agent.actions import LIMITS
+from agent.backends import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_NUMBERS = " ".join(rf'"\"{name}\":" blank number "," blank' for name in LIMITS)
+ACTION_GRAMMAR = rf"""
+root ::= prose "{{" blank {_NUMBERS} decision blank "}}"
+prose ::= [^{{]*
+decision ::= "\"answer\":" blank (looking | answered)
+looking ::= "null," blank "\"done\":" blank "false"
+answered ::= (text | number) "," blank "\"done\":" blank ("true" | "false")
+text ::= "\"" [^"\\\u0000-\u001f]{{1,80}} "\""
+number ::= "-"? ("0" | [1-9] [0-9]{{0,3}}) ("." [0-9]{{1,4}})?
+blank ::= [ \n]{{0,8}}
+"""
+"""Prose without braces, then one object with the six keys in the prompt's order, `done` only with an answer, then the
+end; in the notation of xgrammar (GBNF)."""
+
+
+class ActionGrammar:
+    """`ACTION_GRAMMAR` for one tokenizer; `vocab_size` is the number of the model's outputs, `end_ids` end a reply.
+
+    Raises ModelError where xgrammar (Dong et al., "XGrammar: Flexible and Efficient Structured Generation Engine for
+    Large Language Models", 2024) is not installed.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]) -> None:
+        try:
+            import xgrammar
+        except ImportError as error:
+            raise ModelError("--constrained needs the package xgrammar: pip install xgrammar") from error
+        self._library: Any = xgrammar
+        self._vocab_size = vocab_size
+        known = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
+        self._compiled = xgrammar.GrammarCompiler(known).compile_grammar(ACTION_GRAMMAR)
+
+    def processor(self, rows: int) -> "WellFormed":
+        """What constrains one call of generate() with so many rows."""
+        matchers = [
+            self._library.GrammarMatcher(self._compiled, terminate_without_stop_token=True) for _ in range(rows)
+        ]
+        return WellFormed(matchers, self._library.allocate_token_bitmask(rows, self._vocab_size), self._library)
+
+
+class WellFormed(LogitsProcessor):
+    """Follows each row through the grammar; a row that has ended may go on with anything."""
+
+    def __init__(self, matchers: Sequence[Any], bitmask: torch.Tensor, library: Any) -> None:
+        self._matchers, self._bitmask, self._library = matchers, bitmask, library
+        self._begun = False
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """`scores` (rows, vocabulary) with minus infinity for what the grammar does not take."""
+        for row, (matcher, newest) in enumerate(zip(self._matchers, input_ids[:, -1].tolist(), strict=True)):
+            if self._begun and not matcher.is_terminated():
+                matcher.accept_token(newest)
+            if matcher.is_terminated():
+                self._bitmask[row] = -1
+            else:
+                matcher.fill_next_token_bitmask(self._bitmask, row)
+        self._begun = True
+        self._library.apply_token_bitmask_inplace(scores, self._bitmask.to(scores.device))
+        return scores
