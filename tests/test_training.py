@@ -299,16 +299,17 @@ def test_practice_says_what_its_notes_say(seed):
         elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
             assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
             assert options[turned[4]] == json.loads(after)["answer"]
-        elif "Turn" in thought and after.startswith("{"):
-            turns = re.findall(r"turn [+-]\d+, (Turn \w+)", thought)
-            assert options[", ".join(turns)] == json.loads(after)["answer"]
+        elif "Turn" in thought and not thought.startswith("Turn"):
+            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", thought)) == after
         elif compared := re.findall(r"; ([a-z ]+?) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([a-z ]+)", thought):
             gaps = {}
             for name, gap, so_far in compared:
                 gaps[name] = float(gap)
                 assert gaps[so_far] == min(gaps.values())
             assert options[so_far] == json.loads(after)["answer"]
-        elif not thought.startswith("{"):
+        elif thought.startswith("Turn") and after.startswith("{"):
+            assert options[thought] == json.loads(after)["answer"]
+        elif not thought.startswith(("{", "Turn")):
             found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
             assert found or re.match(r"[a-z ]+ 1 ", thought)
             assert all(

@@ -12,6 +12,7 @@ from numpy.random import Generator
 
 from agent.actions import CameraAction
 from data.rooms.furniture import CATEGORIES
+from data.rooms.routes import MOST_BLANKS
 from rendering.camera import CameraPose
 from training.notes import FIRST, STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
 from training.reading import (
@@ -39,7 +40,6 @@ NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
 NEAREST_OF = 4
-MOST_TURNS = 3
 ROUTES_TRIED = 20
 """To find one that some list of options holds."""
 SIDES = ("left", "right", "back")
@@ -79,7 +79,7 @@ def _options(rng: Generator, singles: Sequence[Note]) -> list[str]:
     if kind == 3 and len(singles) > NEAREST_OF:
         return [singles[place].category for place in rng.permutation(len(singles))[:NEAREST_OF]]
     if kind == 2:
-        turns = int(rng.integers(1, 1 + min(MOST_TURNS, len(singles) - 2)))
+        turns = int(rng.integers(1, 1 + min(MOST_BLANKS, len(singles) - 2)))
         answers = dict.fromkeys(_route(rng, singles, turns)[1] for _ in range(ROUTES_TRIED))
         return list(answers)[:NEAREST_OF]
     return [str(side) for side in rng.permutation(SIDES if kind else QUADRANTS)]
@@ -146,7 +146,7 @@ def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], opt
     if family == "options" and options[0].startswith("Turn"):
         return _lettered_route(rng, singles, options)
     if family == "route":
-        return _route(rng, singles, int(rng.integers(1, 1 + min(MOST_TURNS, len(singles) - 2))))[0]
+        return _route(rng, singles, int(rng.integers(1, 1 + min(MOST_BLANKS, len(singles) - 2))))[0]
     if family == "counting":
         name = notes[int(rng.integers(len(notes)))].category
         return _with_answer(count_thought(name, notes))
@@ -189,7 +189,7 @@ def _route(rng: Generator, singles: Sequence[Note], turns: int) -> tuple[str, st
     to_faced = names[1:2] if rng.random() < 0.5 else ()
     steps = tuple(word for name in names[2:] for word in (BLANK, name))
     words, answer = route_words(Asked(names, to_faced + steps), first)
-    return f"{places_words({name: [note] for name, note in first.items()})}; {words}.", answer
+    return f"{places_words({name: [note] for name, note in first.items()})}; {words}", answer
 
 
 def _with_answer(thought: Thought) -> str:

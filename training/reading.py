@@ -91,7 +91,10 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     first = {name: of[0] for name, of in found.items()}
     if family == "distance":
         return Thought(f"{where}; {distance_words(*first.values())}.", None)
-    words, answer = direction_words(about, first) if family == "direction" else route_words(about, first)
+    if family == "route":
+        words, answer = route_words(about, first)
+        return Thought(f"{where}; {words}", letter(question, answer))
+    words, answer = direction_words(about, first)
     if question.question_type == "object_rel_direction_hard":
         words, answer = quadrant_words(words)
     return Thought(f"{where}; {words}.", letter(question, answer))
@@ -193,8 +196,9 @@ def quadrant_words(words: str) -> tuple[str, str]:
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a walk from middle to middle, in words and as the answer says them; a stop without a turn before it
-    is the one that is faced."""
+    """The turns of a walk from middle to middle, in words and as the answer says them, which the words end with on a
+    line of its own: an option is found by what stands together. A stop without a turn before it is the one that is
+    faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -210,4 +214,5 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
-    return "; ".join(words), ", ".join(turns)
+    answer = ", ".join(turns)
+    return f"{'; '.join(words)}.\n{answer}", answer

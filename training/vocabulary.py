@@ -3,9 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from typing import TYPE_CHECKING
 
 from data.rooms.furniture import CATEGORIES
+from data.rooms.routes import MOST_BLANKS, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -49,7 +51,9 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     frequent = [piece for piece, count in counts.items() if count >= RAREST]
     usual_words = [word for word, count in words.items() if count >= RAREST]
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
-    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *numbers]))
+    walks = [", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
+    walks += [f"{letter}. {walk}" for letter in "ABCD" for walk in walks]
+    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *walks, *numbers]))
 
 
 def make_tokenizer(corpus: Iterable[str], like: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":

@@ -19,7 +19,7 @@ from scipy.spatial import KDTree
 
 from data.rooms.geometry import box_distance, wrap_deg
 from data.rooms.room import Room, RoomObject
-from data.rooms.routes import TURNS, Route, RouteMap, draw_route
+from data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
 from data.rooms.shapes import triangulate
 
 DATASET = "scannet"
@@ -30,7 +30,6 @@ WINNER_GAP_M = 0.3  # and the nearest of them is nearest by this much
 APART_M = 0.8  # between the centres of any two objects of a direction question
 MARGIN_DEG = 10.0  # from the boundary between two directions
 COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # rooms hold more pairs than fives: even out the answers
-MOST_BLANKS = 3
 ROUTE_ATTEMPTS = 150
 TRIES = 200
 

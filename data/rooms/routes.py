@@ -11,6 +11,7 @@ from data.rooms.geometry import OrientedBox, points_in_polygon, wrap_deg
 from data.rooms.room import Room
 
 TURNS = ("Turn Left", "Turn Right", "Turn Back")
+MOST_BLANKS = 3
 STAND_OFF_M = 0.35  # "go forward until the X" ends this far before it
 BODY_M = 0.2  # a walk keeps this far from everything else
 SHORTEST_M = 0.5
