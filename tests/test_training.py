@@ -298,15 +298,15 @@ def test_practice_says_what_its_notes_say(seed):
             assert places[size[1]][0].size_cm == int(size[2]) == int(json.loads(after)["answer"])
         elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
             assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
-            assert options[turned[4]] == json.loads(after)["answer"]
+            assert not after.startswith("{") or options[turned[4]] == json.loads(after)["answer"]
         elif "Turn" in thought and not thought.startswith("Turn"):
             assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", thought)) == after
-        elif compared := re.findall(r"; ([a-z ]+?) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([a-z ]+)", thought):
+        elif compared := re.findall(r"(?:^|; )([a-z ]+?) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([a-z ]+)", thought):
             gaps = {}
             for name, gap, so_far in compared:
                 gaps[name] = float(gap)
                 assert gaps[so_far] == min(gaps.values())
-            assert options[so_far] == json.loads(after)["answer"]
+            assert not after.startswith("{") or options[so_far] == json.loads(after)["answer"]
         elif thought.startswith("Turn") and after.startswith("{"):
             assert options[thought] == json.loads(after)["answer"]
         elif not thought.startswith(("{", "Turn")):

@@ -14,7 +14,7 @@ from agent.actions import CameraAction
 from data.rooms.furniture import CATEGORIES
 from data.rooms.routes import MOST_BLANKS
 from rendering.camera import CameraPose
-from training.notes import FIRST, STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, view_text
+from training.notes import FIRST, STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, turn_deg, view_text
 from training.reading import (
     BLANK,
     Asked,
@@ -25,9 +25,12 @@ from training.reading import (
     nearest_words,
     noted_gap_m,
     places_words,
+    quadrant_of,
     quadrant_words,
     route_words,
+    side_of,
     size_thought,
+    turn_words,
 )
 
 FEWEST_SINGLE = 3
@@ -41,7 +44,9 @@ FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
 NEAREST_OF = 4
 ROUTES_TRIED = 20
-"""To find one that some list of options holds."""
+"""To find the turns that a list of options holds."""
+BRIEF_SHARE = 0.5
+"""Share of options that a row comes to without all that leads there."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
@@ -59,30 +64,11 @@ class Practice:
 def make_practice(rng: Generator) -> Practice:
     """Notes and thoughts at random."""
     notes, words = _notes(rng)
-    singles = _singles(notes)
-    while len(singles) < FEWEST_SINGLE:
+    while len(_singles(notes)) < FEWEST_SINGLE:
         notes, words = _notes(rng)
-        singles = _singles(notes)
-    options = _options(rng, singles)
-    recalls = rng.random() < RECALL_SHARE
-    thoughts = [
-        _recall(rng, notes, singles) if recalls else _thought(rng, notes, singles, options)
-        for _ in range(LISTS if recalls else THOUGHTS)
-    ]
-    lettered = "\n".join(f"{letter}. {option}" for letter, option in zip("ABCD", options, strict=False))
-    return Practice(f"Options:\n{lettered}", words, "\n".join(thoughts))
-
-
-def _options(rng: Generator, singles: Sequence[Note]) -> list[str]:
-    """Sides, quadrants, the turns of up to four routes, or four of the objects."""
-    kind = int(rng.integers(4))
-    if kind == 3 and len(singles) > NEAREST_OF:
-        return [singles[place].category for place in rng.permutation(len(singles))[:NEAREST_OF]]
-    if kind == 2:
-        turns = int(rng.integers(1, 1 + min(MOST_BLANKS, len(singles) - 2)))
-        answers = dict.fromkeys(_route(rng, singles, turns)[1] for _ in range(ROUTES_TRIED))
-        return list(answers)[:NEAREST_OF]
-    return [str(side) for side in rng.permutation(SIDES if kind else QUADRANTS)]
+    author = _Author(rng, notes)
+    options = "\n".join(f"{letter}. {option}" for option, letter in author.letters.items())
+    return Practice(f"Options:\n{options}", words, "\n".join(author.lines()))
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -122,74 +108,121 @@ def _singles(notes: Sequence[Note]) -> list[Note]:
     return [note for note in notes if categories.count(note.category) == 1]
 
 
-def _recall(rng: Generator, notes: Sequence[Note], singles: Sequence[Note]) -> str:
-    """Where some objects are, or how large one is."""
-    if rng.random() < 1 / 3:
-        of = singles[int(rng.integers(len(singles)))]
-        return _with_answer(size_thought(of.category, [of]))
-    noted = {note.category for note in notes}
-    absent = [name for name in CATEGORIES if name not in noted]
-    found: dict[str, list[Note]] = {}
-    for place in rng.permutation(len(singles))[:NAMES_A_LIST]:
-        if rng.random() < ABSENT_SHARE:
-            found[str(rng.choice(absent))] = []
-        else:
-            found[singles[place].category] = [singles[place]]
-    return f"{places_words(found)}."
+class _Author:
+    """Writes thoughts about some notes. The letter of an option is told once in a row: told again, it would be copied
+    from there instead of being looked up."""
+
+    def __init__(self, rng: Generator, notes: Sequence[Note]) -> None:
+        self._rng, self._notes = rng, notes
+        self._singles = _singles(notes)
+        self._most_turns = min(MOST_BLANKS, len(self._singles) - 2)
+        self._options = self._draw_options()
+        self.letters = dict(zip(self._options, "ABCD", strict=False))
+        self._untold = dict(self.letters)
+
+    def lines(self) -> list[str]:
+        """All thoughts of a row."""
+        if self._rng.random() < RECALL_SHARE:
+            return [self._recall() for _ in range(LISTS)]
+        brief = [self._brief(option) for option in self._shuffled(self._options) if self._rng.random() < BRIEF_SHARE]
+        return brief + [self._thought() for _ in range(THOUGHTS)]
+
+    def _draw_options(self) -> list[str]:
+        """Sides, quadrants, the turns of up to four routes, or four of the objects."""
+        kind = int(self._rng.integers(4))
+        if kind == 3 and len(self._singles) > NEAREST_OF:
+            return [note.category for note in self._drawn(NEAREST_OF)]
+        if kind == 2:
+            turns = int(self._rng.integers(1, 1 + self._most_turns))
+            answers = dict.fromkeys(self._route(turns)[1] for _ in range(ROUTES_TRIED))
+            return list(answers)[:NEAREST_OF]
+        return self._shuffled(SIDES if kind else QUADRANTS)
+
+    def _brief(self, option: str) -> str:
+        """The end alone of a thought that comes to an option, with its letter."""
+        if option.startswith("Turn"):
+            return self._told(option, option)
+        if option in CATEGORIES:
+            return self._told(f"{self._compared([option])[0]}.", option)
+        words = quadrant_of if option in QUADRANTS else side_of
+        before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
+        while words(turn_deg(before, after)) != option:
+            before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
+        return self._told(f"{turn_words(before, after)}, {option}.", option)
+
+    def _recall(self) -> str:
+        """Where some objects are, or how large one is."""
+        if self._rng.random() < 1 / 3:
+            (of,) = self._drawn(1)
+            return _with_answer(size_thought(of.category, [of]))
+        noted = {note.category for note in self._notes}
+        absent = [name for name in CATEGORIES if name not in noted]
+        found: dict[str, list[Note]] = {}
+        for note in self._drawn(NAMES_A_LIST):
+            if self._rng.random() < ABSENT_SHARE:
+                found[str(self._rng.choice(absent))] = []
+            else:
+                found[note.category] = [note]
+        return f"{places_words(found)}."
+
+    def _thought(self) -> str:
+        """One of the thoughts that answer questions, but for those that need more than notes."""
+        family = str(self._rng.choice(FAMILIES, p=FAMILY_SHARES))
+        if family == "options" and self._options[0] in CATEGORIES:
+            return self._nearest()
+        if family == "options" and self._options[0].startswith("Turn"):
+            return self._told(*self._route(1 + self._options[0].count(",")))
+        if family == "route":
+            return self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]
+        if family == "counting":
+            name = self._notes[int(self._rng.integers(len(self._notes)))].category
+            return _with_answer(count_thought(name, self._notes))
+        drawn = self._drawn(2 if family == "distance" else 3)
+        if family == "size":
+            return _with_answer(size_thought(drawn[0].category, drawn[:1]))
+        first = {note.category: note for note in drawn}
+        if family == "distance":
+            return f"{_where(drawn)}; {distance_words(*drawn)}."
+        words, side = direction_words(Asked(tuple(first)), first)
+        if len(self._options) == len(QUADRANTS):
+            words, side = quadrant_words(words)
+        return self._told(f"{_where(drawn)}; {words}.", side)
+
+    def _nearest(self) -> str:
+        """Which of the options is nearest to some other object."""
+        words, winner, named = self._compared(self._options)
+        return self._told(f"{_where(named)}; {words}.", winner)
+
+    def _compared(self, options: Sequence[str]) -> tuple[str, str, list[Note]]:
+        """Some of the options compared by how near they are to another object, the nearest, and the notes of all."""
+        found = {note.category: [note] for note in self._singles}
+        name = self._shuffled([name for name in found if name not in self._options])[0]
+        words, winner = nearest_words(name, options, found, noted_gap_m)
+        return words, winner, [found[each][0] for each in (name, *options)]
+
+    def _route(self, turns: int) -> tuple[str, str]:
+        """The thought of a walk with some turns, and all of them."""
+        drawn = self._drawn(turns + 2)
+        names = tuple(note.category for note in drawn)
+        to_faced = names[1:2] if self._rng.random() < 0.5 else ()
+        steps = tuple(word for name in names[2:] for word in (BLANK, name))
+        words, answer = route_words(Asked(names, to_faced + steps), {note.category: note for note in drawn})
+        return f"{_where(drawn)}; {words}", answer
+
+    def _told(self, words: str, option: str) -> str:
+        """A thought that comes to an option, and the option's letter if it has not been told."""
+        letter = self._untold.pop(option, None)
+        return _with_answer(Thought(words, letter)) if letter else words
+
+    def _drawn(self, count: int) -> list[Note]:
+        return [self._singles[place] for place in self._rng.permutation(len(self._singles))[:count]]
+
+    def _shuffled(self, words: Sequence[str]) -> list[str]:
+        return [words[place] for place in self._rng.permutation(len(words))]
 
 
-def _thought(rng: Generator, notes: Sequence[Note], singles: Sequence[Note], options: Sequence[str]) -> str:
-    """One of the thoughts that answer questions, but for those that need more than notes."""
-    family = str(rng.choice(FAMILIES, p=FAMILY_SHARES))
-    if family == "options" and options[0] in CATEGORIES:
-        return _nearest(rng, singles, options)
-    if family == "options" and options[0].startswith("Turn"):
-        return _lettered_route(rng, singles, options)
-    if family == "route":
-        return _route(rng, singles, int(rng.integers(1, 1 + min(MOST_BLANKS, len(singles) - 2))))[0]
-    if family == "counting":
-        name = notes[int(rng.integers(len(notes)))].category
-        return _with_answer(count_thought(name, notes))
-    drawn = [singles[place] for place in rng.permutation(len(singles))]
-    if family == "size":
-        return _with_answer(size_thought(drawn[0].category, drawn[:1]))
-    first = {note.category: note for note in drawn[: 2 if family == "distance" else 3]}
-    where = places_words({name: [note] for name, note in first.items()})
-    if family == "distance":
-        return f"{where}; {distance_words(*first.values())}."
-    words, side = direction_words(Asked(tuple(first)), first)
-    if len(options) == len(QUADRANTS):
-        words, side = quadrant_words(words)
-    return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(side)]))
-
-
-def _nearest(rng: Generator, singles: Sequence[Note], options: Sequence[str]) -> str:
-    """Which of the options is nearest to some other object."""
-    name = str(rng.choice([note.category for note in singles if note.category not in options]))
-    found = {note.category: [note] for note in singles}
-    where = places_words({each: found[each] for each in (name, *options)})
-    words, winner = nearest_words(name, options, found, noted_gap_m)
-    return _with_answer(Thought(f"{where}; {words}.", "ABCD"[options.index(winner)]))
-
-
-def _lettered_route(rng: Generator, singles: Sequence[Note], options: Sequence[str]) -> str:
-    """A route whose turns are one of the options, or one without an answer where none is found."""
-    turns = 1 + options[0].count(",")
-    for _ in range(ROUTES_TRIED):
-        words, answer = _route(rng, singles, turns)
-        if answer in options:
-            return _with_answer(Thought(words, "ABCD"[options.index(answer)]))
-    return words
-
-
-def _route(rng: Generator, singles: Sequence[Note], turns: int) -> tuple[str, str]:
-    """The thought of a walk with some turns, and all of them."""
-    first = {singles[place].category: singles[place] for place in rng.permutation(len(singles))[: turns + 2]}
-    names = tuple(first)
-    to_faced = names[1:2] if rng.random() < 0.5 else ()
-    steps = tuple(word for name in names[2:] for word in (BLANK, name))
-    words, answer = route_words(Asked(names, to_faced + steps), first)
-    return f"{places_words({name: [note] for name, note in first.items()})}; {words}", answer
+def _where(drawn: Sequence[Note]) -> str:
+    return places_words({note.category: [note] for note in drawn})
 
 
 def _with_answer(thought: Thought) -> str:

@@ -174,8 +174,7 @@ def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     """The headings from the first object to the second and the third, the turn between them, and the side alone."""
     a, b, c = (first[name] for name in about.names)
     faced, aside = heading_deg(b, a), heading_deg(c, a)
-    turn = turn_deg(faced, aside)
-    side = "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
+    side = side_of(turn_deg(faced, aside))
     words = f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; {turn_words(faced, aside)}"
     return f"{words}, {side}", side
 
@@ -190,9 +189,18 @@ def turn_words(before: int, after: int) -> str:
 def quadrant_words(words: str) -> tuple[str, str]:
     """The words of `direction_words` with a quadrant instead of a side, and the quadrant alone."""
     stem, _, _ = words.rpartition(", ")
-    turn = int(stem.rpartition(" ")[2])
-    side = f"{'back' if abs(turn) > 90 else 'front'}-{'left' if turn > 0 else 'right'}"
+    side = quadrant_of(int(stem.rpartition(" ")[2]))
     return f"{stem}, {side}", side
+
+
+def side_of(turn: int) -> str:
+    """What lies there, in degrees to the left: left, right or back."""
+    return "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
+
+
+def quadrant_of(turn: int) -> str:
+    """What lies there, in degrees to the left: front-left, front-right, back-left or back-right."""
+    return f"{'back' if abs(turn) > 90 else 'front'}-{'left' if turn > 0 else 'right'}"
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
@@ -210,7 +218,7 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
         if blank:
             after = heading_deg(stop, place)
             turn = turn_deg(heading, after)
-            turns.append("Turn Back" if abs(turn) >= 135 else "Turn Left" if turn > 0 else "Turn Right")
+            turns.append(f"Turn {side_of(turn).title()}")
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
