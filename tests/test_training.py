@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -283,7 +282,7 @@ def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker
     assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
     words = tokenizer.batch_decode(row.ids[:, None].tolist())
     names = [place for place, word in enumerate(words) if row.spoken[place] and word.strip() in CATEGORIES]
-    assert all(any(GAP_WORD.fullmatch(words[place - back]) for back in (1, NEXT_OPTION_AT)) for place in names)
+    assert all(GAP_WORD.fullmatch(words[place - NEXT_OPTION_AT]) for place in names)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -293,23 +292,23 @@ def test_practice_says_what_its_notes_say(seed):
     places = {}
     for note in notes_in(practice.notes):
         places.setdefault(note.category, []).append(note)
-    for thought, after in pairwise([*practice.thoughts.splitlines(), ""]):
+    lines = ["", *practice.thoughts.splitlines(), ""]
+    for before, thought, after in zip(lines, lines[1:], lines[2:], strict=False):
         if size := re.fullmatch(r"(.+) (\d+) cm\.", thought):
             assert places[size[1]][0].size_cm == int(size[2]) == int(json.loads(after)["answer"])
         elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
             assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
             assert not after.startswith("{") or options[turned[4]] == json.loads(after)["answer"]
-        elif "Turn" in thought and not thought.startswith("Turn"):
-            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", thought)) == after
-        elif compared := re.findall(r"(?:^|; )([a-z ]+?) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([a-z ]+)", thought):
+        elif re.match("[ABCD]. Turn", thought):
+            assert options[thought[3:]] == thought[0] == json.loads(after)["answer"]
+            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", before)) == thought[3:]
+        elif compared := re.findall(r"; ([ABCD])\. ([a-z ]+) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([ABCD])", thought):
             gaps = {}
-            for name, gap, so_far in compared:
-                gaps[name] = float(gap)
-                assert gaps[so_far] == min(gaps.values())
-            assert not after.startswith("{") or options[so_far] == json.loads(after)["answer"]
-        elif thought.startswith("Turn") and after.startswith("{"):
-            assert options[thought] == json.loads(after)["answer"]
-        elif not thought.startswith(("{", "Turn")):
+            for letter, name, gap, nearest in compared:
+                gaps[letter] = float(gap)
+                assert options[name] == letter and gaps[nearest] == min(gaps.values())
+            assert nearest == json.loads(after)["answer"]
+        elif not thought.startswith(("{", "from")):
             found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
             assert found or re.match(r"[a-z ]+ 1 ", thought)
             assert all(

@@ -25,8 +25,8 @@ IGNORED = -100
 """Label of what the model need not say."""
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 GAP_WORD = re.compile(r" \d+\.\d m;")
-NEXT_OPTION_AT = 3
-"""Words from a gap: the nearest so far, a semicolon, the next option."""
+NEXT_OPTION_AT = 2
+"""Words from a gap: the letters of the nearest so far and of the next option, then that option."""
 BRIGHTNESS, TINT = 0.15, 0.06
 """Largest change of light and of single colours in training."""
 
@@ -125,14 +125,13 @@ class RowMaker:
 
     def practice(self, rng: np.random.Generator) -> Row:
         """Made-up notes and many thoughts about them. The names of objects are not learned, since which come is chance,
-        but for those behind a gap, the nearest so far and then the next of the options."""
+        but for the next of the options behind a gap."""
         practice = make_practice(rng)
         before = self._ids(f"<|im_start|>user\n{practice.options}<|im_end|>\n<|im_start|>assistant\n")
         row = self._words_alone(before, practice.notes, practice.thoughts)
         by_chance = np.isin(row.ids, self._category_ids)
         behind_gap = np.flatnonzero(np.isin(row.ids, self._gap_ids))
-        for place in (1, NEXT_OPTION_AT):
-            by_chance[(behind_gap + place).clip(max=len(by_chance) - 1)] = False
+        by_chance[(behind_gap + NEXT_OPTION_AT).clip(max=len(by_chance) - 1)] = False
         return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:

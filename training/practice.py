@@ -22,6 +22,7 @@ from training.reading import (
     count_thought,
     direction_words,
     distance_words,
+    lettered_route,
     nearest_words,
     noted_gap_m,
     places_words,
@@ -124,7 +125,11 @@ class _Author:
         """All thoughts of a row."""
         if self._rng.random() < RECALL_SHARE:
             return [self._recall() for _ in range(LISTS)]
-        brief = [self._brief(option) for option in self._shuffled(self._options) if self._rng.random() < BRIEF_SHARE]
+        brief = [
+            self._brief(option)
+            for option in self._shuffled(self._options)
+            if option not in CATEGORIES and self._rng.random() < BRIEF_SHARE
+        ]
         return brief + [self._thought() for _ in range(THOUGHTS)]
 
     def _draw_options(self) -> list[str]:
@@ -139,16 +144,19 @@ class _Author:
         return self._shuffled(SIDES if kind else QUADRANTS)
 
     def _brief(self, option: str) -> str:
-        """The end alone of a thought that comes to an option, with its letter."""
+        """The last steps alone of a thought that comes to an option, with its letter."""
         if option.startswith("Turn"):
-            return self._told(option, option)
-        if option in CATEGORIES:
-            return self._told(f"{self._compared([option])[0]}.", option)
-        words = quadrant_of if option in QUADRANTS else side_of
-        before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
-        while words(turn_deg(before, after)) != option:
+            return self._told_route("; ".join(map(self._turned, option.split(", "))), option)
+        return self._told(f"{self._turned(option)}.", option)
+
+    def _turned(self, said: str) -> str:
+        """A turn of which this is said."""
+        words = quadrant_of if said in QUADRANTS else side_of
+        wanted = said.removeprefix("Turn ").lower()
+        while True:
             before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
-        return self._told(f"{turn_words(before, after)}, {option}.", option)
+            if words(turn_deg(before, after)) == wanted:
+                return f"{turn_words(before, after)}, {said}"
 
     def _recall(self) -> str:
         """Where some objects are, or how large one is."""
@@ -171,9 +179,9 @@ class _Author:
         if family == "options" and self._options[0] in CATEGORIES:
             return self._nearest()
         if family == "options" and self._options[0].startswith("Turn"):
-            return self._told(*self._route(1 + self._options[0].count(",")))
+            return self._told_route(*self._route(1 + self._options[0].count(",")))
         if family == "route":
-            return self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]
+            return f"{self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]}."
         if family == "counting":
             name = self._notes[int(self._rng.integers(len(self._notes)))].category
             return _with_answer(count_thought(name, self._notes))
@@ -190,15 +198,11 @@ class _Author:
 
     def _nearest(self) -> str:
         """Which of the options is nearest to some other object."""
-        words, winner, named = self._compared(self._options)
-        return self._told(f"{_where(named)}; {words}.", winner)
-
-    def _compared(self, options: Sequence[str]) -> tuple[str, str, list[Note]]:
-        """Some of the options compared by how near they are to another object, the nearest, and the notes of all."""
         found = {note.category: [note] for note in self._singles}
         name = self._shuffled([name for name in found if name not in self._options])[0]
-        words, winner = nearest_words(name, options, found, noted_gap_m)
-        return words, winner, [found[each][0] for each in (name, *options)]
+        words, nearest = nearest_words(name, self.letters, found, noted_gap_m)
+        where = places_words({each: found[each] for each in (name, *self._options)})
+        return _with_answer(Thought(f"{where}; {words}.", nearest))
 
     def _route(self, turns: int) -> tuple[str, str]:
         """The thought of a walk with some turns, and all of them."""
@@ -208,6 +212,11 @@ class _Author:
         steps = tuple(word for name in names[2:] for word in (BLANK, name))
         words, answer = route_words(Asked(names, to_faced + steps), {note.category: note for note in drawn})
         return f"{_where(drawn)}; {words}", answer
+
+    def _told_route(self, words: str, turns: str) -> str:
+        """A route, and its option if that has not been told."""
+        thought = lettered_route(f"{words}.", turns, self._untold.pop(turns, None))
+        return _with_answer(thought) if thought.answer else thought.text
 
     def _told(self, words: str, option: str) -> str:
         """A thought that comes to an option, and the option's letter if it has not been told."""

@@ -84,8 +84,9 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         name, *options = about.names
         if not found[name] or not any(found[option] for option in options):
             return Thought(f"{where}.", None)
-        words, winner = nearest_words(name, options, found, partial(_gap_m, room))
-        return Thought(f"{where}; {words}.", letter(question, winner))
+        letters = {option: letter(question, option) or "" for option in options}
+        words, nearest = nearest_words(name, letters, found, partial(_gap_m, room))
+        return Thought(f"{where}; {words}.", nearest)
     if not all(found.values()):
         return Thought(f"{where}.", None)
     first = {name: of[0] for name, of in found.items()}
@@ -93,7 +94,7 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         return Thought(f"{where}; {distance_words(*first.values())}.", None)
     if family == "route":
         words, answer = route_words(about, first)
-        return Thought(f"{where}; {words}", letter(question, answer))
+        return lettered_route(f"{where}; {words}.", answer, letter(question, answer))
     words, answer = direction_words(about, first)
     if question.question_type == "object_rel_direction_hard":
         words, answer = quadrant_words(words)
@@ -141,20 +142,20 @@ def count_thought(name: str, notes: Sequence[Note]) -> Thought:
 
 
 def nearest_words(
-    name: str, options: Sequence[str], found: Mapping[str, Sequence[Note]], gap_m: Callable[[Note, Note], float]
+    name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]], gap_m: Callable[[Note, Note], float]
 ) -> tuple[str, str]:
-    """For each of some objects that were found where the nearest of its category is, how far it is from another object
-    by `gap_m`, and which has been the nearest so far: the least of two is found where the least of four is not. Then
-    the nearest of all alone."""
+    """For each option that was found, its letter, where the nearest of its category is, how far that is from another
+    object by `gap_m`, and the letter of the nearest so far: the least of two is found where the least of four is not.
+    Then the letter of the nearest of all alone. `letters` are those of all options, in order."""
     centre = found[name][0]
-    words, winner, least = [], "", math.inf
-    for option in filter(found.get, options):
+    words, nearest, least = [], "", math.inf
+    for option in filter(found.get, letters):
         note = min(found[option], key=lambda note: gap_m(centre, note))
         gap = gap_m(centre, note)
         if gap < least:
-            winner, least = option, gap
-        words.append(f"{option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {winner}")
-    return "; ".join(words), winner
+            nearest, least = letters[option], gap
+        words.append(f"{letters[option]}. {option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {nearest}")
+    return "; ".join(words), nearest
 
 
 def noted_gap_m(a: Note, b: Note) -> float:
@@ -204,9 +205,8 @@ def quadrant_of(turn: int) -> str:
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a walk from middle to middle, in words and as the answer says them, which the words end with on a
-    line of its own: an option is found by what stands together. A stop without a turn before it is the one that is
-    faced."""
+    """The turns of a walk from middle to middle, in words and as the answer says them; a stop without a turn before it
+    is the one that is faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -222,5 +222,10 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
-    answer = ", ".join(turns)
-    return f"{'; '.join(words)}.\n{answer}", answer
+    return "; ".join(words), ", ".join(turns)
+
+
+def lettered_route(words: str, turns: str, letter: str | None) -> Thought:
+    """The words of a route and, on a line of its own, the option that lists its turns: to say it whole is easier than
+    to find its letter by several turns at once."""
+    return Thought(f"{words}\n{letter}. {turns}" if letter else words, letter)

@@ -53,7 +53,8 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
     walks = [", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
     walks += [f"{letter}. {walk}" for letter in "ABCD" for walk in walks]
-    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *walks, *numbers]))
+    letters = [f"{nearest} {letter}." for nearest in (";", "", *(f" {each};" for each in "ABCD")) for letter in "ABCD"]
+    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *walks, *letters, *numbers]))
 
 
 def make_tokenizer(corpus: Iterable[str], like: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":
