@@ -43,6 +43,9 @@ RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
+LISTED = ("sides", "quadrants", "objects", "turns")
+LISTED_SHARES = (0.1, 0.25, 0.2, 0.45)
+"""What options are, and how often: what is hard to find among them comes more often."""
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
@@ -134,14 +137,14 @@ class _Author:
 
     def _draw_options(self) -> list[str]:
         """Sides, quadrants, the turns of up to four routes, or four of the objects."""
-        kind = int(self._rng.integers(4))
-        if kind == 3 and len(self._singles) > NEAREST_OF:
+        kind = str(self._rng.choice(LISTED, p=LISTED_SHARES))
+        if kind == "objects" and len(self._singles) > NEAREST_OF:
             return [note.category for note in self._drawn(NEAREST_OF)]
-        if kind == 2:
+        if kind == "turns":
             turns = int(self._rng.integers(1, 1 + self._most_turns))
             answers = dict.fromkeys(self._route(turns)[1] for _ in range(ROUTES_TRIED))
             return list(answers)[:NEAREST_OF]
-        return self._shuffled(SIDES if kind else QUADRANTS)
+        return self._shuffled(SIDES if kind == "sides" else QUADRANTS)
 
     def _brief(self, option: str) -> str:
         """The last steps alone of a thought that comes to an option, with its letter."""
