@@ -22,7 +22,6 @@ from training.reading import (
     count_thought,
     direction_words,
     distance_words,
-    lettered_route,
     nearest_words,
     noted_gap_m,
     places_words,
@@ -149,7 +148,7 @@ class _Author:
     def _brief(self, option: str) -> str:
         """The last steps alone of a thought that comes to an option, with its letter."""
         if option.startswith("Turn"):
-            return self._told_route("; ".join(map(self._turned, option.split(", "))), option)
+            return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.\n{option}", option)
         return self._told(f"{self._turned(option)}.", option)
 
     def _turned(self, said: str) -> str:
@@ -182,9 +181,9 @@ class _Author:
         if family == "options" and self._options[0] in CATEGORIES:
             return self._nearest()
         if family == "options" and self._options[0].startswith("Turn"):
-            return self._told_route(*self._route(1 + self._options[0].count(",")))
+            return self._told(*self._route(1 + self._options[0].count(",")))
         if family == "route":
-            return f"{self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]}."
+            return self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]
         if family == "counting":
             name = self._notes[int(self._rng.integers(len(self._notes)))].category
             return _with_answer(count_thought(name, self._notes))
@@ -215,11 +214,6 @@ class _Author:
         steps = tuple(word for name in names[2:] for word in (BLANK, name))
         words, answer = route_words(Asked(names, to_faced + steps), {note.category: note for note in drawn})
         return f"{_where(drawn)}; {words}", answer
-
-    def _told_route(self, words: str, turns: str) -> str:
-        """A route, and its option if that has not been told."""
-        thought = lettered_route(f"{words}.", turns, self._untold.pop(turns, None))
-        return _with_answer(thought) if thought.answer else thought.text
 
     def _told(self, words: str, option: str) -> str:
         """A thought that comes to an option, and the option's letter if it has not been told."""

@@ -94,7 +94,7 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         return Thought(f"{where}; {distance_words(*first.values())}.", None)
     if family == "route":
         words, answer = route_words(about, first)
-        return lettered_route(f"{where}; {words}.", answer, letter(question, answer))
+        return Thought(f"{where}; {words}", letter(question, answer))
     words, answer = direction_words(about, first)
     if question.question_type == "object_rel_direction_hard":
         words, answer = quadrant_words(words)
@@ -205,8 +205,9 @@ def quadrant_of(turn: int) -> str:
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a walk from middle to middle, in words and as the answer says them; a stop without a turn before it
-    is the one that is faced."""
+    """The turns of a walk from middle to middle, in words and as the answer says them, which the words end with on a
+    line of its own: an option is found by what stands together. A stop without a turn before it is the one that is
+    faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -222,10 +223,5 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
-    return "; ".join(words), ", ".join(turns)
-
-
-def lettered_route(words: str, turns: str, letter: str | None) -> Thought:
-    """The words of a route and, on a line of its own, the option that lists its turns: to say it whole is easier than
-    to find its letter by several turns at once."""
-    return Thought(f"{words}\n{letter}. {turns}" if letter else words, letter)
+    answer = ", ".join(turns)
+    return f"{'; '.join(words)}.\n{answer}", answer
