@@ -125,11 +125,8 @@ def places_words(found: Mapping[str, Sequence[Note]]) -> str:
 
 
 def size_thought(name: str, of: Sequence[Note]) -> Thought:
-    """How large the first of the notes of a category says it is, behind its place, as in the note itself: right behind
-    a name either of them might come next."""
-    if not of:
-        return Thought(f"{name} unseen.", None)
-    return Thought(f"{name} {of[0].place}, {of[0].size_cm} cm.", str(of[0].size_cm))
+    """How large the first of the notes of a category says it is."""
+    return Thought(f"{name} {of[0].size_cm} cm.", str(of[0].size_cm)) if of else Thought(f"{name} unseen.", None)
 
 
 def distance_words(a: Note, b: Note) -> str:
