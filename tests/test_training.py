@@ -368,7 +368,7 @@ def test_lessons_come_last(shards, lessons, tmp_path):
     run.run()
     stages = [line.split(",")[1] for line in (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]]
     assert stages == ["lessons", "lessons"] and run.step == plan.steps
-    assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "lessons", "practice", "episodes", "practice"]
+    assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "drills", "episodes", "practice", "lessons"]
 
 
 def test_what_the_teacher_says_is_an_action(episodes):
