@@ -294,14 +294,14 @@ def test_practice_says_what_its_notes_say(seed):
         places.setdefault(note.category, []).append(note)
     lines = ["", *practice.thoughts.splitlines(), ""]
     for before, thought, after in zip(lines, lines[1:], lines[2:], strict=False):
-        if size := re.fullmatch(r"(.+) (\d+) cm\.", thought):
+        if size := re.fullmatch(r"(.+) measures (\d+) cm\.", thought):
             assert places[size[1]][0].size_cm == int(size[2]) == int(json.loads(after)["answer"])
         elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
             assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
             assert not after.startswith("{") or options[turned[4]] == json.loads(after)["answer"]
-        elif thought.startswith("Turn"):
-            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", before)) == thought
-            assert not after.startswith("{") or options[thought] == json.loads(after)["answer"]
+        elif listed := re.fullmatch("So (Turn .+): ([ABCD]).", thought):
+            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", before)) == listed[1]
+            assert options[listed[1]] == listed[2] == json.loads(after)["answer"]
         elif compared := re.findall(r"; ([ABCD])\. ([a-z ]+) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([ABCD])", thought):
             gaps = {}
             for letter, name, gap, nearest in compared:

@@ -31,6 +31,7 @@ from training.reading import (
     side_of,
     size_thought,
     turn_words,
+    with_option,
 )
 
 FEWEST_SINGLE = 3
@@ -147,9 +148,7 @@ class _Author:
 
     def _brief(self, option: str) -> str:
         """The last steps alone of a thought that comes to an option, with its letter."""
-        if option.startswith("Turn"):
-            return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.\n{option}", option)
-        return self._told(f"{self._turned(option)}.", option)
+        return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.", option)
 
     def _turned(self, said: str) -> str:
         """A turn of which this is said."""
@@ -213,12 +212,14 @@ class _Author:
         to_faced = names[1:2] if self._rng.random() < 0.5 else ()
         steps = tuple(word for name in names[2:] for word in (BLANK, name))
         words, answer = route_words(Asked(names, to_faced + steps), {note.category: note for note in drawn})
-        return f"{_where(drawn)}; {words}", answer
+        return f"{_where(drawn)}; {words}.", answer
 
     def _told(self, words: str, option: str) -> str:
         """A thought that comes to an option, and the option's letter if it has not been told."""
         letter = self._untold.pop(option, None)
-        return _with_answer(Thought(words, letter)) if letter else words
+        if letter is None:
+            return words
+        return _with_answer(with_option(words, option, letter) if option.startswith("Turn") else Thought(words, letter))
 
     def _drawn(self, count: int) -> list[Note]:
         return [self._singles[place] for place in self._rng.permutation(len(self._singles))[:count]]

@@ -94,7 +94,7 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         return Thought(f"{where}; {distance_words(*first.values())}.", None)
     if family == "route":
         words, answer = route_words(about, first)
-        return Thought(f"{where}; {words}", letter(question, answer))
+        return with_option(f"{where}; {words}.", answer, letter(question, answer))
     words, answer = direction_words(about, first)
     if question.question_type == "object_rel_direction_hard":
         words, answer = quadrant_words(words)
@@ -125,8 +125,11 @@ def places_words(found: Mapping[str, Sequence[Note]]) -> str:
 
 
 def size_thought(name: str, of: Sequence[Note]) -> Thought:
-    """How large the first of the notes of a category says it is."""
-    return Thought(f"{name} {of[0].size_cm} cm.", str(of[0].size_cm)) if of else Thought(f"{name} unseen.", None)
+    """How large the first of the notes of a category says it is. A word of its own before the size tells it from a
+    place, which is what else may follow a name."""
+    if not of:
+        return Thought(f"{name} unseen.", None)
+    return Thought(f"{name} measures {of[0].size_cm} cm.", str(of[0].size_cm))
 
 
 def distance_words(a: Note, b: Note) -> str:
@@ -205,9 +208,8 @@ def quadrant_of(turn: int) -> str:
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a walk from middle to middle, in words and as the answer says them, which the words end with on a
-    line of its own: an option is found by what stands together. A stop without a turn before it is the one that is
-    faced."""
+    """The turns of a walk from middle to middle, in words and as the answer says them. A stop without a turn before it
+    is the one that is faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -223,5 +225,10 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
             heading, blank = after, False
         place = stop
-    answer = ", ".join(turns)
-    return f"{'; '.join(words)}.\n{answer}", answer
+    return "; ".join(words), ", ".join(turns)
+
+
+def with_option(words: str, answer: str, letter: str | None) -> Thought:
+    """A thought about turns that ends with all of them side by side, as the option lists them, and the option's letter;
+    as it is where no option does."""
+    return Thought(f"{words}\nSo {answer}: {letter}." if letter else words, letter)

@@ -19,7 +19,8 @@ _BYTE_SCORE, _PIECE_SCORE = -10.0, -1.0
 
 _NUMBER = r" ?[+-]?\d+(?:\.\d+)?(?: (?:cm|m)\b[;.,]?)?"
 _CATEGORY = " ?\\b(?:" + "|".join(sorted(map(re.escape, CATEGORIES), key=len, reverse=True)) + ")\\b"
-_PIECE = re.compile(rf"(\n+|{_CATEGORY}|{_NUMBER})")
+_AROUND_TURNS = r"\b(?:[A-D]\.|So)(?= Turn)|: [A-D]\."
+_PIECE = re.compile(rf"(\n+|{_AROUND_TURNS}|{_CATEGORY}|{_NUMBER})")
 _WORD = re.compile(r" ?\w+|[^\w\s]")
 _FIXED = (
     "system",
@@ -51,9 +52,9 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     frequent = [piece for piece, count in counts.items() if count >= RAREST]
     usual_words = [word for word, count in words.items() if count >= RAREST]
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
-    walks = [", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
-    walks += [f"{letter}. {walk}" for letter in "ABCD" for walk in walks]
-    letters = [f"{nearest} {letter}." for nearest in (";", "", *(f" {each};" for each in "ABCD")) for letter in "ABCD"]
+    walks = [" " + ", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
+    before = (";", "", ":", *(f" {each};" for each in "ABCD"))
+    letters = [f"{nearest} {letter}." for nearest in before for letter in "ABCD"]
     return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *walks, *letters, *numbers]))
 
 
