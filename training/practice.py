@@ -1,7 +1,9 @@
-"""Words to practise on: made-up notes of a room, then many things that are read off them.
+"""Words to practise on: made-up notes of a room with many things that are read off them, or an option to find.
 
-A conversation reads two or three places off its notes and answers once; a row of these reads some thirty. With that
-many, looking a category up in the notes is learned within minutes; with conversations alone it was not in hours.
+A conversation reads two or three places off its notes and answers once; a row of notes here reads some thirty. With
+that many, looking a category up in the notes is learned within minutes; with conversations alone it was not in hours.
+Letters are learned within minutes from short rows that come to one option each: told several in a row, a model finds
+the later ones by leaving out those that were told.
 """
 
 import math
@@ -50,15 +52,15 @@ NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
 BRIEF_SHARE = 0.5
-"""Share of options that a row comes to without all that leads there."""
+"""Share of rows that come to one option without all that leads there."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
 
 @dataclass(frozen=True)
 class Practice:
-    """The options of all directions asked for, as a question lists them; the notes of some views in one line; and the
-    lines of thoughts about them."""
+    """The options of all directions asked for, as a question lists them; the notes of some views in one line, or
+    nothing; and the lines of thoughts about them."""
 
     options: str
     notes: str
@@ -66,13 +68,15 @@ class Practice:
 
 
 def make_practice(rng: Generator) -> Practice:
-    """Notes and thoughts at random."""
+    """Options at random, with notes and thoughts about them, or with the last steps towards one of them."""
     notes, words = _notes(rng)
     while len(_singles(notes)) < FEWEST_SINGLE:
         notes, words = _notes(rng)
     author = _Author(rng, notes)
-    options = "\n".join(f"{letter}. {option}" for option, letter in author.letters.items())
-    return Practice(f"Options:\n{options}", words, "\n".join(author.lines()))
+    options = "Options:\n" + "\n".join(f"{letter}. {option}" for option, letter in author.letters.items())
+    if author.chooses and rng.random() < BRIEF_SHARE:
+        return Practice(options, "", author.brief())
+    return Practice(options, words, "\n".join(author.lines()))
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -113,27 +117,32 @@ def _singles(notes: Sequence[Note]) -> list[Note]:
 
 
 class _Author:
-    """Writes thoughts about some notes. The letter of an option is told once in a row: told again, it would be copied
-    from there instead of being looked up."""
+    """Writes thoughts about some notes. The letter of one option is told in a row: told again, it would be copied from
+    there instead of being looked up."""
 
     def __init__(self, rng: Generator, notes: Sequence[Note]) -> None:
         self._rng, self._notes = rng, notes
         self._singles = _singles(notes)
         self._most_turns = min(MOST_BLANKS, len(self._singles) - 2)
         self._options = self._draw_options()
+        self._told_one = False
         self.letters = dict(zip(self._options, "ABCD", strict=False))
-        self._untold = dict(self.letters)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the options are directions or turns, which the last words of a thought choose among."""
+        return self._options[0] not in CATEGORIES
 
     def lines(self) -> list[str]:
-        """All thoughts of a row."""
+        """All thoughts of a row with notes."""
         if self._rng.random() < RECALL_SHARE:
             return [self._recall() for _ in range(LISTS)]
-        brief = [
-            self._brief(option)
-            for option in self._shuffled(self._options)
-            if option not in CATEGORIES and self._rng.random() < BRIEF_SHARE
-        ]
-        return brief + [self._thought() for _ in range(THOUGHTS)]
+        return [self._thought() for _ in range(THOUGHTS)]
+
+    def brief(self) -> str:
+        """The last steps alone of a thought that comes to an option, with its letter."""
+        option = self._shuffled(self._options)[0]
+        return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.", option)
 
     def _draw_options(self) -> list[str]:
         """Sides, quadrants, the turns of up to four routes, or four of the objects."""
@@ -146,10 +155,6 @@ class _Author:
             return list(answers)[:NEAREST_OF]
         return self._shuffled(SIDES if kind == "sides" else QUADRANTS)
 
-    def _brief(self, option: str) -> str:
-        """The last steps alone of a thought that comes to an option, with its letter."""
-        return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.", option)
-
     def _turned(self, said: str) -> str:
         """A turn of which this is said."""
         words = quadrant_of if said in QUADRANTS else side_of
@@ -160,10 +165,9 @@ class _Author:
                 return f"{turn_words(before, after)}, {said}"
 
     def _recall(self) -> str:
-        """Where some objects are, or how large one is."""
+        """Where some objects are, or how large."""
         if self._rng.random() < 1 / 3:
-            (of,) = self._drawn(1)
-            return _with_answer(size_thought(of.category, [of]))
+            return "\n".join(size_thought(of.category, [of]).text for of in self._drawn(NAMES_A_LIST))
         noted = {note.category for note in self._notes}
         absent = [name for name in CATEGORIES if name not in noted]
         found: dict[str, list[Note]] = {}
@@ -177,7 +181,7 @@ class _Author:
     def _thought(self) -> str:
         """One of the thoughts that answer questions, but for those that need more than notes."""
         family = str(self._rng.choice(FAMILIES, p=FAMILY_SHARES))
-        if family == "options" and self._options[0] in CATEGORIES:
+        if family == "options" and not self.chooses:
             return self._nearest()
         if family == "options" and self._options[0].startswith("Turn"):
             return self._told(*self._route(1 + self._options[0].count(",")))
@@ -215,10 +219,11 @@ class _Author:
         return f"{_where(drawn)}; {words}.", answer
 
     def _told(self, words: str, option: str) -> str:
-        """A thought that comes to an option, and the option's letter if it has not been told."""
-        letter = self._untold.pop(option, None)
+        """A thought that comes to an option, and the option's letter if it is the first."""
+        letter = None if self._told_one else self.letters.get(option)
         if letter is None:
             return words
+        self._told_one = True
         return _with_answer(with_option(words, option, letter) if option.startswith("Turn") else Thought(words, letter))
 
     def _drawn(self, count: int) -> list[Note]:

@@ -41,13 +41,15 @@ EPISODE, DRILL = -1, -2
 """Stand for a turn where a row is a whole conversation, or its words alone."""
 STAGES = {
     "words": ("practice", "drills"),
-    "views": ("views", "drills", "views", "practice", "views", "drills"),
+    "views": ("views", "drills", "views", "views", "practice", "views"),
     "episodes": ("episodes", "drills", "episodes", "practice"),
     "lessons": ("lessons", "drills", "episodes", "practice"),
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
+DECIDING, DECIDING_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| \d+ cm\."), 8.0
+"""Words that count as much as this many others: letters and sizes, each said once in a hundred words or less."""
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
@@ -244,6 +246,7 @@ class Trainer:
             "episodes": [maker.episode(episode) for episode in chosen],
         }
         self.shares = _shares_of_ids(self.processor.tokenizer)
+        self.weights = _weights_of_ids(self.processor.tokenizer, self.model.config.text_config.vocab_size).to(device)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.sight.parameters()],
             lr=plan.learning_rate,
@@ -307,13 +310,14 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss of what is to be said, and for each of those ids whether it is the likeliest, (ids,) bool."""
+        """The mean loss of what is to be said, each id by its weight, and for each of those ids whether it is the
+        likeliest, (ids,) bool."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
             said = batch.labels[:, 1:] != IGNORED
             scores = self.model.lm_head(hidden[:, :-1][said])
         wanted = batch.labels[:, 1:][said]
-        return cross_entropy(scores.float(), wanted), scores.argmax(-1) == wanted
+        return cross_entropy(scores.float(), wanted, self.weights), scores.argmax(-1) == wanted
 
     @torch.no_grad()
     def _held_out(self) -> tuple[float, dict[str, float]]:
@@ -426,17 +430,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _weights_of_ids(tokenizer: Any, ids: int) -> torch.Tensor:
+    """How much each id counts: (ids,) float32."""
+    deciding = [bool(DECIDING.fullmatch(token)) for token in _words(tokenizer)]
+    deciding += [False] * (ids - len(deciding))
+    return 1.0 + (DECIDING_WEIGHT - 1.0) * torch.tensor(deciding).float()
+
+
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
     """Which of SHARES each id belongs to, "" for none: (ids,) str."""
-    tokens = tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
     shares = [
         "categories" if token.strip() in CATEGORIES
         else "bearings" if re.fullmatch(r" [+-]\d+", token)
         else "places" if PLACE_WORD.fullmatch(token)
         else ""
-        for token in tokens
+        for token in _words(tokenizer)
     ]  # fmt: skip
     return np.array(shares)
+
+
+def _words(tokenizer: Any) -> list[str]:
+    """The text of each id."""
+    return tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
 
 
 def _texts(episodes: Sequence[StoredEpisode]) -> Iterator[str]:
