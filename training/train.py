@@ -48,8 +48,8 @@ STAGES = {
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
-DECIDING, DECIDING_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| \d+ cm\."), 8.0
-"""Words that count as much as this many others: letters and sizes, each said once in a hundred words or less."""
+LETTER, LETTER_WEIGHT = re.compile(r"(?:: )?[A-D]\.?"), 8.0
+"""Words that count as much as this many others: letters of options, each said once in a hundred words or less."""
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
@@ -432,9 +432,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _weights_of_ids(tokenizer: Any, ids: int) -> torch.Tensor:
     """How much each id counts: (ids,) float32."""
-    deciding = [bool(DECIDING.fullmatch(token)) for token in _words(tokenizer)]
-    deciding += [False] * (ids - len(deciding))
-    return 1.0 + (DECIDING_WEIGHT - 1.0) * torch.tensor(deciding).float()
+    letters = [bool(LETTER.fullmatch(token)) for token in _words(tokenizer)]
+    letters += [False] * (ids - len(letters))
+    return 1.0 + (LETTER_WEIGHT - 1.0) * torch.tensor(letters).float()
 
 
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
