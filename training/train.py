@@ -48,8 +48,8 @@ STAGES = {
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
-LETTER, LETTER_WEIGHT = re.compile(r"(?:: )?[A-D]\.?"), 8.0
-"""Words that count as much as this many others: letters of options, each said once in a hundred words or less."""
+CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
+"""Words that count as much as this many others: the turns of an option and letters, one in a hundred words or less."""
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
@@ -432,9 +432,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _weights_of_ids(tokenizer: Any, ids: int) -> torch.Tensor:
     """How much each id counts: (ids,) float32."""
-    letters = [bool(LETTER.fullmatch(token)) for token in _words(tokenizer)]
-    letters += [False] * (ids - len(letters))
-    return 1.0 + (LETTER_WEIGHT - 1.0) * torch.tensor(letters).float()
+    choices = [bool(CHOICE.fullmatch(token)) for token in _words(tokenizer)]
+    choices += [False] * (ids - len(choices))
+    return 1.0 + (CHOICE_WEIGHT - 1.0) * torch.tensor(choices).float()
 
 
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
