@@ -70,14 +70,18 @@ class _ReplyError(ValueError):
     """A reply that cannot be read; its text is told to the model."""
 
 
-def parse_action(text: str, question: Question) -> ParsedAction:
+def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:
     """Read the last complete JSON object of a reply as an action; never raises.
 
     Missing numbers count as 0 and unknown keys are ignored. `done` without a valid answer, a number that is
-    not finite, or no object at all give `LOOK_AROUND` and an `error`.
+    not finite, or no object at all give `LOOK_AROUND` and an `error`. On the last turn nothing but the answer counts,
+    and of that its first word where it is none as a whole, as the official scoring takes it.
     """
     try:
-        return _read(last_object(text), question)
+        fields = last_object(text)
+        if last_turn and (answer := _last_answer(fields.get("answer"), question)) is not None:
+            return ParsedAction(CameraAction(answer=answer, done=True))
+        return _read(fields, question)
     except _ReplyError as error:
         return ParsedAction(LOOK_AROUND, error=str(error))
 
@@ -106,6 +110,12 @@ def valid_answer(value: object, question: Question) -> str | None:
     if question.is_numeric:
         return _number(text, question)
     return text or None
+
+
+def _last_answer(value: object, question: Question) -> str | None:
+    """An answer that cannot be asked for again: `value`, or else its first word."""
+    first = value.split()[:1] if isinstance(value, str) else []
+    return next((answer for each in (value, *first) if (answer := valid_answer(each, question)) is not None), None)
 
 
 def _letter(text: str, question: Question) -> str | None:

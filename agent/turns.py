@@ -81,7 +81,10 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         state.ask(turn_message(state))
     replies = run.backend.generate([state.conversation for state in states])
     batch = tuple(state.question.id for state in states)
-    parsed = [parse_action(reply.text, state.question) for state, reply in zip(states, replies, strict=True)]
+    parsed = [
+        parse_action(reply.text, state.question, state.is_last_turn)
+        for state, reply in zip(states, replies, strict=True)
+    ]
     sights = [run.pool.submit(act, state, action, run.world) for state, action in zip(states, parsed, strict=True)]
     for state, reply, action, sight in zip(states, replies, parsed, sights, strict=True):
         with failing(state):

@@ -92,6 +92,27 @@ def test_done_without_a_finite_number_in_the_unit_is_an_error(answer: object):
     assert parse_action(reply(answer=answer, done=True), METERS).error
 
 
+@pytest.mark.parametrize(
+    ("text", "question", "answer"),
+    [
+        ('{"rotation_angle_degrees": "none", "answer": "B", "done": true}', CHOICE, "B"),
+        ('{"answer": "B", "done": "yes"}', CHOICE, "B"),
+        ('{"answer": "B bed"}', CHOICE, "B"),
+        ('{"answer": "3 chairs", "done": true}', COUNT, "3"),
+        ('{"answer": "two doors", "done": true}', COUNT, None),
+    ],
+)
+def test_the_last_turn_asks_for_nothing_but_an_answer(text: str, question: Question, answer: str | None):
+    last = parse_action(text, question, last_turn=True)
+    assert (last.action.answer, last.action.done, last.error is None) == (
+        answer,
+        answer is not None,
+        answer is not None,
+    )
+    before = parse_action(text, question)
+    assert before.error is not None or not before.action.done
+
+
 def test_an_answer_without_done_goes_on():
     parsed = parse_action(reply(answer=3, done=False, forward_meters=1), COUNT)
     assert parsed.action == CameraAction(forward_meters=1, answer="3")

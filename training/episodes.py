@@ -109,7 +109,7 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
 
 def _go_on(state: QuestionState, teacher: Teacher, reply: Reply) -> None:
     """Take a reply as any run does: parse it, move and look."""
-    parsed = parse_action(reply.text, state.question)
+    parsed = parse_action(reply.text, state.question, state.is_last_turn)
     move, view, seconds = act(state, parsed, teacher.world)
     state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
 
