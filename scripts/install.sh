@@ -9,25 +9,30 @@ has_library() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "$1"
 has_file() { for file in "$@"; do [ -e "$file" ] && return 0; done; return 1; }
 
 missing=""
+optional=""
 need() { missing="$missing $1"; }
+want() { optional="$optional $1"; }
 has_library 'libusb-1\.0\.so\.0' || need libusb-1.0-0      # open3d
 has_library 'libGL\.so\.1' || need libgl1                  # open3d
 has_library 'libX11\.so\.6' || need libx11-6               # open3d
 has_library 'libgomp\.so\.1' || need libgomp1              # open3d
-has_library 'libEGL\.so\.1' || need libegl1                # pyrender
-has_library 'libEGL_\(mesa\|nvidia\)' || need libgl1-mesa-dri   # pyrender: a driver behind libegl1
-has_library 'libvulkan\.so\.1' || need libvulkan1          # open3d's own renderer
-has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || need mesa-vulkan-drivers
+has_library 'libEGL\.so\.1' || want libegl1                # --renderer pyrender
+has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyrender: a driver behind libegl1
+has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
+has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers
 
-if [ -n "$missing" ]; then
+if [ -n "$missing$optional" ]; then
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing $optional
     elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then
-        sudo apt-get update -qq && sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing
-    else
-        echo "System libraries are missing. Run this, then try again:" >&2
-        echo "  sudo apt-get install -y$missing" >&2
+        sudo apt-get update -qq && sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing $optional
+    elif [ -n "$missing" ]; then
+        echo "System libraries are missing. Have these installed (Debian's names), then try again:" >&2
+        echo "  sudo apt-get install -y$missing$optional" >&2
         exit 1
+    else
+        echo "Without these (Debian's names) the renderers pyrender and open3d do not work; raycast needs none:" >&2
+        echo "  sudo apt-get install -y$optional" >&2
     fi
 fi
 

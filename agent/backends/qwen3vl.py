@@ -11,7 +11,8 @@ log = logging.getLogger(__name__)
 
 
 class Qwen3VLBackend:
-    """Replies with a Qwen3-VL checkpoint; a reply is the same in a batch as alone.
+    """Replies with a Qwen3-VL checkpoint; in float32 a reply is the same in a batch as alone, token for token. Fewer
+    bits round differently in batches of different sizes, and of two tokens that are nearly as likely take either.
 
     `model` is a hub id or a folder, `device` is "auto", "cpu", "cuda", "cuda:<number>" or "mps", `dtype` is "auto",
     "float32", "bfloat16" or "float16", `attention` is "auto", "sdpa", "eager" or "flash_attention_2". A reply is at
