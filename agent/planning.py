@@ -91,13 +91,18 @@ def conversation_size(config: RunConfig, questions: Sequence[Question], model: "
 def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
-    Loads no weights. Raises ModelError where the model's configuration or tokenizer cannot be had.
+    Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained needs cannot
+    be had.
     """
     if config.model.startswith("scripted:"):
         size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
         return Plan(size, f"Batch size {size}: a script needs no memory")
     from agent.backends.footprint import footprint
 
+    if config.constrained:
+        from agent.backends.grammar import require_xgrammar
+
+        require_xgrammar()
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
     budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))

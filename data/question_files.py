@@ -23,7 +23,9 @@ def hub_rows() -> Iterator[tuple[int, Row]]:
     try:
         try:
             table = load_dataset(HUB_DATASET, "full", split="test")
-        except ValueError:  # how `datasets` says that older revisions have no configuration of this name
+        except ValueError as error:
+            if "BuilderConfig" not in str(error):  # how `datasets` says that older revisions have no such configuration
+                raise
             table = load_dataset(HUB_DATASET, split="test")
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(

@@ -15,7 +15,9 @@ from agent.backends.encoding import ConversationEncoder
 from agent.backends.qwen3vl import Qwen3VLBackend
 from agent.backends.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from agent.backends.untrained import write_untrained_checkpoint
+from agent.config import RunConfig
 from agent.conversation import Conversation, Message
+from agent.planning import plan_run
 
 
 def view(seed, size=(64, 96)):
@@ -238,6 +240,8 @@ class TestConstrainedReplies:
         monkeypatch.setitem(sys.modules, "xgrammar", None)
         with pytest.raises(ModelError, match="--constrained needs the package xgrammar: pip install xgrammar"):
             Qwen3VLBackend(checkpoint, device="cpu", constrained=True)
+        with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
+            plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [])
 
 
 class TestSampling:

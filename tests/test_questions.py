@@ -499,6 +499,17 @@ def test_without_the_hub_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
+def test_another_subset_in_the_cache_never_stands_for_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_debiased_is_cached(name: str, config: str | None = None, split: str = "") -> object:
+        if config is not None:
+            raise ValueError(f"Couldn't find cache for {name} for config {config!r}\nAvailable configs: ['debiased']")
+        raise AssertionError("the subset that is cached was taken")
+
+    monkeypatch.setattr("datasets.load_dataset", only_debiased_is_cached)
+    with pytest.raises(QuestionError, match="cannot load nyu-visionx/VSI-Bench"):
+        load_questions(None)
+
+
 def test_importing_loads_nothing_heavy() -> None:
     code = (
         "import sys, data.questions, data.scans, data.scoring\n"

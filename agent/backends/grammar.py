@@ -27,6 +27,15 @@ blank ::= [ \n]{{0,8}}
 end; in the notation of xgrammar (GBNF)."""
 
 
+def require_xgrammar() -> Any:
+    """The module xgrammar; raises ModelError where it is not installed."""
+    try:
+        import xgrammar
+    except ImportError as error:
+        raise ModelError("--constrained needs the package xgrammar: pip install xgrammar") from error
+    return xgrammar
+
+
 class ActionGrammar:
     """`ACTION_GRAMMAR` for one tokenizer; `vocab_size` is the number of the model's outputs, `end_ids` end a reply.
 
@@ -35,11 +44,7 @@ class ActionGrammar:
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]) -> None:
-        try:
-            import xgrammar
-        except ImportError as error:
-            raise ModelError("--constrained needs the package xgrammar: pip install xgrammar") from error
-        self._library: Any = xgrammar
+        self._library = xgrammar = require_xgrammar()
         self._vocab_size = vocab_size
         known = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
         self._compiled = xgrammar.GrammarCompiler(known).compile_grammar(ACTION_GRAMMAR)
