@@ -27,7 +27,7 @@ def run(config: RunConfig, given: Given) -> int:
     """Start or continue the run that is described."""
     from agent.backends import ModelError  # all of these here, so that --help stays instant
     from agent.console import log_to_console
-    from agent.demo import run_demo
+    from agent.demo import demo_defaults, run_demo
     from agent.evaluation import main_vsi_bench_loop
     from agent.run_log import RunLogError, find_run, read_run
     from data.questions import QuestionError
@@ -37,9 +37,11 @@ def run(config: RunConfig, given: Given) -> int:
     log_to_console(every_turn=config.ply is not None)
     try:
         if config.continue_from is None:
-            return (run_demo if config.demo else main_vsi_bench_loop)(located(config))
-        folder = find_run(config.continue_from, config.log_root, batched_only=config.batch)
-        return main_vsi_bench_loop(located(resumed(read_run(folder).config, given)), folder)
+            if config.demo:
+                return run_demo(located(demo_defaults(given)))
+            return main_vsi_bench_loop(located(config)).status
+        folder = find_run(config.continue_from, located(config).log_root, batched_only=config.batch)
+        return main_vsi_bench_loop(located(resumed(read_run(folder).config, given)), folder).status
     except (QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
         return refuse(error)
 

@@ -34,7 +34,8 @@ class ConfigError(ValueError):
 
 
 class MayChange:
-    """Marks a knob that a resumed run may set anew: it changes speed or place, never an answer."""
+    """Marks a knob that a resumed run may set anew: it changes speed or place, and answers only as far as rounding
+    does, which differs between devices, kernels and batch sizes."""
 
 
 Count = Annotated[int, Ge(1)]
@@ -56,6 +57,8 @@ class RunConfig:
     """Answer questions on procedural rooms, made on the spot, with the embedded model; also blind, to compare."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Go on with the newest run below --log-root, or with the run in this folder."""
+    retry_failed: Annotated[bool, MayChange] = False
+    """With --continue: take up the questions again that failed for want of a scan, a view or memory."""
     check_data: Annotated[bool, MayChange] = False
     """Print how many questions have their scan, then stop."""
     plan: Annotated[bool, MayChange] = False
@@ -145,6 +148,12 @@ class RunConfig:
             raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
+        if self.renderer == "blind" and self.first_view == "sharpness":
+            raise ConfigError(
+                "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind"
+            )
+        if self.retry_failed and self.continue_from is None:
+            raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
             raise ConfigError("choose one of --batch, --demo and --ply with --question")
         filters = (self.datasets, self.question_types, self.scenes, self.ids, self.num_questions)
@@ -169,8 +178,6 @@ class RunConfig:
 
 RESOLVED_ONCE = ("renderer", "dtype")
 """Knobs whose "auto" is settled when a run begins, and saved as what it was found to be."""
-
-SWITCHES = tuple(field.name for field in fields(RunConfig) if field.default is False)
 
 
 def flag(name: str) -> str:
@@ -202,19 +209,15 @@ def parse_command_line(argv: list[str]) -> Given:
 
 
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
-    """`default` with the values that the flags give; a switch that is on in `default` stays on."""
-    on: dict[str, Any] = {name: True for name in SWITCHES if getattr(default, name)}
-    off: dict[str, Any] = dict.fromkeys(on, False)
+    """`default` with the values that the flags give; every switch has a `--no-` form that turns it off."""
     about = inspect.cleandoc(RunConfig.__doc__ or "")
-    config = tyro.cli(
+    return tyro.cli(
         RunConfig,
-        default=replace(default, **off),
+        default=default,
         args=flags,
         prog="render_point_cloud_qwen_angle_batched.py",
         description=f"{about}\n\n--config FILE.yaml takes the same names; flags win over it.",
-        config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return replace(config, **on)
 
 
 def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
@@ -266,16 +269,20 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
 
 
 def located(config: RunConfig) -> RunConfig:
-    """The same configuration with absolute paths, so that a run can be continued from any folder."""
+    """The same configuration with absolute paths, `~` replaced, so that a run can be continued from any folder."""
     model = Path(config.model).expanduser()
     return replace(
         config,
-        questions=config.questions and config.questions.absolute(),
-        ply=config.ply and config.ply.absolute(),
-        scan_root=config.scan_root.absolute(),
-        log_root=config.log_root.absolute(),
+        questions=config.questions and _absolute(config.questions),
+        ply=config.ply and _absolute(config.ply),
+        scan_root=_absolute(config.scan_root),
+        log_root=_absolute(config.log_root),
         model=str(model.absolute()) if model.is_dir() else config.model,
     )
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
 
 
 def _check_bounds(name: str, value: Any, hint: Any) -> None:

@@ -1,14 +1,11 @@
 """What --demo runs: the main job on procedural rooms with the embedded model, beside the same model blind."""
 
 import logging
-import shutil
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 
 from agent.backends import EXPLORER_SETTINGS
-from agent.config import ConfigError, RunConfig
+from agent.config import ConfigError, Given, RunConfig
 from agent.evaluation import main_vsi_bench_loop, questions_of
-from agent.run_log import newest_results
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -16,56 +13,56 @@ from data.scoring import aggregate, most_frequent_answer
 log = logging.getLogger(__name__)
 
 DEMO_ROOMS = 4
-DEMO_SETTINGS = EXPLORER_SETTINGS | {"model": "embedded", "max_batched_turns": "all"}
-"""The demo's own defaults; a flag that was given wins over them."""
+EMBEDDED = "embedded"
+
+
+def demo_defaults(given: Given) -> RunConfig:
+    """What is given over the demo's own defaults: the embedded model with its views, all turns batched.
+
+    Another model gets the usual defaults for views and replies.
+    """
+    base = RunConfig(demo=True, model=EMBEDDED, max_batched_turns="all")
+    config = given.over(base)
+    return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
 
 
 def run_demo(config: RunConfig) -> int:
     """Ask a model about rooms made on the spot, first blind and then with open eyes, and compare the scores.
 
-    Returns and raises what `main_vsi_bench_loop` does.
+    Returns the status of `main_vsi_bench_loop` and raises what it does.
     """
     config = demo_config(config)
     if config.plan or config.check_data or config.renderer == "blind":
-        return main_vsi_bench_loop(config)
+        return main_vsi_bench_loop(config).status
     log.info("BLIND: the same questions with grey views first, to know what seeing is worth")
-    status = main_vsi_bench_loop(replace(config, renderer="blind"))
-    if status:
-        return status
-    blind = aggregate(newest_results(config.log_root))["overall"]
+    blind = main_vsi_bench_loop(replace(config, renderer="blind"))
+    if blind.status:
+        return blind.status
     log.info("SEEING: now with open eyes")
-    status = main_vsi_bench_loop(config)
-    if status != 130:
+    seeing = main_vsi_bench_loop(config)
+    if seeing.status != 130:
         frequent = most_frequent_answer(questions_of(config))["overall"]
         log.info(
             "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% with always the most frequent answer",
-            aggregate(newest_results(config.log_root))["overall"], blind, frequent,
+            aggregate(seeing.rows)["overall"], aggregate(blind.rows)["overall"], frequent,
         )  # fmt: skip
-    return status
+    return seeing.status
 
 
 def demo_config(config: RunConfig) -> RunConfig:
     """The batch run that a demo is, with its rooms on disk: made once per seed below `config.log_root`, then reused.
 
-    Raises ConfigError where they cannot be written.
+    One question of each type a room, where the room has one to ask. Raises ConfigError where they cannot be written.
     """
-    default = {field.name: field.default for field in fields(RunConfig)}
-    chosen = {name: value for name, value in DEMO_SETTINGS.items() if getattr(config, name) == default[name]}
     rooms = config.log_root / f"demo_rooms_seed{config.seed}"
-    if not rooms.is_dir():
+    questions = rooms / "questions.jsonl"
+    if not questions.exists():
         log.info("Making %d furnished rooms with questions in %s", DEMO_ROOMS, rooms)
+        one_each = {name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES}
         try:
-            _write(rooms, config.seed)
+            write_rooms(rooms, DEMO_ROOMS, config.seed, per_type=one_each)
         except OSError as error:
             raise ConfigError(
                 f"--log-root {config.log_root}: rooms cannot be written there ({error.strerror})"
             ) from None
-    return replace(config, demo=False, batch=True, questions=rooms / "questions.jsonl", scan_root=rooms, **chosen)
-
-
-def _write(rooms: Path, seed: int) -> None:
-    """Write the rooms, whole or not at all: one question of each type a room, where the room has one to ask."""
-    draft = rooms.with_name(rooms.name + ".tmp")
-    shutil.rmtree(draft, ignore_errors=True)
-    write_rooms(draft, DEMO_ROOMS, seed, per_type={name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES})
-    draft.rename(rooms)
+    return replace(config, demo=False, batch=True, questions=questions, scan_root=rooms)

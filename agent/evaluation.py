@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, DtypeName, RendererName, RunConfig, resume_command
@@ -37,32 +37,35 @@ VIEW_THREADS = min(8, os.cpu_count() or 1)
 """Views of a batch that are drawn at the same time."""
 
 
-def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> int:
+class Outcome(NamedTuple):
+    """How a run ended: 0 when all questions finished, 1 when some failed (or, with `--check-data`, lack their scan),
+    130 when interrupted with the run's folder on disk; and the result rows so far, by question number."""
+
+    status: int
+    rows: list[dict[str, Any]]
+
+
+def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcome:
     """Answer every question of a run and score it.
 
-    `folder` is the run to go on with, None for a new one. Returns 0 when all questions finished, 1 when some
-    failed (or, with `config.check_data`, lack their scan), 130 when interrupted with the run's folder on disk.
-    Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunLogError when the run cannot
-    begin, RunLogError also when its folder can no longer be written.
+    `folder` is the run to go on with, None for a new one. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
+    ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
     """
     questions = questions_of(config)
     complete = config.ply is not None or report_scans(questions, config)
     if config.check_data:
-        return 0 if complete else 1
+        return Outcome(0 if complete else 1, [])
     if config.plan:
         for line in plan_lines(config, questions):
             log.info("%s", line)
-        return 0
+        return Outcome(0, [])
     with ExitStack() as stack:
         if folder is None:
             return begin_run(config, questions, stack)
-        try:
-            return resume_run(config, questions, folder, stack)
-        except KeyboardInterrupt:
-            return interrupted(folder)
+        return resume_run(config, questions, folder, stack)
 
 
-def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack) -> int:
+def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack) -> Outcome:
     """A new run: its folder is made once the renderer and the model are ready."""
     plan = plan_run(config, questions)
     renderer, backend = tools_of(config, stack)
@@ -77,21 +80,29 @@ def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack
         run = assembled(config, renderer, backend, run_log, stack)
         return answer_and_score(questions, run, config, plan)
     except KeyboardInterrupt:
-        return interrupted(run_log.folder)
+        return interrupted(run_log)
 
 
-def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> int:
+def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> Outcome:
     """Go on with a run that was begun earlier; the model is loaded only where there is something left to ask."""
     run_log = RunLog(folder)
     stack.callback(run_log.close)
     run_log.require_questions(fingerprint(questions))
-    if all(run_log.is_done(question.id) for question in questions):
-        log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
-        return report(run_log, config)
-    plan = plan_run(config, questions)
-    renderer, backend = tools_of(config, stack)
-    run_log.note_resumption(config)
-    return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
+    try:
+        if config.retry_failed:
+            log.info("Taking up %d failed questions again", run_log.reopen_failed())
+        if all(run_log.is_done(question.id) for question in questions):
+            log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
+            outcome = report(run_log, config)
+            if outcome.status:
+                log.info("Some of them failed; to take those up again, add --retry-failed")
+            return outcome
+        plan = plan_run(config, questions)
+        renderer, backend = tools_of(config, stack)
+        run_log.note_resumption(config)
+        return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
+    except KeyboardInterrupt:
+        return interrupted(run_log)
 
 
 def tools_of(config: RunConfig, stack: ExitStack) -> tuple[Renderer, Backend]:
@@ -110,7 +121,7 @@ def assembled(config: RunConfig, renderer: Renderer, backend: Backend, run_log: 
     return Run(world, backend, run_log, pool)
 
 
-def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, plan: Plan) -> int:
+def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, plan: Plan) -> Outcome:
     """Take all questions to their end and print the summary; an interrupt is raised again behind the exports."""
     scheduler = schedule(questions, run.log, config, plan.batch_size)
     log.info("%s", plan.why)
@@ -144,20 +155,21 @@ class Session:
         }
 
 
-def interrupted(folder: Path) -> int:
-    """Say how to go on with a run whose folder is on disk; returns 130."""
+def interrupted(run_log: RunLog) -> Outcome:
+    """Say how to go on with a run whose folder is on disk."""
     log.info("Interrupted; what is finished is on disk. To go on:")
-    log.info("%s", resume_command(folder))
-    return 130
+    log.info("%s", resume_command(run_log.folder))
+    return Outcome(130, run_log.rows)
 
 
-def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> int:
-    """Write the exports, and print the summary of a benchmark; returns 1 when some questions failed, else 0."""
+def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
+    """Write the exports, and print the summary of a benchmark."""
     summary = run_log.export(session)
     if config.ply is None:
         for line in format_summary(summary):
             log.info("%s", line)
-    return 1 if any(row["status"] == Status.FAILED for row in run_log.rows) else 0
+    rows = run_log.rows
+    return Outcome(1 if any(row["status"] == Status.FAILED for row in rows) else 0, rows)
 
 
 def backend_of(config: RunConfig) -> Backend:
@@ -246,8 +258,8 @@ def batched_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
 def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
     """One turn of a batch, however the model takes it.
 
-    Out of memory halves the batch for good, and the same turn is due again. Any other error of the model is traced
-    to the questions it belongs to by asking them one at a time.
+    Out of memory halves the batches of its phase for good, and the same turn is due again. Any other error of the model
+    is traced to the questions it belongs to by asking them one at a time.
     """
     log.info("Processing %d active questions in batch", len(batch))
     started = time.perf_counter()
@@ -257,7 +269,7 @@ def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run)
         if len(batch) == 1:
             batch[0].fail("model", str(error))
             return
-        size = scheduler.shrink(len(batch))
+        size = scheduler.shrink(batch)
         log.warning("Out of memory with %d questions in a batch: going on with %d (%s)", len(batch), size, error)
     except ModelError as error:
         if len(batch) > 1:

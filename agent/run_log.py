@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from agent.config import RunConfig, config_from_dict, config_to_dict, resume_command
+from agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict, resume_command
 from agent.costs import costs
 from agent.provenance import git_revision, package_versions
 from agent.records import RESULT_COLUMNS, messages_to_list, result_row, turn_from_dict, turn_to_dict
-from agent.state import QuestionState, Turn
+from agent.state import QuestionState, Status, Turn
 from data.scoring import summarize
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,14 @@ class RunLog:
         """Whether this question's result is on disk."""
         return question_id in self._rows
 
+    def reopen_failed(self) -> int:
+        """Owe the questions again that failed; their turns so far are kept, and a later result counts in place of the
+        failure. Returns their number."""
+        failed = [id for id, row in self._rows.items() if row["status"] == Status.FAILED]
+        for id in failed:
+            del self._rows[id]
+        return len(failed)
+
     def turn(self, state: QuestionState) -> None:
         """Write the last finished turn: its image first, then its line, then the conversation for people to read.
 
@@ -139,7 +147,8 @@ class RunLog:
         self.flush()
         sessions = [*self._sessions(), *([session] if session else [])]
         batch_size = sessions[-1]["batch_size"] if sessions else None
-        summary = summarize(self.rows) | {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
+        summary = {"protocol": read_run(self.folder).facts["protocol"]} | summarize(self.rows)
+        summary |= {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))
         self._replace("summary.json", json.dumps(summary, indent=2))
@@ -205,10 +214,14 @@ def _as_run_log_error(write: Callable[..., None], path: Path, *arguments: Any, *
 def protocol(config: RunConfig) -> str:
     """How the answers came about, in one line: what must be equal for two scores to be compared."""
     width, height = config.image_size
+    up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
+    blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
     return (
-        f"free camera in the scan, {config.steps} moves, {width}x{height} px, focal {config.focal:g} px, eye "
-        f"{config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first view by {config.first_view}, "
-        f"{'greedy' if config.temperature == 0 else f'temperature {config.temperature:g}'}, official VSI-Bench scoring"
+        f"{blind}free camera in the scan, {config.steps} moves, {width}x{height} px, focal {config.focal:g} px, eye "
+        f"{config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first view by {config.first_view}"
+        f"{up}, {config.dtype}, {'greedy' if config.temperature == 0 else f'temperature {config.temperature:g}'}, "
+        f"replies of {config.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official "
+        "VSI-Bench scoring"
     )
 
 
@@ -218,21 +231,16 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     `batched_only` leaves single questions out of the search. Raises RunLogError where there is no such run.
     """
     if continue_from != "recent":
-        folder = Path(continue_from)
+        folder = Path(continue_from).expanduser()
         if not (folder / "run.json").is_file():
             raise RunLogError(f"--continue {folder}: no run.json in it, so it is not the folder of a run")
         return folder
-    runs = sorted(path.parent for path in log_root.glob(f"*{'_batched' if batched_only else ''}/run.json"))
+    runs = [path.parent for path in log_root.glob("*/run.json")]
+    if batched_only:
+        runs = [folder for folder in runs if _is_batched(folder)]
     if not runs:
         raise RunLogError(f"--continue recent: no run below {log_root}; start one with --batch")
-    return runs[-1]
-
-
-def newest_results(log_root: Path) -> list[dict[str, Any]]:
-    """The result rows of the newest batched run, as it exported them; raises RunLogError where there is no run."""
-    path = find_run("recent", log_root, batched_only=True) / "results.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return rows
+    return max(runs, key=_begun)
 
 
 @dataclass(frozen=True)
@@ -255,6 +263,24 @@ def read_run(folder: Path) -> SavedRun:
     return SavedRun(config_from_dict(config, str(path)), fingerprint, facts)
 
 
+def _is_batched(folder: Path) -> bool:
+    """Whether a run asks many questions; a damaged one tells by its name."""
+    try:
+        return read_run(folder).config.ply is None
+    except (RunLogError, ConfigError):
+        return folder.name.endswith("_batched")
+
+
+def _begun(folder: Path) -> tuple[float, str]:
+    """When a run began, and its name; a damaged one tells by the time of its file."""
+    path = folder / "run.json"
+    try:
+        began = datetime.fromisoformat(read_run(folder).facts["started"]).timestamp()
+    except (RunLogError, ConfigError, KeyError, TypeError, ValueError):
+        began = path.stat().st_mtime
+    return began, folder.name
+
+
 def _lock(folder: Path) -> io.TextIOWrapper:
     """Take the folder's lock, which the system frees when this process ends; its file says who holds it."""
     try:
@@ -263,11 +289,17 @@ def _lock(folder: Path) -> io.TextIOWrapper:
         raise RunLogError(f"{folder} cannot be written ({error.strerror}); mend that, or start a new run") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         handle.seek(0)
         holder = handle.read().strip() or "another process"
         handle.close()
         raise RunLogError(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
+    except OSError as error:
+        handle.close()
+        raise RunLogError(
+            f"{folder} cannot be locked ({error.strerror}): its file system keeps no locks, so two processes could "
+            "write it at once; choose another with --log-root, or mount it with locks (Lustre: -o flock)"
+        ) from None
     _as_run_log_error(_sign, folder / "run.lock", handle)
     return handle
 
@@ -345,7 +377,7 @@ def _turn(line: dict[str, Any], path: Path) -> Turn:
 
 
 def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
 def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Who goes next: cohorts of questions, first in lockstep batches, then a few at a time; or one batch kept full."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from agent.state import QuestionState
 
@@ -63,7 +63,14 @@ class Scheduler:
         unfinished = [state for state in self._begun if not state.is_final]
         return unfinished[: min(self.concurrency, self.batch_size)]
 
-    def shrink(self, failed_batch: int) -> int:
-        """Halve the batch size after a batch of `failed_batch` did not fit; returns the new size, at least 1."""
-        self.batch_size = max(1, failed_batch // 2)
-        return self.batch_size
+    def shrink(self, failed: Sequence[QuestionState]) -> int:
+        """Halve the batches of the phase whose batch `failed` did not fit; returns their new size, at least 1.
+
+        The second phase's conversations are longer, so that what does not fit there says nothing about the first.
+        """
+        size = max(1, len(failed) // 2)
+        if any(state.turn < self.max_batched_turns for state in failed):
+            self.batch_size = size
+        else:
+            self.concurrency = size
+        return size

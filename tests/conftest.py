@@ -90,9 +90,11 @@ def run_in_process(config: RunConfig) -> Path:
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
-    """The result rows by question number, without what depends on the clock."""
-    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    return sorted(({k: v for k, v in row.items() if k != "seconds"} for row in rows), key=lambda row: row["number"])
+    """The last result row of each question, by number, without what depends on the clock."""
+    rows = {row["id"]: row for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())}
+    return sorted(
+        ({k: v for k, v in row.items() if k != "seconds"} for row in rows.values()), key=lambda row: row["number"]
+    )
 
 
 def trajectories(folder: Path) -> dict[str, list[Any]]:

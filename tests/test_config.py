@@ -17,6 +17,7 @@ from agent.config import (
     parse_command_line,
     resumed,
 )
+from agent.demo import demo_defaults
 
 
 def given(*arguments: str) -> Given:
@@ -72,6 +73,8 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"demo": True, "questions": Path("q.jsonl")}, "--demo makes its own questions"),
         ({"batch": True, "demo": True}, "choose one"),
         ({"options": ("A", "B")}, "--ply"),
+        ({"retry_failed": True}, "--retry-failed"),
+        ({"renderer": "blind", "first_view": "sharpness"}, "--first-view sharpness"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):
@@ -109,6 +112,23 @@ def test_a_saved_run_can_be_continued_from_any_folder():
     config = located(RunConfig(batch=True, questions=Path("q.jsonl"), scan_root=Path("scans")))
     assert config.questions == Path.cwd() / "q.jsonl"
     assert config.scan_root.is_absolute()
+
+
+def test_the_home_folder_may_be_written_as_a_tilde():
+    config = located(RunConfig(ply=Path("~/a.ply"), question="Where?", scan_root=Path("~/scans"), log_root=Path("~")))
+    assert (config.ply, config.scan_root, config.log_root) == (
+        Path.home() / "a.ply",
+        Path.home() / "scans",
+        Path.home(),
+    )
+
+
+def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_default():
+    flags = ("--model", RunConfig.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
+    chosen = demo_defaults(given("--demo", *flags))
+    assert chosen == RunConfig(demo=True)
+    chosen = demo_defaults(given("--demo", "--max-new-tokens", "512"))
+    assert chosen == RunConfig(demo=True, model="embedded", max_batched_turns="all", image_size=(224, 160), focal=105.0)
 
 
 def test_every_difference_that_can_change_an_answer_is_named():

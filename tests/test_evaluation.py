@@ -74,7 +74,7 @@ def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms:
     missing.unlink()
     broken.write_bytes(broken.read_bytes()[:5000])
     config = rooms.config(tmp_path / "logs", scan_root=root)
-    assert main_vsi_bench_loop(config) == 1
+    assert main_vsi_bench_loop(config).status == 1
     rows = results(only_run(config.log_root))
     assert [(row["status"], row["failed_part"]) for row in rows] == [("failed", "scan")] * len(rooms.rows)
     assert all(row["error"] for row in rows)

@@ -7,7 +7,6 @@ import pytest
 from agent.backends import EXPLORER_SETTINGS, make_backend
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_log import newest_results
 from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -41,8 +40,9 @@ def answered(tmp_path_factory):
     results = {}
     for renderer in ("raycast", "blind"):
         config = replace(config, renderer=renderer, log_root=folder / renderer)
-        assert main_vsi_bench_loop(config) == 0
-        results[renderer] = newest_results(config.log_root)
+        outcome = main_vsi_bench_loop(config)
+        assert outcome.status == 0
+        results[renderer] = outcome.rows
     return results["raycast"], results["blind"], load_questions(config.questions)
 
 

@@ -1,7 +1,9 @@
 """Killed, interrupted and damaged runs end with the results of an undisturbed one."""
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +13,7 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_log import RunLog, RunLogError
+from agent.run_log import RunLog, RunLogError, find_run
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +95,53 @@ def test_a_finished_run_goes_on_to_the_same_exports(rooms: RoomScans, undisturbe
     folder = run_in_process(config)
     before = (folder / "results.jsonl").read_bytes()
     (folder / "summary.json").unlink()
-    assert main_vsi_bench_loop(config, folder) == 0
+    assert main_vsi_bench_loop(config, folder).status == 0
     assert (folder / "results.jsonl").read_bytes() == before
     assert summary(folder) == summary(undisturbed)
+
+
+def test_failed_questions_are_asked_again_where_that_is_wanted(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    root = shutil.copytree(rooms.root, tmp_path / "scans")
+    config = rooms.config(tmp_path / "logs", scan_root=root, batch_size=3)
+    missing = min(root.glob("scannet/scans/*/*.ply"))
+    missing.rename(tmp_path / "aside.ply")
+    folder = run_in_process(config)
+    (tmp_path / "aside.ply").rename(missing)
+    ended = run_command(continued(rooms, config.log_root))
+    assert (ended.returncode, "add --retry-failed" in ended.stdout) == (1, True)
+    assert results(folder) != results(undisturbed)
+    ended = run_command(continued(rooms, config.log_root, "--retry-failed"))
+    assert (ended.returncode, "Taking up 4 failed questions again" in ended.stdout) == (0, True)
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
+    assert summary(folder) == summary(undisturbed)
+
+
+def test_switches_of_the_beginning_may_be_repeated_or_turned_back(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    flags = ("--no-kv-reuse", "--refill", "--max-batched-turns", "all")
+    stop_after(rooms.command(tmp_path, *flags), tmp_path, 5, signal.SIGKILL)
+    ended = run_command(continued(rooms, tmp_path, "--no-kv-reuse", "--no-refill", "--max-batched-turns", "4"))
+    assert ended.returncode == 0, ended.stderr
+    assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
+
+
+def test_the_newest_run_is_the_one_that_began_last(rooms: RoomScans, tmp_path: Path):
+    first = run_in_process(rooms.config(tmp_path, num_questions=1))
+    first = first.rename(tmp_path / "the_baseline")
+    main_vsi_bench_loop(rooms.config(tmp_path, num_questions=1))
+    newest = find_run("recent", tmp_path, batched_only=True)
+    assert newest != first and newest.name < first.name
+    (newest / "run.json").unlink()
+    assert find_run("recent", tmp_path, batched_only=True) == first
+
+
+def test_a_file_system_without_locks_is_named(undisturbed: Path, monkeypatch: pytest.MonkeyPatch):
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("agent.run_log.fcntl.flock", unsupported)
+    with pytest.raises(RunLogError, match="keeps no locks"):
+        RunLog(undisturbed)
 
 
 def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):

@@ -99,5 +99,14 @@ def test_a_batch_that_did_not_fit_is_taken_again_in_halves():
     states = [waiting(number) for number in range(5)]
     scheduler = Scheduler(states, batch_size=5, max_batched_turns=4)
     scheduler.admit()
-    assert scheduler.shrink(len(scheduler.next_batch())) == 2
+    assert scheduler.shrink(scheduler.next_batch()) == 2
     assert [state.number for state in scheduler.next_batch()] == [0, 1]
+
+
+def test_long_conversations_that_did_not_fit_leave_the_batches_of_the_first_phase_as_they_were():
+    scheduler = Scheduler([waiting(number) for number in range(8)], batch_size=4, max_batched_turns=1, concurrency=4)
+    for state in scheduler.admit():
+        take_turn(state, last=False)
+    assert scheduler.shrink(scheduler.next_few()) == 2
+    assert len(scheduler.next_few()) == 2
+    assert scheduler.batch_size == 4

@@ -22,13 +22,15 @@ def write_rooms(
 
     `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
     the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
-    answers, so no model may see it. Raises ValueError for bad numbers, OSError where nothing can be written.
+    answers, so no model may see it. The questions' file appears last, when all else is there. Raises ValueError for
+    bad numbers, OSError where nothing can be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
     out.mkdir(parents=True, exist_ok=True)
     geometry, asked = [], 0
-    with (out / "questions.jsonl").open("w", encoding="utf-8") as lines:
+    draft = out / "questions.jsonl.tmp"
+    with draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style)
             write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
@@ -37,6 +39,7 @@ def write_rooms(
             geometry.append(room_record(room))
             asked += len(rows)
     (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
+    draft.replace(out / "questions.jsonl")
     return asked
 
 
