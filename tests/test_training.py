@@ -29,7 +29,7 @@ from training import train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
-from training.evaluate import TEST_SEED, wilson
+from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overall_gain, wilson
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
@@ -37,7 +37,7 @@ from training.practice import make_practice
 from training.reading import NO_OBJECT, asked, think
 from training.store import read_shard, write_shard
 from training.teacher import Teacher, categories_by_patch
-from training.train import HELD_OUT_ROOMS, Plan, Trainer
+from training.train import HELD_OUT_ROOMS, OtherPlan, Plan, Trainer
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
@@ -370,6 +370,28 @@ def test_lessons_come_last(shards, lessons, tmp_path):
     stages = [line.split(",")[1] for line in (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]]
     assert stages == ["lessons", "lessons"] and run.step == plan.steps
     assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "drills", "episodes", "practice", "lessons"]
+
+
+def test_nothing_is_compared_when_a_condition_did_not_finish(rooms, tmp_path, monkeypatch):
+    config = rooms.config(tmp_path)
+    assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
+    monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": tmp_path})
+    with pytest.raises(Unfinished, match="blind: ended with status 1"):
+        answers(config)
+
+
+def test_the_gain_is_that_of_the_overall_on_the_same_questions():
+    rows = [{"id": str(id), "question_type": "object_counting", "status": "answered", "score": 1.0} for id in range(20)]
+    half = [row | {"score": float(index % 2)} for index, row in enumerate(reversed(rows))]
+    gain, low, high = overall_gain(rows, half)
+    assert gain == 50.0 and low < 50.0 < high
+
+
+def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
+    Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY).save()
+    other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
+    with pytest.raises(OtherPlan, match="another episode_steps, seed"):
+        Trainer(tmp_path, other, shards, torch.device("cpu"), TINY)
 
 
 def test_what_the_teacher_says_is_an_action(episodes):

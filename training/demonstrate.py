@@ -51,7 +51,7 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
     scores: dict[str, list[float]] = {}
     for path in shards_in(folder):
         for episode in read_shard(path):
-            if not episode.blind and "This is the last turn" not in episode.user[-1]:
+            if not (episode.blind or episode.by_pupil) and "This is the last turn" not in episode.user[-1]:
                 score = score_answer(episode.question_type, episode.answer, episode.ground_truth)
                 scores.setdefault(episode.question_type, []).append(score)
     return {name: (len(values), float(np.mean(values))) for name, values in scores.items()}
@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument("--pupil", help="a checkpoint that replies instead; the teacher corrects one reply of each")
     options = parser.parse_args(arguments)
+    held = shards_in(options.out)
+    if held and read_shard(held[0])[0].by_pupil != (options.pupil is not None):
+        parser.error(f"{options.out} holds {'demonstrations' if options.pupil else 'corrections'}: take another folder")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     make_shards(
         options.out, options.seed, range(options.first, options.first + options.rooms), options.workers, options.pupil

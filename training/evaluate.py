@@ -14,7 +14,6 @@ from scipy.stats import norm
 
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_log import newest_results
 from data.questions import QUESTION_TYPES, Question, load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -36,10 +35,20 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 """Ways to ask the same questions, and the settings that make them."""
 
 
-def answer(config: RunConfig) -> list[dict[str, Any]]:
-    """The rows of results.jsonl of a run of the main command."""
-    main_vsi_bench_loop(config)
-    return newest_results(config.log_root)
+class Unfinished(Exception):
+    """A condition whose questions were not all answered, so that nothing can be compared; the message says which."""
+
+
+def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
+    """The result rows of the main command in each of CONDITIONS; raises Unfinished when one did not finish."""
+    results = {}
+    for name, changes in CONDITIONS.items():
+        status, results[name] = main_vsi_bench_loop(replace(config, **changes))
+        if status:
+            raise Unfinished(
+                f"{name}: ended with status {status}, {len(results[name])} questions; see {config.log_root}"
+            )
+    return results
 
 
 def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
@@ -106,15 +115,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.seed == TRAINING_SEED:
         parser.error(f"--seed {TRAINING_SEED} is the series that training draws from")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    questions_file = options.out / "rooms" / "questions.jsonl"
+    rooms = options.out / f"rooms_{options.rooms}_seed{options.seed}"
+    questions_file = rooms / "questions.jsonl"
     if not questions_file.exists():
-        write_rooms(options.out / "rooms", options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
+        write_rooms(rooms, options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
     config = replace(
-        view_config(), batch=True, questions=questions_file, scan_root=options.out / "rooms", model=options.model,
+        view_config(), batch=True, questions=questions_file, scan_root=rooms, model=options.model,
         log_root=options.out / "runs", max_batched_turns="all",
         batch_size=options.batch_size,
     )  # fmt: skip
-    results = {name: answer(replace(config, **changes)) for name, changes in CONDITIONS.items()}
+    try:
+        results = answers(config)
+    except Unfinished as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     lines = [*table(results, load_questions(questions_file)), "", *_remarks(results)]
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (options.out / "rows.json").write_text(json.dumps(results), encoding="utf-8")

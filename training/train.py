@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import importlib.util
 import json
 import logging
 import math
@@ -204,6 +205,10 @@ class Sight(torch.nn.Module):
         return cross_entropy(scores, true.long()), (scores.argmax(-1) == true)[true > 0]
 
 
+class OtherPlan(Exception):
+    """A run that goes on with other steps or rates than it was begun with; the message names them."""
+
+
 class Trainer:
     """One training run in one folder, which holds all that a later call needs to go on."""
 
@@ -218,6 +223,7 @@ class Trainer:
         workers: int = 0,
         compiled: bool = False,
     ) -> None:
+        """Raises OtherPlan where the folder holds a run of another plan."""
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
         learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *lessons]
         episodes = [episode for path in learned_from for episode in read_shard(path)]
@@ -292,6 +298,8 @@ class Trainer:
         if not path.exists():
             return 0
         state = torch.load(path, map_location=self.device, weights_only=True)
+        if changed := [name for name, value in asdict(self.plan).items() if state["plan"][name] != value]:
+            raise OtherPlan(f"{path} was begun with another {', '.join(changed)}: give the same, or another folder")
         self.model.load_state_dict(state["model"])
         self.sight.load_state_dict(state["sight"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -399,13 +407,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if plan.lesson_steps and not lessons:
         sys.stderr.write("--lesson-steps needs --lessons, a folder that python -m training.demonstrate --pupil wrote\n")
         return 2
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.stderr.write("the curve is plotted with matplotlib: pip install -r requirements-dev.txt first\n")
+        return 2
     options.out.mkdir(parents=True, exist_ok=True)
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        trainer = Trainer(
+            options.out, plan, demonstrations, device, SIZES[options.sizes], lessons, options.workers, options.compile
+        )
+    except OtherPlan as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     (options.out / "plan.json").write_text(
         json.dumps(asdict(plan) | {"rooms": len(demonstrations), "lessons": len(lessons)}, indent=1) + "\n"
-    )
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trainer = Trainer(
-        options.out, plan, demonstrations, device, SIZES[options.sizes], lessons, options.workers, options.compile
     )
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
