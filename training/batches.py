@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 IGNORED = -100
 """Label of what the model need not say."""
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
+THOUGHT_WEIGHT = 4.0
+"""What a reply says of its notes counts as much as this many words of the notes, which are several times as many."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
 """Words from a gap: the letters of the nearest so far and of the next option, then that option."""
@@ -34,13 +36,14 @@ BRIGHTNESS, TINT = 0.15, 0.06
 @dataclass(frozen=True, eq=False)
 class Row:
     """One conversation. `ids` (L,), `positions` (3, L) for M-RoPE; `spoken` (L,) marks the ids of replies and the end
-    token behind each; `views` are its images as files, in order, and `shown` (views, H / 16, W / 16) what their patches
-    show; `answer_at` is the place of the answer's first id, -1 for a row without an answer; `mirrored` views are to be
-    flipped, left for right."""
+    token behind each, `weights` (L,) how much each counts; `views` are its images as files, in order, and `shown`
+    (views, H / 16, W / 16) what their patches show; `answer_at` is the place of the answer's first id, -1 for a row
+    without an answer; `mirrored` views are to be flipped, left for right."""
 
     ids: np.ndarray
     positions: np.ndarray
     spoken: np.ndarray
+    weights: np.ndarray
     views: tuple[bytes, ...]
     shown: np.ndarray
     answer_at: int = -1
@@ -49,13 +52,14 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows side by side. `ids` and `labels` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W, 3) and
-    `shown` (N, H / 16, W / 16) uint8; labels are IGNORED where nothing is to be said; `answers` (rows,) are the columns
-    of the answers, -1 for none."""
+    """Rows side by side. `ids`, `labels` and `weights` (rows, columns), `positions` (3, rows, columns), `images`
+    (N, H, W, 3) and `shown` (N, H / 16, W / 16) uint8; labels are IGNORED where nothing is to be said; `answers`
+    (rows,) are the columns of the answers, -1 for none."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     labels: torch.Tensor
+    weights: torch.Tensor
     images: torch.Tensor
     shown: torch.Tensor
     answers: torch.Tensor
@@ -88,6 +92,7 @@ class RowMaker:
         self._place_ids = [id for id, word in enumerate(words) if PLACE_WORD.fullmatch(word)]
         self._category_ids = [id for id, word in enumerate(words) if word.strip() in CATEGORIES]
         self._gap_ids = [id for id, word in enumerate(words) if GAP_WORD.fullmatch(word)]
+        self._line_end = words.index("\n")
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
@@ -178,7 +183,19 @@ class RowMaker:
         positions = np.concatenate([positions, np.broadcast_to(after, (3, len(last)))], axis=1)
         spoken = np.concatenate([spoken, np.ones(len(last), dtype=bool)])
         answer = self._answer_place(ids, len(last))
-        return Row(ids.astype(np.int32), positions.astype(np.int32), spoken, views, shown, answer)
+        return Row(
+            ids.astype(np.int32), positions.astype(np.int32), spoken, self._weights(ids, spoken), views, shown, answer
+        )
+
+    def _weights(self, ids: np.ndarray, spoken: np.ndarray) -> np.ndarray:
+        """THOUGHT_WEIGHT for what stands behind the first line of a reply, 1 for all else."""
+        weights = np.ones(len(ids), dtype=np.float32)
+        starts = np.flatnonzero(np.diff(spoken.astype(int), prepend=0, append=0))
+        for start, end in zip(starts[::2], starts[1::2], strict=True):
+            line_ends = np.flatnonzero(ids[start:end] == self._line_end)
+            if len(line_ends):
+                weights[start + line_ends[0] + 1 : end] = THOUGHT_WEIGHT
+        return weights
 
     def _answer_place(self, ids: np.ndarray, last: int) -> int:
         """The place of the answer: the id behind the one that opens its quotes."""
@@ -206,16 +223,18 @@ def collate(rows: Sequence[Row], pad_id: int) -> Batch:
     ids = torch.full((len(rows), columns), pad_id)
     positions = torch.zeros((3, len(rows), columns), dtype=torch.long)
     labels = torch.full((len(rows), columns), IGNORED)
+    weights = torch.ones((len(rows), columns))
     for number, row in enumerate(rows):
         length = len(row.ids)
         ids[number, :length] = torch.from_numpy(row.ids)
         positions[:, number, :length] = torch.from_numpy(row.positions)
         labels[number, :length] = torch.from_numpy(np.where(row.spoken, row.ids, IGNORED))
+        weights[number, :length] = torch.from_numpy(row.weights)
     views = [_pixels(view, row.mirrored) for row in rows for view in row.views]
     images = np.stack(views) if views else np.empty((0, 0, 0, 3), dtype=np.uint8)
     shown = torch.from_numpy(np.concatenate([row.shown for row in rows]))
     answers = torch.tensor([row.answer_at for row in rows])
-    return Batch(ids, positions, labels, torch.from_numpy(images), shown, answers)
+    return Batch(ids, positions, labels, weights, torch.from_numpy(images), shown, answers)
 
 
 def _pixels(view: bytes, mirrored: bool) -> np.ndarray:

@@ -318,14 +318,16 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss of what is to be said, each id by its weight, and for each of those ids whether it is the
+        """The mean loss of what is to be said, each id by its weights, and for each of those ids whether it is the
         likeliest, (ids,) bool."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
             said = batch.labels[:, 1:] != IGNORED
             scores = self.model.lm_head(hidden[:, :-1][said])
         wanted = batch.labels[:, 1:][said]
-        return cross_entropy(scores.float(), wanted, self.weights), scores.argmax(-1) == wanted
+        weights = batch.weights[:, 1:][said] * self.weights[wanted]
+        losses = cross_entropy(scores.float(), wanted, reduction="none")
+        return (losses * weights).sum() / weights.sum(), scores.argmax(-1) == wanted
 
     @torch.no_grad()
     def _held_out(self) -> tuple[float, dict[str, float]]:
