@@ -26,7 +26,7 @@ from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
 from training import train
-from training.batches import GAP_WORD, NEXT_OPTION_AT, RowMaker, collate, jittered, patches
+from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
 from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overall_gain, wilson
@@ -256,6 +256,12 @@ def test_a_view_alone_is_described_as_the_first(shards, checkpoint, maker):
     mirrored = maker.view(stored, 1, mirrored=True)
     said = notes_in(tokenizer.decode(mirrored.ids[mirrored.spoken]))
     assert [note.bearing_deg for note in reversed(said)] == [-note.bearing_deg for note in noted]
+    learned, all_words = (tokenizer.decode(ids).split("\n") for ids in (row.ids[row.spoken], row.ids))
+    assert len(learned) > 1  # what is read off the notes, with the names left out
+    for line, said_line in zip(learned[1:], all_words[-len(learned) + 1 :], strict=True):
+        name = next(note.category for note in seen if said_line.startswith(note.category))
+        assert said_line == name + line
+    assert set(row.weights[row.spoken]) == {1.0, THOUGHT_WEIGHT}
     pictures = collate([row, mirrored], 0).images
     assert torch.equal(pictures[1], pictures[0].flip(1))
 

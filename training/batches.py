@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
 from training.notes import FIRST, PLACE_WORD, seen_from_first, view_text
-from training.practice import make_practice
+from training.practice import make_practice, read_off
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -108,14 +109,21 @@ class RowMaker:
         return replace(row, spoken=row.spoken & (np.arange(len(row.ids)) >= sum(map(len, turns))))
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
-        """One view without any words before it, and what its reply notes, as if it were the first view."""
+        """One view without any words before it, what its reply notes, as if it were the first view, and what these
+        notes tell of some of their objects, whose names are not learned."""
         notes = seen_from_first(stored.replies[turn])
-        text = view_text(FIRST, FIRST, [note.mirrored for note in reversed(notes)] if mirrored else notes)
+        if mirrored:
+            notes = [note.mirrored for note in reversed(notes)]
+        text = view_text(FIRST, FIRST, notes)
+        if notes:
+            text += "\n" + read_off(np.random.default_rng(crc32(text.encode())), notes)
         if self._looking is None:
             self._looking = self._encoded("", [""], [text], [[]], stored.views[0])
         turns, positions = self._looking
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
         row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
+        by_chance = (row.weights > 1) & np.isin(row.ids, self._category_ids)
+        row = replace(row, spoken=row.spoken & ~by_chance)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
     def drill(self, stored: StoredEpisode) -> Row:

@@ -48,6 +48,7 @@ FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
 LISTED = ("sides", "quadrants", "objects", "turns")
 LISTED_SHARES = (0.1, 0.25, 0.2, 0.45)
 """What options are, and how often: what is hard to find among them comes more often."""
+SIZES_A_VIEW, COUNTS_A_VIEW = 3, 1
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
@@ -77,6 +78,16 @@ def make_practice(rng: Generator) -> Practice:
     if author.chooses and rng.random() < BRIEF_SHARE:
         return Practice(options, "", author.brief())
     return Practice(options, words, "\n".join(author.lines()))
+
+
+def read_off(rng: Generator, notes: Sequence[Note]) -> str:
+    """Lines of sizes and counts that some notes tell, names at random: what rows with a view practise, since what is
+    learned from words alone is not there yet with a view among them."""
+    singles = _singles(notes)
+    sizes = [size_thought(singles[place].category, [singles[place]]) for place in rng.permutation(len(singles))]
+    names = sorted({note.category for note in notes})
+    counts = [count_thought(names[place], notes) for place in rng.permutation(len(names))]
+    return "\n".join(thought.text for thought in sizes[:SIZES_A_VIEW] + counts[:COUNTS_A_VIEW])
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
