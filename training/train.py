@@ -67,9 +67,9 @@ class Plan:
     """
 
     word_steps: int = 1000
-    view_steps: int = 3600
+    view_steps: int = 8000
     view_rows: int = 32
-    episode_steps: int = 2600
+    episode_steps: int = 2000
     episode_rows: int = 16
     lesson_steps: int = 0
     learning_rate: float = 1.5e-3
