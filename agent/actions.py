@@ -114,8 +114,10 @@ def valid_answer(value: object, question: Question) -> str | None:
 
 def _last_answer(value: object, question: Question) -> str | None:
     """An answer that cannot be asked for again: `value`, or else its first word."""
-    first = value.split()[:1] if isinstance(value, str) else []
-    return next((answer for each in (value, *first) if (answer := valid_answer(each, question)) is not None), None)
+    whole = valid_answer(value, question)
+    if whole is None and isinstance(value, str) and value.strip():
+        return valid_answer(value.split()[0], question)
+    return whole
 
 
 def _letter(text: str, question: Question) -> str | None:

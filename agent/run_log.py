@@ -147,7 +147,7 @@ class RunLog:
         self.flush()
         sessions = [*self._sessions(), *([session] if session else [])]
         batch_size = sessions[-1]["batch_size"] if sessions else None
-        summary = {"protocol": read_run(self.folder).facts["protocol"]} | summarize(self.rows)
+        summary = {"protocol": protocol(read_run(self.folder).config)} | summarize(self.rows)
         summary |= {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))
@@ -235,12 +235,14 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
         if not (folder / "run.json").is_file():
             raise RunLogError(f"--continue {folder}: no run.json in it, so it is not the folder of a run")
         return folder
-    runs = [path.parent for path in log_root.glob("*/run.json")]
-    if batched_only:
-        runs = [folder for folder in runs if _is_batched(folder)]
-    if not runs:
+    begun = {}
+    for path in log_root.glob("*/run.json"):
+        is_batched, began = _at_a_glance(path)
+        if is_batched or not batched_only:
+            begun[path.parent] = began, path.parent.name
+    if not begun:
         raise RunLogError(f"--continue recent: no run below {log_root}; start one with --batch")
-    return max(runs, key=_begun)
+    return max(begun, key=begun.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -263,22 +265,14 @@ def read_run(folder: Path) -> SavedRun:
     return SavedRun(config_from_dict(config, str(path)), fingerprint, facts)
 
 
-def _is_batched(folder: Path) -> bool:
-    """Whether a run asks many questions; a damaged one tells by its name."""
+def _at_a_glance(path: Path) -> tuple[bool, float]:
+    """Whether the run of a run.json asks many questions, and when it began (seconds since 1970); a damaged one tells by
+    its folder's name and its own time."""
     try:
-        return read_run(folder).config.ply is None
-    except (RunLogError, ConfigError):
-        return folder.name.endswith("_batched")
-
-
-def _begun(folder: Path) -> tuple[float, str]:
-    """When a run began, and its name; a damaged one tells by the time of its file."""
-    path = folder / "run.json"
-    try:
-        began = datetime.fromisoformat(read_run(folder).facts["started"]).timestamp()
+        run = read_run(path.parent)
+        return run.config.ply is None, datetime.fromisoformat(run.facts["started"]).timestamp()
     except (RunLogError, ConfigError, KeyError, TypeError, ValueError):
-        began = path.stat().st_mtime
-    return began, folder.name
+        return path.parent.name.endswith("_batched"), path.stat().st_mtime
 
 
 def _lock(folder: Path) -> io.TextIOWrapper:
