@@ -27,6 +27,8 @@ IGNORED = -100
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 THOUGHT_WEIGHT = 4.0
 """What a reply says of its notes counts as much as this many words of the notes, which are several times as many."""
+CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
+"""Words that count as much as this many others: the turns of an option and letters, one in a hundred words or less."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
 """Words from a gap: the letters of the nearest so far and of the next option, then that option."""
@@ -93,6 +95,7 @@ class RowMaker:
         self._place_ids = [id for id, word in enumerate(words) if PLACE_WORD.fullmatch(word)]
         self._category_ids = [id for id, word in enumerate(words) if word.strip() in CATEGORIES]
         self._gap_ids = [id for id, word in enumerate(words) if GAP_WORD.fullmatch(word)]
+        self._choice_ids = [id for id, word in enumerate(words) if CHOICE.fullmatch(word)]
         self._line_end = words.index("\n")
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
@@ -122,7 +125,7 @@ class RowMaker:
         turns, positions = self._looking
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
         row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
-        by_chance = (row.weights > 1) & np.isin(row.ids, self._category_ids)
+        by_chance = self._thoughts(row.ids, row.spoken) & np.isin(row.ids, self._category_ids)
         row = replace(row, spoken=row.spoken & ~by_chance)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
@@ -196,14 +199,19 @@ class RowMaker:
         )
 
     def _weights(self, ids: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-        """THOUGHT_WEIGHT for what stands behind the first line of a reply, 1 for all else."""
-        weights = np.ones(len(ids), dtype=np.float32)
+        """How much each id counts, (L,) float32."""
+        thoughts = np.where(self._thoughts(ids, spoken), THOUGHT_WEIGHT, 1.0)
+        return (thoughts * np.where(np.isin(ids, self._choice_ids), CHOICE_WEIGHT, 1.0)).astype(np.float32)
+
+    def _thoughts(self, ids: np.ndarray, spoken: np.ndarray) -> np.ndarray:
+        """Which ids stand behind the first line of a reply: (L,) bool."""
+        thoughts = np.zeros(len(ids), dtype=bool)
         starts = np.flatnonzero(np.diff(spoken.astype(int), prepend=0, append=0))
         for start, end in zip(starts[::2], starts[1::2], strict=True):
             line_ends = np.flatnonzero(ids[start:end] == self._line_end)
             if len(line_ends):
-                weights[start + line_ends[0] + 1 : end] = THOUGHT_WEIGHT
-        return weights
+                thoughts[start + line_ends[0] + 1 : end] = True
+        return thoughts
 
     def _answer_place(self, ids: np.ndarray, last: int) -> int:
         """The place of the answer: the id behind the one that opens its quotes."""

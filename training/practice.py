@@ -49,11 +49,12 @@ LISTED = ("sides", "quadrants", "objects", "turns")
 LISTED_SHARES = (0.1, 0.25, 0.2, 0.45)
 """What options are, and how often: what is hard to find among them comes more often."""
 SIZES_A_VIEW, COUNTS_A_VIEW = 3, 1
+"""Lines that are read off the notes of a single view, at most."""
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
 BRIEF_SHARE = 0.5
-"""Share of rows that come to one option without all that leads there."""
+"""Of the rows whose options are directions or turns, those that come to one of them without all that leads there."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
@@ -83,11 +84,11 @@ def make_practice(rng: Generator) -> Practice:
 def read_off(rng: Generator, notes: Sequence[Note]) -> str:
     """Lines of sizes and counts that some notes tell, names at random: what rows with a view practise, since what is
     learned from words alone is not there yet with a view among them."""
-    singles = _singles(notes)
-    sizes = [size_thought(singles[place].category, [singles[place]]) for place in rng.permutation(len(singles))]
-    names = sorted({note.category for note in notes})
-    counts = [count_thought(names[place], notes) for place in rng.permutation(len(names))]
-    return "\n".join(thought.text for thought in sizes[:SIZES_A_VIEW] + counts[:COUNTS_A_VIEW])
+    singles, names = _singles(notes), sorted({note.category for note in notes})
+    drawn = [singles[place] for place in rng.permutation(len(singles))[:SIZES_A_VIEW]]
+    sizes = [size_thought(note.category, [note]) for note in drawn]
+    counts = [count_thought(names[place], notes) for place in rng.permutation(len(names))[:COUNTS_A_VIEW]]
+    return "\n".join(thought.text for thought in sizes + counts)
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:

@@ -49,8 +49,6 @@ STAGES = {
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
-CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
-"""Words that count as much as this many others: the turns of an option and letters, one in a hundred words or less."""
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
@@ -252,7 +250,6 @@ class Trainer:
             "episodes": [maker.episode(episode) for episode in chosen],
         }
         self.shares = _shares_of_ids(self.processor.tokenizer)
-        self.weights = _weights_of_ids(self.processor.tokenizer, self.model.config.text_config.vocab_size).to(device)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.sight.parameters()],
             lr=plan.learning_rate,
@@ -318,14 +315,14 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss of what is to be said, each id by its weights, and for each of those ids whether it is the
-        likeliest, (ids,) bool."""
+        """The mean loss of what is to be said, by weight, and for each of those ids whether it is the likeliest, (ids,)
+        bool."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
             said = batch.labels[:, 1:] != IGNORED
             scores = self.model.lm_head(hidden[:, :-1][said])
         wanted = batch.labels[:, 1:][said]
-        weights = batch.weights[:, 1:][said] * self.weights[wanted]
+        weights = batch.weights[:, 1:][said]
         losses = cross_entropy(scores.float(), wanted, reduction="none")
         return (losses * weights).sum() / weights.sum(), scores.argmax(-1) == wanted
 
@@ -447,28 +444,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _weights_of_ids(tokenizer: Any, ids: int) -> torch.Tensor:
-    """How much each id counts: (ids,) float32."""
-    choices = [bool(CHOICE.fullmatch(token)) for token in _words(tokenizer)]
-    choices += [False] * (ids - len(choices))
-    return 1.0 + (CHOICE_WEIGHT - 1.0) * torch.tensor(choices).float()
-
-
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
     """Which of SHARES each id belongs to, "" for none: (ids,) str."""
+    tokens = tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
     shares = [
         "categories" if token.strip() in CATEGORIES
         else "bearings" if re.fullmatch(r" [+-]\d+", token)
         else "places" if PLACE_WORD.fullmatch(token)
         else ""
-        for token in _words(tokenizer)
+        for token in tokens
     ]  # fmt: skip
     return np.array(shares)
-
-
-def _words(tokenizer: Any) -> list[str]:
-    """The text of each id."""
-    return tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
 
 
 def _texts(episodes: Sequence[StoredEpisode]) -> Iterator[str]:
