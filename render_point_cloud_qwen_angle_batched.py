@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Let a vision-language model explore 3D scans of rooms and answer spatial questions; --help lists the flags."""
 
+import os
 import signal
 import sys
 
@@ -18,6 +19,9 @@ def main(argv: list[str]) -> int:
         return run(config, given)
     except ConfigError as error:
         return refuse(error)
+    except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("Interrupted before the run began; nothing was written.")
         return 130

@@ -148,6 +148,14 @@ def test_help_loads_neither_torch_nor_a_renderer():
     assert "--max-batched-turns" in shown.stdout
 
 
+def test_help_may_be_cut_short_by_its_reader():
+    with subprocess.Popen(
+        [sys.executable, str(COMMAND), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as it:
+        it.stdout.close()
+        assert (it.stderr.read(), it.wait()) == (b"", 0)
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["--nope"], ["--steps", "-1"], ["--config", "missing.yaml", "--batch"], ["--batch", "--demo"]]
 )
