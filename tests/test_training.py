@@ -29,7 +29,7 @@ from training import train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
-from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overall_gain, wilson
+from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overall_gain, spread, wilson
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
@@ -155,6 +155,21 @@ def test_the_same_room_gives_the_same_demonstrations(episodes):
 def test_training_and_evaluation_draw_from_different_series():
     assert TRAINING_SEED != TEST_SEED
     assert not np.array_equal(make_room(TRAINING_SEED).mesh.colours, make_room(TEST_SEED).mesh.colours)
+
+
+def test_an_evaluation_asks_about_as_many_rooms_as_it_can():
+    questions = [
+        Question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
+        for room in range(10)
+        for kind, count in (("object_counting", 3), ("route_planning", 1))
+        for number in range(count)
+    ]
+    chosen = spread(questions, 10)
+    assert [each.scene_name for each in chosen if each.question_type == "object_counting"] == [
+        f"scene{room}" for room in range(10)
+    ]
+    assert len(chosen) == 20 and chosen == sorted(chosen, key=questions.index)
+    assert spread(questions, 100) == questions
 
 
 def test_every_procedural_question_is_understood():

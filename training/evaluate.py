@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,18 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "blind": {"renderer": "blind"},
 }
 """Ways to ask the same questions, and the settings that make them."""
+
+
+def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
+    """At most `per_type` questions of each type, evenly over all of them, so that as many rooms as can be are asked
+    about; in the order in which they are given."""
+    chosen = []
+    for name in QUESTION_TYPES:
+        of_type = [question for question in questions if question.question_type == name]
+        count = min(per_type, len(of_type))
+        chosen += [of_type[place * len(of_type) // count] for place in range(count)]
+    kept = {question.id for question in chosen}
+    return [question for question in questions if question.id in kept]
 
 
 class Unfinished(Exception):
@@ -108,7 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.evaluate", description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
     parser.add_argument("out", type=Path, help="folder for rooms, runs and the table")
-    parser.add_argument("--rooms", type=int, default=70, help="number of rooms (%(default)s)")
+    parser.add_argument("--rooms", type=int, default=200, help="number of rooms (%(default)s)")
+    parser.add_argument("--per-type", type=int, default=200, help="questions of each type, at most (%(default)s)")
     parser.add_argument("--seed", type=int, default=TEST_SEED, help="series of rooms (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="questions in one batch (%(default)s)")
     options = parser.parse_args(arguments)
@@ -119,8 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     questions_file = rooms / "questions.jsonl"
     if not questions_file.exists():
         write_rooms(rooms, options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
+    asked_file = rooms / f"questions_{options.per_type}.jsonl"
+    asked = spread(load_questions(questions_file), options.per_type)
+    asked_file.write_text("".join(json.dumps(asdict(question)) + "\n" for question in asked), encoding="utf-8")
     config = replace(
-        view_config(), batch=True, questions=questions_file, scan_root=rooms, model=options.model,
+        view_config(), batch=True, questions=asked_file, scan_root=rooms, model=options.model,
         log_root=options.out / "runs", max_batched_turns="all",
         batch_size=options.batch_size,
     )  # fmt: skip
@@ -129,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unfinished as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    lines = [*table(results, load_questions(questions_file)), "", *_remarks(results)]
+    lines = [*table(results, asked), "", *_remarks(results)]
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (options.out / "rows.json").write_text(json.dumps(results), encoding="utf-8")
     sys.stdout.write("\n".join(lines) + "\n")
