@@ -15,8 +15,8 @@ from PIL import Image
 from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
-from training.notes import FIRST, PLACE_WORD, seen_from_first, view_text
-from training.practice import make_practice, read_off
+from training.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
+from training.practice import make_practice, make_second_look, read_off
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -112,21 +112,29 @@ class RowMaker:
         return replace(row, spoken=row.spoken & (np.arange(len(row.ids)) >= sum(map(len, turns))))
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
-        """One view without any words before it, what its reply notes, as if it were the first view, and what these
-        notes tell of some of their objects, whose names are not learned."""
-        notes = seen_from_first(stored.replies[turn])
-        if mirrored:
-            notes = [note.mirrored for note in reversed(notes)]
+        """One view without any words before it, what its reply notes, as if it were the first view, and what is read
+        off these notes, of which the names of objects are not learned."""
+        notes = _noted(stored, turn, mirrored)
         text = view_text(FIRST, FIRST, notes)
         if notes:
             text += "\n" + read_off(np.random.default_rng(crc32(text.encode())), notes)
-        if self._looking is None:
-            self._looking = self._encoded("", [""], [text], [[]], stored.views[0])
-        turns, positions = self._looking
+        turns, positions = self._looked_at(stored.views[0])
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
         row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
         by_chance = self._thoughts(row.ids, row.spoken) & np.isin(row.ids, self._category_ids)
         row = replace(row, spoken=row.spoken & ~by_chance)
+        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
+
+    def second_look(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
+        """One view as if from a second place, behind a reply that tells what is missing."""
+        notes = _noted(stored, turn, mirrored)
+        rng = np.random.default_rng([turn, crc32("".join((*stored.user, *(note.text for note in notes))).encode())])
+        before, text = make_second_look(rng, notes)
+        turns, positions = self._looked_at(stored.views[0])
+        ids = self._ids(f"<|im_start|>assistant\n{before}<|im_end|>\n")
+        positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
+        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
+        row = self._laid_out([ids + turns[0]], positions, [self._ids(text)], views, shown)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
     def drill(self, stored: StoredEpisode) -> Row:
@@ -149,6 +157,12 @@ class RowMaker:
         behind_gap = np.flatnonzero(np.isin(row.ids, self._gap_ids))
         by_chance[(behind_gap + NEXT_OPTION_AT).clip(max=len(by_chance) - 1)] = False
         return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
+
+    def _looked_at(self, view: bytes) -> tuple[list[list[int]], np.ndarray]:
+        """The ids and positions of a view without words."""
+        if self._looking is None:
+            self._looking = self._encoded("", [""], [""], [[]], view)
+        return self._looking
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
         """A reply without a view, of which the places and all of the thought are learned."""
@@ -219,6 +233,12 @@ class RowMaker:
             if self._tokenizer.convert_ids_to_tokens(int(ids[place])).endswith('"answer":Ġ"'):
                 return place + 1
         return -1
+
+
+def _noted(stored: StoredEpisode, turn: int, mirrored: bool) -> list[Note]:
+    """What the teacher noted of a view, as if it were the first, left for right if mirrored."""
+    notes = seen_from_first(stored.replies[turn])
+    return [note.mirrored for note in reversed(notes)] if mirrored else notes
 
 
 class _SizesOnly:

@@ -24,6 +24,7 @@ from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView, first_view
+from training.reading import asked
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
 
@@ -45,6 +46,8 @@ HURRIED_SHARE = 0.2
 """Shares of demonstrations without sight, and with fewer moves than usual, so that guesses are learned, too."""
 LAST_SHARE = 0.5
 """Share of a pupil's conversations that the teacher takes over at the end; the others anywhere."""
+OVERLOOKED_SHARE = 0.3
+"""Share of demonstrations in which one category that the question names is overlooked until the teacher has walked."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
 
@@ -85,6 +88,8 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
     config = config or view_config()
     with _worlds(config) as worlds:
         opened = [pair for pair in _opened(seed, index, config, *worlds) if not pair[1].blind]
+        for _, teacher in opened:
+            teacher.overlooked = frozenset()  # the pupil overlooks enough by itself
         said: list[list[str]] = [[] for _ in opened]
         while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
             for number in due:
@@ -141,7 +146,9 @@ def _opened(
         pose = _start(first, places, rng)
         state = QuestionState(number, question, steps)
         state.open(scene, pose, world.view(scene, pose), system_message(question))
-        yield state, Teacher(room, world, is_blind)
+        names = sorted(asked(question).names)
+        overlooks = bool(names) and question.kind.family != "counting" and rng.random() < OVERLOOKED_SHARE
+        yield state, Teacher(room, world, is_blind, {str(rng.choice(names))} if overlooks else set())
 
 
 def _question(row: Mapping[str, Any]) -> Question:

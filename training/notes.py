@@ -113,13 +113,17 @@ def turn_deg(before: int, after: int) -> int:
     return 180 - (180 - (after - before)) % 360
 
 
-def view_text(pose: CameraPose, start: CameraPose, new: Sequence[Note]) -> str:
-    """What a reply says of its view: where the camera is, counted from the start, and what is new."""
+def pose_words(pose: CameraPose, start: CameraPose) -> str:
+    """Where a camera is and which way it looks, both counted from the start."""
     ahead, left = in_start_frame(pose.x_m - start.x_m, pose.y_m - start.y_m, start)
-    where = f"At {stepped(ahead):+.2f} {stepped(left):+.2f}"
-    seen = "; ".join(note.text for note in new)
     facing = round(pose.heading_deg - start.heading_deg) % 360
-    return f"{where} facing {facing}. {f'New: {seen}.' if new else 'Nothing new.'}"
+    return f"{stepped(ahead):+.2f} {stepped(left):+.2f} facing {facing}"
+
+
+def view_text(pose: CameraPose, start: CameraPose, new: Sequence[Note]) -> str:
+    """What a reply says of its view: where the camera is, and what is new."""
+    seen = "; ".join(note.text for note in new)
+    return f"At {pose_words(pose, start)}. {f'New: {seen}.' if new else 'Nothing new.'}"
 
 
 def notes_in(reply: str) -> list[Note]:

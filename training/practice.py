@@ -8,7 +8,7 @@ the later ones by leaving out those that were told.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
@@ -16,7 +16,20 @@ from agent.actions import CameraAction
 from data.rooms.furniture import CATEGORIES
 from data.rooms.routes import MOST_BLANKS
 from rendering.camera import CameraPose
-from training.notes import FIRST, STRIDE_M, TURN_DEG, VIEWS_AROUND, Note, action_text, make_note, turn_deg, view_text
+from training.notes import (
+    FIRST,
+    STRIDE_M,
+    TURN_DEG,
+    VIEWS_AROUND,
+    Note,
+    action_text,
+    in_start_frame,
+    make_note,
+    pose_words,
+    stepped,
+    turn_deg,
+    view_text,
+)
 from training.reading import (
     BLANK,
     Asked,
@@ -25,7 +38,6 @@ from training.reading import (
     direction_words,
     distance_words,
     nearest_words,
-    noted_gap_m,
     places_words,
     quadrant_of,
     quadrant_words,
@@ -48,8 +60,13 @@ FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
 LISTED = ("sides", "quadrants", "objects", "turns")
 LISTED_SHARES = (0.1, 0.25, 0.2, 0.45)
 """What options are, and how often: what is hard to find among them comes more often."""
-SIZES_A_VIEW, COUNTS_A_VIEW = 3, 1
-"""Lines that are read off the notes of a single view, at most."""
+SIZES_A_VIEW, COUNTS_A_VIEW, GAPS_A_VIEW = 2, 2, 2
+"""What is read off the notes of a single view, at most: sizes, counts, and the gaps of one comparison."""
+MISSING, FOUND = (1, 3), (0, 4)
+"""How many of a question's objects are missing at a second place and how many are not, from and below."""
+IN_VIEW_SHARE = 0.6
+"""Of the objects that are missing, those that are in view."""
+MOST_STRIDES = 3
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
@@ -82,13 +99,53 @@ def make_practice(rng: Generator) -> Practice:
 
 
 def read_off(rng: Generator, notes: Sequence[Note]) -> str:
-    """Lines of sizes and counts that some notes tell, names at random: what rows with a view practise, since what is
-    learned from words alone is not there yet with a view among them."""
-    singles, names = _singles(notes), sorted({note.category for note in notes})
-    drawn = [singles[place] for place in rng.permutation(len(singles))[:SIZES_A_VIEW]]
-    sizes = [size_thought(note.category, [note]) for note in drawn]
-    counts = [count_thought(names[place], notes) for place in rng.permutation(len(names))[:COUNTS_A_VIEW]]
-    return "\n".join(thought.text for thought in sizes + counts)
+    """Lines that some notes tell, names at random: how large, how many (of what there are several first), and which of
+    two is nearer. Rows with a view practise them, since what is learned from words alone is not there yet with a view
+    among them."""
+    singles, categories = _singles(notes), [note.category for note in notes]
+    drawn = [singles[place] for place in rng.permutation(len(singles))]
+    names = [categories[place] for place in rng.permutation(len(categories))]
+    names = sorted(dict.fromkeys(names), key=lambda name: categories.count(name) == 1)
+    lines = [size_thought(note.category, [note]).text for note in drawn[:SIZES_A_VIEW]]
+    lines += [count_thought(name, notes).text for name in names[:COUNTS_A_VIEW]]
+    if len(drawn) > GAPS_A_VIEW:
+        name, *options = found = {note.category: [note] for note in drawn[: 1 + GAPS_A_VIEW]}
+        words, _ = nearest_words(name, dict(zip(options, "ABCD", strict=False)), found)
+        lines.append(f"{places_words(found)}; {words}.")
+    return "\n".join(lines)
+
+
+def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
+    """A view, noted as if it were the first, as one from a second place: a reply before it that tells where that is and
+    what is missing, at random, and the reply to it. Conversations get there too seldom to learn from them alone."""
+    away = STRIDE_M * float(rng.integers(1, 1 + MOST_STRIDES))
+    way = math.radians(TURN_DEG * float(rng.integers(VIEWS_AROUND)))
+    facing = float(TURN_DEG * rng.integers(VIEWS_AROUND))
+    pose = CameraPose(away * math.cos(way), away * math.sin(way), 0.0, facing)
+    in_view = {note.category for note in notes}
+    here = [str(name) for name in rng.permutation(sorted(in_view))]
+    elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
+    missing = [
+        (here if here and rng.random() < IN_VIEW_SHARE else elsewhere).pop() for _ in range(int(rng.integers(*MISSING)))
+    ]
+    known = [(here if here and rng.random() < 1 / 2 else elsewhere).pop() for _ in range(int(rng.integers(*FOUND)))]
+    found = {name: [] if name in missing else [_note(rng, name, FIRST, 0)] for name in rng.permutation(missing + known)}
+    arrives = way == math.radians(facing)
+    before = FIRST if arrives else pose
+    before = replace(before, heading_deg=(270.0 if arrives else facing - TURN_DEG) % 360)
+    step = CameraAction(rotation_angle_degrees=float(TURN_DEG))
+    if arrives:
+        turn = turn_deg(int(before.heading_deg), int(facing))
+        step = CameraAction(rotation_angle_degrees=float(turn), forward_meters=away)
+    prior = [view_text(before, FIRST, []), f"{places_words(found)}."]
+    prior += [f"To {pose_words(pose, FIRST)}."] if arrives else []
+    moved = []
+    for note in notes:
+        ahead, left = in_start_frame(note.ahead_m, note.left_m, replace(FIRST, heading_deg=-facing))
+        moved.append(replace(note, ahead_m=stepped(pose.x_m + ahead), left_m=stepped(pose.y_m + left)))
+        if not found.get(note.category, moved):
+            found[note.category] = moved[-1:]
+    return "\n".join([*prior, action_text(step)]), f"{view_text(pose, FIRST, moved)}\n{places_words(found)}."
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -217,7 +274,7 @@ class _Author:
         """Which of the options is nearest to some other object."""
         found = {note.category: [note] for note in self._singles}
         name = self._shuffled([name for name in found if name not in self._options])[0]
-        words, nearest = nearest_words(name, self.letters, found, noted_gap_m)
+        words, nearest = nearest_words(name, self.letters, found)
         where = places_words({each: found[each] for each in (name, *self._options)})
         return _with_answer(Thought(f"{where}; {words}.", nearest))
 

@@ -2,19 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from data.questions import Question
-from data.rooms import Room
-from data.rooms.geometry import box_distance
 from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
-NO_OBJECT = -1
-"""Stands for an object's position in `Room.objects` where there is none."""
-TAKEN_UP = 0.35
-"""Of an object's longest side, towards another object."""
 FEWEST = 2
 """Counts of one are never asked."""
 
@@ -65,17 +58,15 @@ def asked(question: Question) -> Asked:
     return Asked(tuple(named.values()))
 
 
-def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[float, float]) -> Thought:
-    """What the notes say to a question. `spans_m` is the room's extent along x and y as the prompt gives it.
-
-    The room is used for what a text cannot hold and eyes can learn: the gap between two objects' boxes.
-    """
+def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float], noted_before: int = 0) -> Thought:
+    """What the notes say to a question, of which the first `noted_before` were taken in earlier turns. `spans_m` is the
+    room's extent along x and y as the prompt gives it."""
     about = asked(question)
     family = question.kind.family
     if family == "room_size":
         return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
     if family == "counting":
-        return count_thought(about.names[0], notes)
+        return count_thought(about.names[0], notes, noted_before)
     found = _found(about, notes)
     if family == "size":
         return size_thought(about.names[0], found[about.names[0]])
@@ -85,7 +76,7 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
         if not found[name] or not any(found[option] for option in options):
             return Thought(f"{where}.", None)
         letters = {option: letter(question, option) or "" for option in options}
-        words, nearest = nearest_words(name, letters, found, partial(_gap_m, room))
+        words, nearest = nearest_words(name, letters, found)
         return Thought(f"{where}; {words}.", nearest)
     if not all(found.values()):
         return Thought(f"{where}.", None)
@@ -101,12 +92,12 @@ def think(question: Question, room: Room, notes: Sequence[Note], spans_m: tuple[
     return Thought(f"{where}; {words}.", letter(question, answer))
 
 
-def so_far(question: Question, notes: Sequence[Note]) -> str:
+def so_far(question: Question, notes: Sequence[Note], noted_before: int = 0) -> str:
     """What has been found of the objects that a question is about, and what has not: whether to look on follows from
-    it. Empty where there is nothing to look for."""
+    it. Empty where there is nothing to look for. The first `noted_before` notes were taken in earlier turns."""
     about = asked(question)
     if question.kind.family == "counting":
-        return count_thought(about.names[0], notes).text
+        return count_thought(about.names[0], notes, noted_before).text
     return f"{places_words(_found(about, notes))}." if about.names else ""
 
 
@@ -134,44 +125,37 @@ def size_thought(name: str, of: Sequence[Note]) -> Thought:
 
 def distance_words(a: Note, b: Note) -> str:
     """How far apart the middles of two objects are on the floor plan."""
-    return f"apart {apart(b, a)}, {stepped(math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)):.2f} m"
+    return f"apart {apart(b, a)}, {stepped(_middles_m(a, b)):.2f} m"
 
 
-def count_thought(name: str, notes: Sequence[Note]) -> Thought:
-    """All of a category, one after the other with a number."""
+def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Thought:
+    """Those of a category behind the first `noted_before` notes, one after the other with a number that goes on from
+    those before; the number alone where there is none."""
     of = [note for note in notes if note.category == name]
-    listed = "; ".join(f"{number} {note.place}" for number, note in enumerate(of, 1))
-    return Thought(f"{name} {listed}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None)
+    known = sum(note.category == name for note in notes[:noted_before])
+    listed = "; ".join(f"{number} {note.place}" for number, note in enumerate(of[known:], known + 1))
+    return Thought(
+        f"{name} {listed or len(of)}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None
+    )
 
 
-def nearest_words(
-    name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]], gap_m: Callable[[Note, Note], float]
-) -> tuple[str, str]:
-    """For each option that was found, its letter, where the nearest of its category is, how far that is from another
-    object by `gap_m`, and the letter of the nearest so far: the least of two is found where the least of four is not.
-    Then the letter of the nearest of all alone. `letters` are those of all options, in order."""
+def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]]) -> tuple[str, str]:
+    """For each option that was found, its letter, where the nearest of its category is, how far its middle is from
+    that of another object, and the letter of the nearest so far: the least of two is found where the least of four is
+    not. Then the letter of the nearest of all alone. `letters` are those of all options, in order."""
     centre = found[name][0]
     words, nearest, least = [], "", math.inf
     for option in filter(found.get, letters):
-        note = min(found[option], key=lambda note: gap_m(centre, note))
-        gap = gap_m(centre, note)
+        note = min(found[option], key=lambda note: _middles_m(centre, note))
+        gap = round(_middles_m(centre, note), 1)
         if gap < least:
             nearest, least = letters[option], gap
         words.append(f"{letters[option]}. {option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {nearest}")
     return "; ".join(words), nearest
 
 
-def noted_gap_m(a: Note, b: Note) -> float:
-    """About how far two objects are apart, as far as notes tell: from middle to middle less what each takes up."""
-    middles = math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
-    return max(0.0, middles - TAKEN_UP * (a.size_cm + b.size_cm) / 100)
-
-
-def _gap_m(room: Room, a: Note, b: Note) -> float:
-    """Between two boxes, or as noted where one is of nothing that is there."""
-    if NO_OBJECT in (a.index, b.index):
-        return noted_gap_m(a, b)
-    return box_distance(room.objects[a.index].box, room.objects[b.index].box)
+def _middles_m(a: Note, b: Note) -> float:
+    return math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
 
 
 def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 import math
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agent.actions import MOVE_LIMIT_M, CameraAction
+from agent.actions import CameraAction
 from agent.state import QuestionState
 from agent.world import World
 from data.rooms import Room
@@ -23,18 +24,21 @@ from training.notes import (
     in_start_frame,
     make_note,
     notes_in,
+    pose_words,
     view_text,
 )
-from training.reading import NO_OBJECT, asked, so_far, think
+from training.reading import asked, so_far, think
 
 FEWEST_PIXELS = 40
 """An object with fewer pixels in a view of 224 x 160 is not noted."""
+NO_OBJECT = -1
+"""Stands for an object's position in `Room.objects` where there is none."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
+LONGEST_WALK_M = 1.5
+"""Far enough to see behind things, and short enough to be free where a pupil guesses what is."""
 NEAR_M = 1.0
 """A note stands for an object of its category that is this near."""
-
-
 PATCH_PX = 16
 """The image encoder's patches."""
 PATCH_SHARE = 1 / 6
@@ -75,17 +79,21 @@ class Teacher:
     It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, says
     what of the question's objects it has found so far, and answers as soon as the notes hold all of them; a question
     that needs every instance is answered after a whole turn at the earliest. What is then still missing is looked for
-    from a second place. With `blind` it notes nothing and answers at once, as well as one can without a view. `shown`
-    holds the `categories_by_patch` of each view that it looked at. Where a pupil's reply is acted on in place of its
-    own, let it `hear` that reply.
+    from a second place, where all is noted anew: which of some thirty things are known already is hard to tell, and of
+    what was missing nothing is. `overlooked` are categories that it does not note before it walks, as may happen to a
+    pupil: the second place would be too rare to be learned from otherwise. With `blind` it notes nothing and answers at
+    once, as well as one can without a view. `shown` holds the `categories_by_patch` of each view that it looked at.
+    Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
     """
 
     room: Room
     world: World
     blind: bool = False
+    overlooked: Set[str] = frozenset()
     notes: list[Note] = field(default_factory=list)
     shown: list[np.ndarray] = field(default_factory=list)
     _noted_before: int = 0
+    _second_place: int | None = None
 
     def reply(self, state: QuestionState) -> str:
         """The reply to the turn that is due."""
@@ -95,7 +103,12 @@ class Teacher:
         words = view_text(state.where, _start(state), new)
         move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
         if move is not None:
-            lines = [words, so_far(state.question, self.notes), action_text(move)]
+            lines = [
+                words,
+                so_far(state.question, self.notes, self._noted_before),
+                self._way(state, move),
+                action_text(move),
+            ]
         else:
             thought, answer = self._answer(state)
             lines = [words, thought, action_text(CameraAction(answer=answer, done=True))]
@@ -107,7 +120,7 @@ class Teacher:
         del self.notes[self._noted_before :]
         start = _start(state)
         for note in notes_in(reply):
-            known = {each.index for each in self.notes}
+            known = self._known_here()
             near = []
             for index, thing in enumerate(self.room.objects):
                 if thing.category == note.category and index not in known:
@@ -118,22 +131,30 @@ class Teacher:
             self.notes.append(replace(note, index=index if off <= NEAR_M else NO_OBJECT))
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
-        """Notes of what is in view for the first time, from left to right."""
+        """Notes of what is in view for the first time from where it is, from left to right."""
         assert state.scene is not None
         owners = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
         self.shown.append(categories_by_patch(owners, self.room))
         pixels = np.bincount(owners[owners >= 0], minlength=len(self.room.objects))
-        known = {note.index for note in self.notes}
+        walked = _walked(state)
+        if walked and self._second_place is None:
+            self._second_place = len(self.notes)
+        known = self._known_here()
         fewest = FEWEST_PIXELS * self.world.intrinsics.width * self.world.intrinsics.height / (224 * 160)
         seen: list[tuple[float, Note]] = []
         for index in np.flatnonzero(pixels >= fewest):
             thing = self.room.objects[index]
             offset = thing.box.plan_center - state.where.position[:2]
             bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.where.heading_deg))
-            if index not in known and abs(bearing) <= HALF_VIEW_DEG:
+            wanted = walked or thing.category not in self.overlooked
+            if wanted and index not in known and abs(bearing) <= HALF_VIEW_DEG:
                 note = make_note(thing.category, offset, state.where, _start(state), max(thing.box.size), int(index))
                 seen.append((bearing, note))
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
+
+    def _known_here(self) -> set[int]:
+        """The objects that were noted from where it is."""
+        return {note.index for note in self.notes[self._second_place or 0 :]}
 
     def _has_enough(self, state: QuestionState) -> bool:
         family = state.question.kind.family
@@ -158,7 +179,7 @@ class Teacher:
         ways = np.array([state.where.turned(float(turn)).forward for turn in turns])
         free = state.scene.cast(np.tile(state.where.position, (len(ways), 1)), ways)
         turn = float(turns[int(np.argmax(free))])
-        longest = min(MOVE_LIMIT_M, float(free.max()) - KEEP_OFF_M)
+        longest = min(LONGEST_WALK_M, float(free.max()) - KEEP_OFF_M)
         for length in np.arange(np.floor(longest / STRIDE_M) * STRIDE_M, 0.0, -STRIDE_M):
             action = CameraAction(float(wrap_deg(np.array(turn))), float(length))
             outcome = self.world.move(state.scene, state.where, action)
@@ -166,10 +187,17 @@ class Teacher:
                 return action
         return None
 
+    def _way(self, state: QuestionState, move: CameraAction) -> str:
+        """Where a walk leads, before it is taken: the next reply can repeat it. Empty for a mere turn."""
+        if not move.forward_meters:
+            return ""
+        assert state.scene is not None
+        return f"To {pose_words(self.world.move(state.scene, state.where, move).pose, _start(state))}."
+
     def _answer(self, state: QuestionState) -> tuple[str, str]:
         """The last words and the answer; what the notes do not tell is the truth, rounded as an eye would have it."""
         question = state.question
-        thought = think(question, self.room, self.notes, spans_in(state))
+        thought = think(question, self.notes, spans_in(state), self._noted_before)
         return thought.text, thought.answer or rounded_truth(question.question_type, question.ground_truth or "")
 
 

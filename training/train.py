@@ -38,13 +38,11 @@ BATCHES_A_POOL = 8
 HELD_OUT_ROOMS = 4
 """The last rooms of the demonstrations are kept back for the curve, which looks at every second question there."""
 CORPUS_ROOMS = 40
-EPISODE, DRILL = -1, -2
-"""Stand for a turn where a row is a whole conversation, or its words alone."""
 STAGES = {
     "words": ("practice", "drills"),
-    "views": ("views", "drills", "views", "views", "practice", "views"),
-    "episodes": ("episodes", "drills", "episodes", "practice"),
-    "lessons": ("lessons", "drills", "episodes", "practice"),
+    "views": ("views", "drills", "views", "second looks", "practice", "views"),
+    "episodes": ("episodes", "drills", "episodes", "second looks", "episodes", "practice"),
+    "lessons": ("lessons", "drills", "episodes", "second looks", "lessons", "practice"),
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
@@ -104,6 +102,11 @@ SMOKE = Plan(word_steps=20, view_steps=20, view_rows=8, episode_steps=20, episod
 """Shows in minutes on a CPU that everything works."""
 
 
+Source = tuple[int, int, bool]
+"""Where a row comes from: the number of a demonstration, a turn if the row is of one, and whether its view is mirrored.
+"""
+
+
 class Rows:
     """The demonstrations as training rows, by kind; each is encoded when it is first drawn."""
 
@@ -111,18 +114,20 @@ class Rows:
         self._maker = maker
         self._episodes = episodes
         seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
-        self._sources: dict[str, list[tuple[int, int, bool]]] = {
-            "episodes": [(number, EPISODE, False) for number, each in enumerate(episodes) if not each.by_pupil],
-            "lessons": [(number, EPISODE, False) for number, each in enumerate(episodes) if each.by_pupil],
-            "drills": [(number, DRILL, False) for number, _ in seeing],
-            "views": [
-                (number, turn, mirrored)
-                for number, each in seeing
-                for turn in range(min(len(each.views), VIEWS_AROUND))
-                for mirrored in (False, True)
-            ],
+        views = [
+            (number, turn, mirrored)
+            for number, each in seeing
+            for turn in range(min(len(each.views), VIEWS_AROUND))
+            for mirrored in (False, True)
+        ]
+        self._sources: dict[str, list[Source]] = {
+            "episodes": [(number, 0, False) for number, each in enumerate(episodes) if not each.by_pupil],
+            "lessons": [(number, 0, False) for number, each in enumerate(episodes) if each.by_pupil],
+            "drills": [(number, 0, False) for number, each in seeing if _can_be_drilled(each)],
+            "views": views,
+            "second looks": views,
         }
-        self._known: dict[tuple[int, int, bool], Row] = {}
+        self._known: dict[tuple[str, Source], Row] = {}
         self._pool: tuple[tuple[int, ...], list[Row]] = (), []
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
@@ -135,8 +140,8 @@ class Rows:
             return self._practice(plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
         sources = self._sources[kind]
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
-        by_length = sorted(drawn, key=lambda place: self._length(sources[place]))
-        return [self._row(sources[place]) for place in by_length[part * count : (part + 1) * count]]
+        by_length = sorted(drawn, key=lambda place: self._length(kind, sources[place]))
+        return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
     def _practice(self, seed: int, pool: int, count: int) -> list[Row]:
         """The practice rows of a pool, shortest first; those of the last pool are kept."""
@@ -145,21 +150,26 @@ class Rows:
             self._pool = (seed, pool, count), sorted(rows, key=lambda row: len(row.ids))
         return self._pool[1]
 
-    def _length(self, source: tuple[int, int, bool]) -> int:
+    def _length(self, kind: str, source: Source) -> int:
         episode, turn = self._episodes[source[0]], source[1]
-        if turn == EPISODE:
-            return len(episode.views)
-        return sum(map(len, episode.replies)) if turn == DRILL else len(episode.replies[turn])
+        if kind == "drills":
+            return sum(map(len, episode.replies))
+        return len(episode.replies[turn]) if kind in ("views", "second looks") else len(episode.views)
 
-    def _row(self, source: tuple[int, int, bool]) -> Row:
-        if source not in self._known:
-            episode, turn = self._episodes[source[0]], source[1]
-            self._known[source] = (
-                self._maker.episode(episode) if turn == EPISODE
-                else self._maker.drill(episode) if turn == DRILL
-                else self._maker.view(episode, turn, source[2])
-            )  # fmt: skip
-        return self._known[source]
+    def _row(self, kind: str, source: Source) -> Row:
+        if (kind, source) not in self._known:
+            number, turn, mirrored = source
+            episode = self._episodes[number]
+            if kind == "drills":
+                row = self._maker.drill(episode)
+            elif kind == "views":
+                row = self._maker.view(episode, turn, mirrored)
+            elif kind == "second looks":
+                row = self._maker.second_look(episode, turn, mirrored)
+            else:
+                row = self._maker.episode(episode)
+            self._known[kind, source] = row
+        return self._known[kind, source]
 
 
 class Batches(Dataset[Batch]):
@@ -246,7 +256,8 @@ class Trainer:
         self.held_out = {
             "practice": practice,
             "views": [maker.view(each, turn) for each in chosen for turn in range(min(len(each.views), VIEWS_AROUND))],
-            "drills": [maker.drill(episode) for episode in chosen],
+            "second looks": [maker.second_look(each, 0) for each in chosen],
+            "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
             "episodes": [maker.episode(episode) for episode in chosen],
         }
         self.shares = _shares_of_ids(self.processor.tokenizer)
@@ -442,6 +453,11 @@ def _parser() -> argparse.ArgumentParser:
     for name, value in asdict(Plan()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), help=f"default {value}")
     return parser
+
+
+def _can_be_drilled(episode: StoredEpisode) -> bool:
+    """Whether a conversation's last thought follows from all notes in a row; a count goes on from the turn before."""
+    return episode.question_type != "object_counting"
 
 
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
