@@ -285,6 +285,7 @@ class TestStopping:
             "{'done': true}",
             "[{" * 5000,
             '{"a":' * 5000,
+            '{"answer": ' + "1" * 5000 + ', "done": true}',
         ],
     )
     def test_nothing_else_does(self, text):

@@ -26,8 +26,8 @@ def closes_action(text: str) -> bool:
             if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
                 return False  # valid so far: what is inside is not the whole object yet
             start += 1
-        except RecursionError:
-            return False
+        except (RecursionError, ValueError):
+            return False  # nested too deep, or a number of thousands of digits: no action
         else:
             if "done" in found:
                 return True
