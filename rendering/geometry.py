@@ -37,7 +37,7 @@ class Texturing:
 class Geometry:
     """A triangle mesh, or a cloud where `faces` is empty.
 
-    `vertices` (N, 3) float32 metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
+    `vertices` (N, 3) float metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
     uint8 or None, which go before `colours`; `texturing` or None, which goes before both.
     """
 

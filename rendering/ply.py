@@ -22,6 +22,7 @@ _TYPES = {
 _BYTE_ORDERS = {"ascii": "<", "binary_little_endian": "<", "binary_big_endian": ">"}
 _HEADER_LIMIT_BYTES = 1 << 20
 _COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
+_PLACE = ("x", "y", "z")
 _FACE_NAMES = ("vertex_indices", "vertex_index")
 
 
@@ -66,7 +67,7 @@ def read_ply(path: Path) -> Geometry:
     if any(element.name == "tristrips" for element in header.elements):
         raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
-    positions = _columns(vertices, ("x", "y", "z"), np.float32)
+    positions = _columns(vertices, _PLACE, _dtype(vertices, _PLACE))
     triangles, source = _triangles(faces)
     face_colours = _colours(faces)
     return Geometry(
@@ -231,6 +232,12 @@ def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
     for index, name in enumerate(names):
         columns[:, index] = table[name]
     return columns
+
+
+def _dtype(table: Table, names: tuple[str, ...]) -> type:
+    """float32 where the file has that, else float64, which places far from the origin need."""
+    kinds = {np.asarray(table[name]).dtype.newbyteorder("=") for name in names if name in table}
+    return np.float32 if kinds == {np.dtype(np.float32)} else np.float64
 
 
 def _colours(table: Table) -> np.ndarray | None:

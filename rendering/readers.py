@@ -49,7 +49,7 @@ def read_pcd(path: Path) -> Geometry:
     if found < promised:
         raise ValueError(f"it is cut off or damaged: its header promises {promised} points, {found} can be read")
     colours = (np.asarray(cloud.colors) * 255).round().astype(np.uint8) if cloud.has_colors() else None
-    return Geometry(np.asarray(cloud.points).astype(np.float32), no_faces(), colours)
+    return Geometry(np.asarray(cloud.points), no_faces(), colours)
 
 
 def _pcd_points(path: Path) -> tuple[int, int | None]:
@@ -84,7 +84,7 @@ def read_with_trimesh(path: Path) -> Geometry:
 
 
 def _placed(vertices: np.ndarray, transform: np.ndarray) -> np.ndarray:
-    return (vertices @ transform[:3, :3].T + transform[:3, 3]).astype(np.float32)
+    return vertices @ transform[:3, :3].T + transform[:3, 3]
 
 
 def _cloud_part(cloud: "trimesh.PointCloud", transform: np.ndarray) -> Geometry:

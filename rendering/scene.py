@@ -25,6 +25,9 @@ UpAxis = Literal["auto", "y", "z"]
 # glTF 2.0 specification, 3.4 "Coordinate System and Units": +Y is up.
 _Y_UP_SUFFIXES = (".glb", ".gltf")
 
+# Up to here float32 keeps coordinates to a tenth of a millimetre.
+FAR_M = 1000.0
+SMALLEST_ROOM_M, LARGEST_ROOM_M = 0.5, 100.0
 BOUNDS_PERCENTILES = (2.0, 98.0)
 # A vertex this many robust extents outside of most others is a stray, and so is a face that touches it. Many, because
 # most vertices of a room whose walls are two triangles each may belong to its lamp. Nearer strays are known by the
@@ -187,11 +190,11 @@ def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 def make_scene(name: str, geometry: Geometry) -> Scene:
     """The scene of a geometry whose z is up; raises ValueError when nothing of it can be used."""
-    vertices = np.ascontiguousarray(geometry.vertices, dtype=np.float32)
+    vertices = np.ascontiguousarray(near_origin(name, geometry.vertices), dtype=np.float32)
     faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
     geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
-        raise ValueError("it has no vertex with finite coordinates")
+        raise ValueError("it has no vertex with finite coordinates within 1000 km of most others")
     if len(geometry.faces):
         colours = geometry.colours
         assert colours is not None, "coloured() colours every mesh"
@@ -201,6 +204,27 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
     surface = Surface(*disc_mesh(points, known_colours))
     grey = np.full_like(points, 160, dtype=np.uint8)
     return Scene(name, points, geometry.faces, grey if known_colours is None else known_colours, surface)
+
+
+def near_origin(name: str, vertices: np.ndarray) -> np.ndarray:
+    """The vertices, counted from a place among them where they lie so far from the origin (in a country's grid, say)
+    that float32 would lose millimetres; a line in the log then says from where."""
+    finite = vertices[np.isfinite(vertices).all(axis=1)]
+    if not len(finite):
+        return vertices
+    middle = np.round(np.median(finite, axis=0)).astype(np.float64)
+    if np.abs(middle).max() < FAR_M:
+        return vertices
+    _log.info("%s: its coordinates are counted from (%.0f, %.0f, %.0f)", name, *middle)
+    return vertices.astype(np.float64) - middle
+
+
+def warn_of_its_size(scene: Scene, path: Path) -> None:
+    """A line in the log where a scan cannot be a room in metres."""
+    longest = float(scene.bounds.extent.max())
+    if not SMALLEST_ROOM_M < longest < LARGEST_ROOM_M:
+        extent = " x ".join(f"{side:.3g}" for side in scene.bounds.extent)
+        _log.warning("%s spans %s m, which is no room's size: are its coordinates in metres?", path, extent)
 
 
 def thinned(
@@ -245,9 +269,11 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
         x, y, z = geometry.vertices.T
         geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
     try:
-        return make_scene(path.stem, geometry)
+        scene = make_scene(path.stem, geometry)
     except ValueError as error:
         raise SceneError(f"{path} cannot be used, {error}: download or export it again") from error
+    warn_of_its_size(scene, path)
+    return scene
 
 
 @dataclass(eq=False)

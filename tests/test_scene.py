@@ -109,6 +109,23 @@ def test_points_at_absurd_distances_are_dropped(file):
     assert scene.vertices.max() == 2.0
 
 
+@pytest.mark.parametrize("origin", [(5e5, 4.6e6, 120.0), (-3e3, 0.0, 0.0)])
+def test_a_scan_in_a_countrys_grid_keeps_its_shape(file, caplog, origin):
+    near, faces = np.array([*CORNERS, [0.1234, 0.5678, 0.9012]]), [*TRIANGLES, [0, 1, 4]]
+    with caplog.at_level("INFO"):
+        scene = load_scene(file("far.ply", ply((near + origin).tolist(), faces, kind="double")))
+    corners = scene.vertices[scene.faces]
+    np.testing.assert_allclose(corners - corners[0, 0], near[faces], atol=1e-5)
+    assert np.abs(scene.vertices).max() < 10
+    assert "far: its coordinates are counted from (" in caplog.text
+
+
+@pytest.mark.parametrize(("scale", "warned"), [(1.0, False), (1000.0, True), (0.001, True)])
+def test_a_scan_that_is_not_in_metres_is_told_of(file, caplog, scale, warned):
+    load_scene(file("room.ply", ply((scale * np.array(CORNERS)).tolist(), TRIANGLES)))
+    assert ("are its coordinates in metres?" in caplog.text) == warned
+
+
 def test_a_word_among_the_numbers_of_an_ascii_ply_is_an_error(file):
     with pytest.raises(SceneError, match="its rows hold something that is not a number"):
         load_scene(file("scan.ply", ply(CORNERS, TRIANGLES, "ascii").replace(b"1.0 2.0", b"1.0 two")))
