@@ -23,8 +23,11 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("Interrupted before the run began; nothing was written.")
+        print("Interrupted; a run that had begun goes on with --continue recent.")
         return 130
+    finally:  # nothing is left to end early, and a second notice would spoil the exit status
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
 
 
 def run(config: RunConfig, given: Given) -> int:

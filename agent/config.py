@@ -333,7 +333,7 @@ def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """The YAML file's keys as RunConfig names; numbers stay text, so that each knob reads them by its own type."""
+    """The YAML file's keys as RunConfig names; values stay text, so that each knob reads them by its own type."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_TextIds)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -348,7 +348,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 class _TextIds(yaml.SafeLoader):
-    """Reads numbers as text, so that a scene name such as 0042 or 12_3 keeps every character.
+    """Reads all but null as text, so that a scene name such as 0042 or 12_3 keeps every character and an option may be
+    called yes.
 
     The values are converted by their knob's type afterwards.
     """
@@ -356,12 +357,18 @@ class _TextIds(yaml.SafeLoader):
 
 _TextIds.yaml_implicit_resolvers = {
     first: [
-        (tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+        (tag, pattern) for tag, pattern in resolvers if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
     ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-def resume_command(folder: Path) -> str:
-    """The command that goes on with a run, for a shell in any folder."""
-    return shlex.join(["python", str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())])
+def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
+    """The command that goes on with a run as it went on last, for a shell in any folder: with every setting that was
+    not as the run was begun."""
+    words = [sys.executable, str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())]
+    for name, value in config_to_dict(now).items():
+        if name not in ("continue_from", "log_root") and value != config_to_dict(begun)[name]:
+            switch = flag(name) if value is not False else flag(f"no_{name}")
+            words += [switch] if isinstance(value, bool) else [switch, str(value)]
+    return shlex.join(words)

@@ -3,16 +3,18 @@
 import logging
 import os
 import resource
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from agent.backends import Backend, ModelError, OutOfMemory, make_backend
-from agent.config import ConfigError, DtypeName, RendererName, RunConfig, resume_command
+from agent.config import ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
 from agent.planning import Plan, plan_lines, plan_run
 from agent.run_log import RunLog
@@ -29,6 +31,7 @@ from agent.world import World
 from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
+from rendering.readers import READERS
 from rendering.renderers import Renderer, make_renderer
 
 log = logging.getLogger(__name__)
@@ -80,7 +83,7 @@ def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack
         run = assembled(config, renderer, backend, run_log, stack)
         return answer_and_score(questions, run, config, plan)
     except KeyboardInterrupt:
-        return interrupted(run_log)
+        return interrupted(run_log, stack)
 
 
 def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> Outcome:
@@ -102,7 +105,7 @@ def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, s
         run_log.note_resumption(config)
         return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
     except KeyboardInterrupt:
-        return interrupted(run_log)
+        return interrupted(run_log, stack)
 
 
 def tools_of(config: RunConfig, stack: ExitStack) -> tuple[Renderer, Backend]:
@@ -130,7 +133,8 @@ def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig,
     try:
         answer_questions(scheduler, run, len(questions))
     except KeyboardInterrupt:
-        run.log.export(session.facts())
+        with undisturbed():
+            run.log.export(session.facts())
         raise
     return report(run.log, config, session.facts())
 
@@ -155,11 +159,27 @@ class Session:
         }
 
 
-def interrupted(run_log: RunLog) -> Outcome:
-    """Say how to go on with a run whose folder is on disk."""
-    log.info("Interrupted; what is finished is on disk. To go on:")
-    log.info("%s", resume_command(run_log.folder))
-    return Outcome(130, run_log.rows)
+def interrupted(run_log: RunLog, stack: ExitStack) -> Outcome:
+    """Let go of all that a run holds, and say how to go on with it."""
+    with undisturbed():
+        stack.close()
+        log.info("Interrupted; what is finished is on disk. To go on:")
+        log.info("%s", run_log.resume_command)
+        return Outcome(130, run_log.rows)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Until it is left, further interrupts are ignored: schedulers and people often send two."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted, and only it may say what a signal does
+        return
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
@@ -193,6 +213,8 @@ def questions_of(config: RunConfig) -> list[Question]:
         if not config.ply.is_file():
             kind = "it is a folder; --ply takes a file" if config.ply.is_dir() else "there is no such file"
             raise ConfigError(f"--ply {config.ply}: {kind}")
+        if config.ply.suffix.lower() not in READERS:
+            raise ConfigError(f"--ply {config.ply}: it is none of the kinds that are read, {', '.join(READERS)}")
         return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
     return load_questions(
         config.questions,

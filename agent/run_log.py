@@ -54,6 +54,8 @@ class RunLog:
     def __init__(self, folder: Path):
         self.folder = folder
         self._lock = _lock(folder)
+        self._going_on: RunConfig | None = None
+        self._broken: RunLogError | None = None
         self._rows = {row["id"]: row for row in _result_rows(folder / "results.jsonl")}
         self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
@@ -90,7 +92,14 @@ class RunLog:
         changed = {name: value for name, value in now.items() if value != begun.get(name)}
         resumption = {"at": _now(), "host": socket.gethostname(), "changed": changed}
         facts["resumed"] = [*facts.get("resumed", []), resumption]
+        self._going_on = config
         self._replace("run.json", json.dumps(facts, indent=2))
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with this run as it goes on now."""
+        begun = read_run(self.folder).config
+        return resume_command(self.folder, begun, self._going_on or begun)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -134,7 +143,7 @@ class RunLog:
 
     def _then(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Write behind all earlier writes; waits only when very many are still to be done."""
-        self._written.append(self._writer.submit(_as_run_log_error, write, path, *arguments, **options))
+        self._written.append(self._writer.submit(self._whole, write, path, *arguments, **options))
         while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
             self._written.popleft().result()
 
@@ -167,7 +176,7 @@ class RunLog:
             turns.append(JournaledTurn(_turn(line, folder / "turns.jsonl"), view))
         if len(turns) < len(lines):
             kept = "".join(json.dumps(line) + "\n" for line in lines[: len(turns)])
-            _as_run_log_error(_replace, folder / "turns.jsonl", kept)
+            self._whole(_replace, folder / "turns.jsonl", kept)
         return turns
 
     def close(self) -> None:
@@ -196,19 +205,28 @@ class RunLog:
         return self.folder / f"q{number:03d}"
 
     def _replace(self, name: str, text: str) -> None:
-        _as_run_log_error(_replace, self.folder / name, text)
+        self._whole(_replace, self.folder / name, text)
+
+    def _whole(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+        """Write, and turn an OSError such as a full disk into one sentence. Nothing is written after a write that
+        failed, since a journal must not go on behind a torn line."""
+        if self._broken:
+            raise self._broken
+        try:
+            write(path, *arguments, **options)
+        except OSError as error:
+            self._broken = _unwritable(path, error, f"; what is whole is kept: make room, then {self._to_go_on()}")
+            raise self._broken from error
+
+    def _to_go_on(self) -> str:
+        try:
+            return f"go on with {self.resume_command}"
+        except (RunLogError, ConfigError):  # not even run.json is there
+            return "start anew"
 
 
-def _as_run_log_error(write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
-    """Write, and turn an OSError such as a full disk into one sentence."""
-    try:
-        write(path, *arguments, **options)
-    except OSError as error:
-        folder = next(place for place in (path, *path.parents) if (place / "run.lock").exists())
-        raise RunLogError(
-            f"{path} cannot be written ({error.strerror or error}); what is whole is kept: make room, then go on "
-            f"with {resume_command(folder)}"
-        ) from error
+def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunLogError:
+    return RunLogError(f"{path} cannot be written ({error.strerror or error}){what_to_do}")
 
 
 def protocol(config: RunConfig) -> str:
@@ -280,7 +298,7 @@ def _lock(folder: Path) -> io.TextIOWrapper:
     try:
         handle = (folder / "run.lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise RunLogError(f"{folder} cannot be written ({error.strerror}); mend that, or start a new run") from None
+        raise _unwritable(folder, error, "; mend that, or start a new run") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -294,15 +312,13 @@ def _lock(folder: Path) -> io.TextIOWrapper:
             f"{folder} cannot be locked ({error.strerror}): its file system keeps no locks, so two processes could "
             "write it at once; choose another with --log-root, or mount it with locks (Lustre: -o flock)"
         ) from None
-    _as_run_log_error(_sign, folder / "run.lock", handle)
+    try:
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
+        handle.flush()
+    except OSError as error:
+        raise _unwritable(folder, error, "; make room, then give the same command again") from None
     return handle
-
-
-def _sign(path: Path, handle: io.TextIOWrapper) -> None:
-    """Write into the lock's file who holds it."""
-    handle.truncate(0)
-    handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
-    handle.flush()
 
 
 def _new_folder(root: Path, suffix: str) -> Path:

@@ -30,9 +30,14 @@ COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 
 def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: Path):
     path = tmp_path / "run.yaml"
-    path.write_text("steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nfocal: 2.5e2\nbatch: true\n")
+    path.write_text(
+        "steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nids: [yes, no, 2024-01-01]\nfocal: 2.5e2\nbatch: yes\n"
+        "question: null\n"
+    )
     given = parse_command_line(["--config", str(path), "--steps", "2"])
-    assert given.over(RunConfig()) == RunConfig(batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), focal=250.0)
+    assert given.over(RunConfig()) == RunConfig(
+        batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,15 @@ def test_help_may_be_cut_short_by_its_reader():
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--nope"], ["--steps", "-1"], ["--config", "missing.yaml", "--batch"], ["--batch", "--demo"]]
+    "arguments",
+    [
+        [],
+        ["--nope"],
+        ["--steps", "-1"],
+        ["--config", "missing.yaml", "--batch"],
+        ["--batch", "--demo"],
+        ["--ply", str(COMMAND), "--question", "?"],
+    ],
 )
 def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments: list[str]):
     ended = subprocess.run([sys.executable, str(COMMAND), *arguments], capture_output=True, text=True, check=False)

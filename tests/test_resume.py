@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -59,7 +61,52 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans,
     process = stop_after(rooms.command(tmp_path), tmp_path, 10, how)
     assert process.stdout is not None
     assert process.returncode == 130
-    assert process.stdout.read().splitlines()[-1] == f"python {COMMAND} --continue {only_run(tmp_path)}"
+    assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.03, 0.1])
+def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
+    process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while turns_on_disk(tmp_path) < 10:
+        time.sleep(0.002)
+    process.terminate()
+    time.sleep(pause)
+    process.terminate()
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert said.splitlines()[-1].endswith(f"--continue {only_run(tmp_path)}")
+
+
+def test_the_command_that_goes_on_keeps_what_was_given_to_go_on(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    moved = tmp_path / "moved"
+    shutil.copytree(rooms.root, moved)
+    logs = tmp_path / "logs"
+    stop_after(rooms.command(logs), logs, 4, signal.SIGTERM)
+    flags = ("--scan-root", str(moved), "--batch-size", "3", "--no-kv-reuse", "--max-batched-turns", "all")
+    process = stop_after(continued(rooms, logs, *flags), logs, 10, signal.SIGTERM)
+    assert process.returncode == 130 and process.stdout is not None
+    command = shlex.split(process.stdout.read().splitlines()[-1])
+    assert set(flags) <= set(command)
+    assert run_command(command).returncode == 0
+    assert results(only_run(logs)) == results(undisturbed)
+
+
+def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
+    run_log = RunLog.create(rooms.config(tmp_path), "", 1)
+    path = run_log.folder / "results.jsonl"
+
+    def torn(path: Path) -> None:
+        path.write_text("half a line")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run_log._then(torn, path)
+    with pytest.raises(RunLogError, match="make room, then go on with"):
+        run_log.flush()
+    run_log._then(lambda path: path.write_text("more"), path)
+    with pytest.raises(RunLogError, match="make room"):
+        run_log.flush()
+    run_log.close()
+    assert path.read_text() == "half a line"
 
 
 def summary(folder: Path) -> dict:
