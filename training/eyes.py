@@ -10,7 +10,7 @@ import numpy as np
 
 from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
 from agent.conversation import Conversation, Message
-from training.notes import Note, notes_in
+from training.notes import FIRST, Note, notes_in, seen_from_first, view_text
 from training.store import read_shard, shards_in
 from training.teacher import NEAR_M
 
@@ -51,14 +51,16 @@ def _off_m(a: Note, b: Note) -> float:
 
 
 def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
-    """Views of the last rooms as conversations of one turn, each with the teacher's reply."""
+    """Views of the last rooms as first turns of a conversation, each with what the teacher noted of it. They are those
+    of counting, where the teacher overlooks nothing."""
     for path in shards_in(folder)[-rooms:]:
         for number, episode in enumerate(read_shard(path)):
-            if not episode.blind and len(episode.views) > 1:
-                conversation = Conversation(f"{path.stem} {number}")
-                conversation.append(Message("system", episode.system))
-                conversation.append(Message("user", episode.user[0], episode.images[0]))
-                yield conversation, episode.replies[0]
+            if not episode.blind and episode.question_type == "object_counting":
+                for turn, (image, reply) in enumerate(zip(episode.images, episode.replies, strict=True)):
+                    conversation = Conversation(f"{path.stem} {number} {turn}")
+                    conversation.append(Message("system", episode.system))
+                    conversation.append(Message("user", episode.user[0], image))
+                    yield conversation, view_text(FIRST, FIRST, seen_from_first(reply))
 
 
 def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> Sight:
