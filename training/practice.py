@@ -7,7 +7,7 @@ the later ones by leaving out those that were told.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from numpy.random import Generator
@@ -64,8 +64,8 @@ SIZES_A_VIEW, COUNTS_A_VIEW, GAPS_A_VIEW = 2, 2, 2
 """What is read off the notes of a single view, at most: sizes, counts, and the gaps of one comparison."""
 MISSING, FOUND = (1, 3), (0, 4)
 """How many of a question's objects are missing at a second place and how many are not, from and below."""
-IN_VIEW_SHARE = 0.6
-"""Of the objects that are missing, those that are in view."""
+IN_VIEW_SHARE, KNOWN_SHARE = 0.6, 0.5
+"""Of the objects that are missing and of those that are not, those that are in view."""
 MOST_STRIDES = 3
 NEAREST_OF = 4
 ROUTES_TRIED = 20
@@ -119,33 +119,45 @@ def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
     """A view, noted as if it were the first, as one from a second place: a reply before it that tells where that is and
     what is missing, at random, and the reply to it. Conversations get there too seldom to learn from them alone."""
     away = STRIDE_M * float(rng.integers(1, 1 + MOST_STRIDES))
-    way = math.radians(TURN_DEG * float(rng.integers(VIEWS_AROUND)))
-    facing = float(TURN_DEG * rng.integers(VIEWS_AROUND))
-    pose = CameraPose(away * math.cos(way), away * math.sin(way), 0.0, facing)
-    in_view = {note.category for note in notes}
-    here = [str(name) for name in rng.permutation(sorted(in_view))]
-    elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
-    missing = [
-        (here if here and rng.random() < IN_VIEW_SHARE else elsewhere).pop() for _ in range(int(rng.integers(*MISSING)))
-    ]
-    known = [(here if here and rng.random() < 1 / 2 else elsewhere).pop() for _ in range(int(rng.integers(*FOUND)))]
-    found = {name: [] if name in missing else [_note(rng, name, FIRST, 0)] for name in rng.permutation(missing + known)}
-    arrives = way == math.radians(facing)
-    before = FIRST if arrives else pose
-    before = replace(before, heading_deg=(270.0 if arrives else facing - TURN_DEG) % 360)
-    step = CameraAction(rotation_angle_degrees=float(TURN_DEG))
-    if arrives:
-        turn = turn_deg(int(before.heading_deg), int(facing))
-        step = CameraAction(rotation_angle_degrees=float(turn), forward_meters=away)
-    prior = [view_text(before, FIRST, []), f"{places_words(found)}."]
-    prior += [f"To {pose_words(pose, FIRST)}."] if arrives else []
+    way_deg, facing_deg = (float(TURN_DEG * rng.integers(VIEWS_AROUND)) for _ in range(2))
+    way = math.radians(way_deg)
+    pose = CameraPose(away * math.cos(way), away * math.sin(way), 0.0, facing_deg)
+    found = _partly_found(rng, {note.category for note in notes})
+    before = _before_walking(pose, found, away) if way_deg == facing_deg else _before_turning(pose, found)
     moved = []
     for note in notes:
-        ahead, left = in_start_frame(note.ahead_m, note.left_m, replace(FIRST, heading_deg=-facing))
+        ahead, left = in_start_frame(note.ahead_m, note.left_m, replace(FIRST, heading_deg=-facing_deg))
         moved.append(replace(note, ahead_m=stepped(pose.x_m + ahead), left_m=stepped(pose.y_m + left)))
         if not found.get(note.category, moved):
             found[note.category] = moved[-1:]
-    return "\n".join([*prior, action_text(step)]), f"{view_text(pose, FIRST, moved)}\n{places_words(found)}."
+    return before, f"{view_text(pose, FIRST, moved)}\n{places_words(found)}."
+
+
+def _partly_found(rng: Generator, in_view: set[str]) -> dict[str, list[Note]]:
+    """What a question might ask for: some of it missing, some noted before, either in view or not."""
+    here = [str(name) for name in rng.permutation(sorted(in_view))]
+    elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
+    missing, known = (
+        [(here if here and rng.random() < share else elsewhere).pop() for _ in range(int(rng.integers(*count)))]
+        for count, share in ((MISSING, IN_VIEW_SHARE), (FOUND, KNOWN_SHARE))
+    )
+    return {name: [] if name in missing else [_note(rng, name, FIRST, 0)] for name in rng.permutation(missing + known)}
+
+
+def _before_walking(pose: CameraPose, found: Mapping[str, Sequence[Note]], away_m: float) -> str:
+    """The reply that ends a whole turn with a walk to a pose."""
+    last = replace(FIRST, heading_deg=360.0 - TURN_DEG)
+    turn = turn_deg(int(last.heading_deg), int(pose.heading_deg))
+    step = CameraAction(rotation_angle_degrees=float(turn), forward_meters=away_m)
+    lines = [view_text(last, FIRST, []), f"{places_words(found)}.", f"To {pose_words(pose, FIRST)}."]
+    return "\n".join([*lines, action_text(step)])
+
+
+def _before_turning(pose: CameraPose, found: Mapping[str, Sequence[Note]]) -> str:
+    """The reply a quarter before a pose, from the same place."""
+    before = replace(pose, heading_deg=(pose.heading_deg - TURN_DEG) % 360)
+    step = CameraAction(rotation_angle_degrees=float(TURN_DEG))
+    return "\n".join([view_text(before, FIRST, []), f"{places_words(found)}.", action_text(step)])
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
