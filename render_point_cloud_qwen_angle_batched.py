@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Let a vision-language model explore 3D scans of rooms and answer spatial questions; --help lists the flags."""
 
-import os
 import signal
 import sys
 
@@ -20,7 +19,9 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         return refuse(error)
     except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from agent.console import print_nowhere
+
+        print_nowhere()
         return 0
     except KeyboardInterrupt:
         print("Interrupted; a run that had begun goes on with --continue recent.")

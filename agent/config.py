@@ -239,6 +239,12 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config), default=str))
 
 
+def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
+    """The plain values of `now` that differ from those of `begun`."""
+    before = config_to_dict(begun)
+    return {name: value for name, value in config_to_dict(now).items() if value != before[name]}
+
+
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags whose values differ between two configurations and could change an answer."""
     hints = get_type_hints(RunConfig, include_extras=True)
@@ -367,8 +373,8 @@ def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that goes on with a run as it went on last, for a shell in any folder: with every setting that was
     not as the run was begun."""
     words = [sys.executable, str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())]
-    for name, value in config_to_dict(now).items():
-        if name not in ("continue_from", "log_root") and value != config_to_dict(begun)[name]:
+    for name, value in changed_settings(begun, now).items():
+        if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")
             words += [switch] if isinstance(value, bool) else [switch, str(value)]
     return shlex.join(words)

@@ -23,7 +23,12 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Send what would be printed nowhere."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_nowhere()
+
+
+def print_nowhere() -> None:
+    """Send standard output nowhere, since its reader has gone; the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 console = _Console(highlight=False)

@@ -31,8 +31,9 @@ from agent.world import World
 from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
-from rendering.readers import READERS
+from rendering.readers import reader_of
 from rendering.renderers import Renderer, make_renderer
+from rendering.scene import SceneError
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack
 
 def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> Outcome:
     """Go on with a run that was begun earlier; the model is loaded only where there is something left to ask."""
-    run_log = RunLog(folder)
+    run_log = RunLog(folder, config)
     stack.callback(run_log.close)
     run_log.require_questions(fingerprint(questions))
     try:
@@ -102,7 +103,7 @@ def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, s
             return outcome
         plan = plan_run(config, questions)
         renderer, backend = tools_of(config, stack)
-        run_log.note_resumption(config)
+        run_log.note_resumption()
         return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
     except KeyboardInterrupt:
         return interrupted(run_log, stack)
@@ -210,11 +211,10 @@ def backend_of(config: RunConfig) -> Backend:
 def questions_of(config: RunConfig) -> list[Question]:
     """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
     if config.ply is not None and config.question is not None:
-        if not config.ply.is_file():
-            kind = "it is a folder; --ply takes a file" if config.ply.is_dir() else "there is no such file"
-            raise ConfigError(f"--ply {config.ply}: {kind}")
-        if config.ply.suffix.lower() not in READERS:
-            raise ConfigError(f"--ply {config.ply}: it is none of the kinds that are read, {', '.join(READERS)}")
+        try:
+            reader_of(config.ply)
+        except SceneError as error:
+            raise ConfigError(f"--ply {error}") from None
         return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
     return load_questions(
         config.questions,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict, resume_command
+from agent.config import ConfigError, RunConfig, changed_settings, config_from_dict, config_to_dict, resume_command
 from agent.costs import costs
 from agent.provenance import git_revision, package_versions
 from agent.records import RESULT_COLUMNS, messages_to_list, result_row, turn_from_dict, turn_to_dict
@@ -49,12 +49,13 @@ class JournaledTurn:
 
 
 class RunLog:
-    """Writes one run folder; holds its lock until closed. Every journal line is whole or absent."""
+    """Writes one run folder; holds its lock until closed. Every journal line is whole or absent. `config` is how the
+    run goes on, None: as it was begun."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, config: RunConfig | None = None):
         self.folder = folder
+        self._config = config
         self._lock = _lock(folder)
-        self._going_on: RunConfig | None = None
         self._broken: RunLogError | None = None
         self._rows = {row["id"]: row for row in _result_rows(folder / "results.jsonl")}
         self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
@@ -85,21 +86,19 @@ class RunLog:
         if read_run(self.folder).fingerprint != fingerprint:
             raise RunLogError(f"{self.folder} was begun with other questions; give it those, or start a new run")
 
-    def note_resumption(self, config: RunConfig) -> None:
+    def note_resumption(self) -> None:
         """Add to run.json that the run goes on, and which settings differ from those it was begun with."""
-        facts = read_run(self.folder).facts
-        begun, now = facts["config"], config_to_dict(config)
-        changed = {name: value for name, value in now.items() if value != begun.get(name)}
+        run = read_run(self.folder)
+        changed = changed_settings(run.config, self._config or run.config)
         resumption = {"at": _now(), "host": socket.gethostname(), "changed": changed}
-        facts["resumed"] = [*facts.get("resumed", []), resumption]
-        self._going_on = config
+        facts = run.facts | {"resumed": [*run.facts.get("resumed", []), resumption]}
         self._replace("run.json", json.dumps(facts, indent=2))
 
     @property
     def resume_command(self) -> str:
         """The command that goes on with this run as it goes on now."""
         begun = read_run(self.folder).config
-        return resume_command(self.folder, begun, self._going_on or begun)
+        return resume_command(self.folder, begun, self._config or begun)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

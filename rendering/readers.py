@@ -21,13 +21,7 @@ _DAMAGED = (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.
 
 def read_geometry(path: Path) -> Geometry:
     """What the file holds, in the file's own axes; raises SceneError when it cannot be read whole."""
-    reader = READERS.get(path.suffix.lower())
-    if path.is_dir():
-        raise SceneError(f"{path} is a folder: name the scan file in it")
-    if not path.is_file():
-        raise SceneError(f"{path} does not exist: check the path")
-    if reader is None:
-        raise SceneError(f"{path} is of no known kind: convert it to one of {', '.join(READERS)}")
+    reader = reader_of(path)
     if path.stat().st_size == 0:
         raise SceneError(f"{path} is empty: download or export it again")
     try:
@@ -37,6 +31,17 @@ def read_geometry(path: Path) -> Geometry:
     if not len(geometry.vertices):
         raise SceneError(f"{path} holds no vertices: download or export it again")
     return geometry
+
+
+def reader_of(path: Path) -> Callable[[Path], Geometry]:
+    """What reads such a file, without opening it; raises SceneError where there is no file, or none of a known kind."""
+    if path.is_dir():
+        raise SceneError(f"{path} is a folder: name the scan file in it")
+    if not path.is_file():
+        raise SceneError(f"{path} does not exist: check the path")
+    if path.suffix.lower() not in READERS:
+        raise SceneError(f"{path} is of no known kind: convert it to one of {', '.join(READERS)}")
+    return READERS[path.suffix.lower()]
 
 
 def read_pcd(path: Path) -> Geometry:

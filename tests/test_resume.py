@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_
 
 from agent.evaluation import main_vsi_bench_loop
 from agent.run_log import RunLog, RunLogError, find_run
+from data.questions import fingerprint, load_questions
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,22 @@ def test_the_command_that_goes_on_keeps_what_was_given_to_go_on(rooms: RoomScans
     assert set(flags) <= set(command)
     assert run_command(command).returncode == 0
     assert results(only_run(logs)) == results(undisturbed)
+
+
+def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
+    rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
+):
+    config = rooms.config(tmp_path)
+    run_log = RunLog.create(config, fingerprint(load_questions(rooms.questions)), 8)
+    run_log.close()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.evaluation.tools_of", interrupt)
+    with caplog.at_level("INFO"):
+        assert main_vsi_bench_loop(replace(config, batch_size=2), run_log.folder).status == 130
+    assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
 
 
 def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
