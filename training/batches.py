@@ -118,24 +118,16 @@ class RowMaker:
         text = view_text(FIRST, FIRST, notes)
         if notes:
             text += "\n" + read_off(np.random.default_rng(crc32(text.encode())), notes)
-        turns, positions = self._looked_at(stored.views[0])
-        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
-        row = self._laid_out(turns, positions, [self._ids(text)], views, shown)
+        row = self._looking_at(stored, turn, mirrored, "", text)
         by_chance = self._thoughts(row.ids, row.spoken) & np.isin(row.ids, self._category_ids)
-        row = replace(row, spoken=row.spoken & ~by_chance)
-        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
+        return replace(row, spoken=row.spoken & ~by_chance)
 
     def second_look(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
         """One view as if from a second place, behind a reply that tells what is missing."""
         notes = _noted(stored, turn, mirrored)
         rng = np.random.default_rng([turn, crc32("".join((*stored.user, *(note.text for note in notes))).encode())])
         before, text = make_second_look(rng, notes)
-        turns, positions = self._looked_at(stored.views[0])
-        ids = self._ids(f"<|im_start|>assistant\n{before}<|im_end|>\n")
-        positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
-        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
-        row = self._laid_out([ids + turns[0]], positions, [self._ids(text)], views, shown)
-        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
+        return self._looking_at(stored, turn, mirrored, f"<|im_start|>assistant\n{before}<|im_end|>\n", text)
 
     def drill(self, stored: StoredEpisode) -> Row:
         """A conversation's words alone: the question, all notes in a row, and how the answer is read off them. Of the
@@ -158,11 +150,16 @@ class RowMaker:
         by_chance[(behind_gap + NEXT_OPTION_AT).clip(max=len(by_chance) - 1)] = False
         return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
 
-    def _looked_at(self, view: bytes) -> tuple[list[list[int]], np.ndarray]:
-        """The ids and positions of a view without words."""
+    def _looking_at(self, stored: StoredEpisode, turn: int, mirrored: bool, before: str, text: str) -> Row:
+        """A view alone, behind the words `before`, and the reply to it."""
         if self._looking is None:
-            self._looking = self._encoded("", [""], [""], [[]], view)
-        return self._looking
+            self._looking = self._encoded("", [""], [""], [[]], stored.views[0])
+        (looking,), positions = self._looking
+        ids = self._ids(before)
+        positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
+        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
+        row = self._laid_out([ids + looking], positions, [self._ids(text)], views, shown)
+        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
         """A reply without a view, of which the places and all of the thought are learned."""

@@ -17,6 +17,8 @@ STEP_M = 0.25
 BEARING_STEP_DEG = 5
 STRIDE_M = 0.5
 """Walks are multiples of this, so that places from the start stay multiples of it."""
+LONGEST_WALK_M = 1.5
+"""Far enough to see behind things, and short enough to be free where a pupil guesses what is."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)

@@ -18,6 +18,7 @@ from data.rooms.routes import MOST_BLANKS
 from rendering.camera import CameraPose
 from training.notes import (
     FIRST,
+    LONGEST_WALK_M,
     STRIDE_M,
     TURN_DEG,
     VIEWS_AROUND,
@@ -66,7 +67,6 @@ MISSING, FOUND = (1, 3), (0, 4)
 """How many of a question's objects are missing at a second place and how many are not, from and below."""
 IN_VIEW_SHARE, KNOWN_SHARE = 0.6, 0.5
 """Of the objects that are missing and of those that are not, those that are in view."""
-MOST_STRIDES = 3
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
@@ -118,7 +118,7 @@ def read_off(rng: Generator, notes: Sequence[Note]) -> str:
 def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
     """A view, noted as if it were the first, as one from a second place: a reply before it that tells where that is and
     what is missing, at random, and the reply to it. Conversations get there too seldom to learn from them alone."""
-    away = STRIDE_M * float(rng.integers(1, 1 + MOST_STRIDES))
+    away = STRIDE_M * float(rng.integers(1, 1 + round(LONGEST_WALK_M / STRIDE_M)))
     way_deg, facing_deg = (float(TURN_DEG * rng.integers(VIEWS_AROUND)) for _ in range(2))
     way = math.radians(way_deg)
     pose = CameraPose(away * math.cos(way), away * math.sin(way), 0.0, facing_deg)

@@ -16,6 +16,7 @@ from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
 from training.notes import (
+    LONGEST_WALK_M,
     STRIDE_M,
     TURN_DEG,
     VIEWS_AROUND,
@@ -35,8 +36,6 @@ NO_OBJECT = -1
 """Stands for an object's position in `Room.objects` where there is none."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
-LONGEST_WALK_M = 1.5
-"""Far enough to see behind things, and short enough to be free where a pupil guesses what is."""
 NEAR_M = 1.0
 """A note stands for an object of its category that is this near."""
 PATCH_PX = 16
