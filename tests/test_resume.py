@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
@@ -112,15 +113,18 @@ def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
 def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
     run_log = RunLog.create(rooms.config(tmp_path), "", 1)
     path = run_log.folder / "results.jsonl"
+    both_queued = Event()
 
     def torn(path: Path) -> None:
+        both_queued.wait()
         path.write_text("half a line")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     run_log._then(torn, path)
+    run_log._then(lambda path: path.write_text("more"), path)
+    both_queued.set()
     with pytest.raises(RunLogError, match="make room, then go on with"):
         run_log.flush()
-    run_log._then(lambda path: path.write_text("more"), path)
     with pytest.raises(RunLogError, match="make room"):
         run_log.flush()
     run_log.close()
