@@ -61,14 +61,14 @@ def no_faces() -> np.ndarray:
     return np.zeros((0, 3), dtype=np.int32)
 
 
-def cleaned(geometry: Geometry) -> Geometry:
-    """The geometry without vertices that are NaN, infinite or absurdly far, and without faces that touch one or use
-    one vertex twice; for a mesh also without vertices that no face uses. A mesh that loses all its faces becomes a
-    cloud.
+def cleaned(geometry: Geometry, farthest_m: float = FARTHEST_M) -> Geometry:
+    """The geometry without vertices that are NaN, infinite or absurdly far from the origin, and without faces that
+    touch one or use one vertex twice; for a mesh also without vertices that no face uses. A mesh that loses all its
+    faces becomes a cloud.
 
     Raises ValueError when a face refers to a vertex that does not exist.
     """
-    finite = (np.abs(geometry.vertices) < FARTHEST_M).all(axis=1)
+    finite = (np.abs(geometry.vertices) < farthest_m).all(axis=1)
     faces = geometry.faces
     if len(faces) and (faces.min() < 0 or faces.max() >= len(finite)):
         raise ValueError("a face refers to a vertex that the file does not have")

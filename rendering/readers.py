@@ -1,5 +1,7 @@
 """Reads a mesh or a cloud from a file, by the file's extension."""
 
+import logging
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ from rendering.ply import read_ply
 
 if TYPE_CHECKING:
     import trimesh
+
+_log = logging.getLogger(__name__)
 
 # The grey of a cloud's points that have no colour beside others that have.
 UNKNOWN_GREY = 160
@@ -72,17 +76,23 @@ def _pcd_points(path: Path) -> tuple[int, int | None]:
 
 def read_with_trimesh(path: Path) -> Geometry:
     """All meshes of a GLB, GLTF or OBJ file, each placed by its transform; clouds where the file has no mesh."""
-    import trimesh
+    from trimesh import PointCloud, Trimesh, load_scene
 
-    scene = trimesh.load_scene(path, process=False)
-    meshes, clouds = [], []
+    scene = load_scene(path, process=False)
+    meshes, clouds, lacking = [], [], 0
     for node in scene.graph.nodes_geometry:
         transform, name = scene.graph[node]
         part = scene.geometry[name]
-        if isinstance(part, trimesh.Trimesh) and len(part.faces):
-            meshes.append(coloured(cleaned(_mesh_part(part, transform))))
-        elif isinstance(part, trimesh.PointCloud):
-            clouds.append(cleaned(_cloud_part(part, transform)))
+        if isinstance(part, Trimesh) and len(part.faces):
+            lacking += _lacks_picture(part)
+            meshes.append(coloured(cleaned(_mesh_part(part, transform), math.inf)))
+        elif isinstance(part, PointCloud):
+            clouds.append(cleaned(_cloud_part(part, transform), math.inf))
+    if lacking:
+        _log.warning(
+            "%s: %d of %d meshes have places in a picture but no picture, and are drawn in one colour or shaded: is an "
+            ".mtl or image file missing, or of a kind that cannot be read?", path, lacking, len(meshes),
+        )  # fmt: skip
     if not meshes and not clouds:
         raise ValueError("it holds neither a mesh nor a cloud")
     return _merged(meshes or clouds)
@@ -111,7 +121,9 @@ def _mesh_part(mesh: "trimesh.Trimesh", transform: np.ndarray) -> Geometry:
         return Geometry(vertices, faces)
     image = _base_image(visual.material)
     if image is None or visual.uv is None:
-        colour = np.asarray(visual.material.main_color)[:3].astype(np.uint8)
+        colour = _base_colour(visual.material)
+        if colour is None:
+            return Geometry(vertices, faces)
         return Geometry(vertices, faces, np.tile(colour, (len(vertices), 1)))
     texturing = Texturing(
         face_uv=np.asarray(visual.uv, dtype=np.float32)[faces],
@@ -125,13 +137,33 @@ def _mesh_part(mesh: "trimesh.Trimesh", transform: np.ndarray) -> Geometry:
 def _base_image(material: "trimesh.visual.material.Material") -> np.ndarray | None:
     """(h, w, 3) uint8 of a material's base colour, its factor multiplied in; None where it has no image."""
     image = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)
-    if image is None:
+    if image is None or _is_stand_in(material):
         return None
     pixels = np.asarray(image.convert("RGB"))
     factor = getattr(material, "baseColorFactor", None)
     if factor is None:
         return pixels
     return (pixels * (np.asarray(factor, dtype=np.float64)[:3] / 255.0)).round().astype(np.uint8)
+
+
+def _base_colour(material: "trimesh.visual.material.Material") -> np.ndarray | None:
+    """(3,) uint8; None where the file says none, in whose place trimesh has a grey."""
+    if _is_stand_in(material) or getattr(material, "baseColorFactor", material) is None:
+        return None
+    return np.asarray(material.main_color)[:3].astype(np.uint8)
+
+
+def _is_stand_in(material: "trimesh.visual.material.Material") -> bool:
+    """Whether trimesh made up the material, an image of 2x2 grey pixels, for want of the file's .mtl."""
+    from trimesh.visual.material import empty_material
+
+    image = getattr(material, "image", None)
+    return image is not None and image == empty_material().image
+
+
+def _lacks_picture(mesh: "trimesh.Trimesh") -> bool:
+    visual = mesh.visual
+    return visual.kind == "texture" and visual.uv is not None and _base_image(visual.material) is None
 
 
 def _merged(parts: list[Geometry]) -> Geometry:

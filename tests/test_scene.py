@@ -356,6 +356,29 @@ def test_an_obj_has_its_materials_picture(file):
     assert sorted(scene.texturing.face_image) == [-1, 0, 0]
 
 
+def test_an_obj_without_its_materials_is_shaded_and_says_so(file, caplog):
+    lines = [f"v {x} {y} {z}" for x in (0, 1) for y in (0, 1) for z in (0, 1)]
+    faces = ["f 1/1 2/1 4/1", "f 1/1 4/1 3/1", "f 1/1 3/1 7/1", "f 1/1 7/1 5/1", "f 1/1 5/1 6/1", "f 1/1 6/1 2/1"]
+    scene = load_scene(file("scan.obj", "\n".join(["mtllib gone.mtl", *lines, "vt 0 0", "usemtl wood", *faces])))
+    assert "1 of 1 meshes have places in a picture but no picture" in caplog.text
+    assert scene.texturing is None and len(np.unique(scene.colours, axis=0)) == 3
+
+
+def test_a_glb_whose_picture_cannot_be_read_is_shaded_and_says_so(file, caplog):
+    box = trimesh.creation.box()
+    material = trimesh.visual.material.PBRMaterial(baseColorTexture=picture(RED))
+    box.visual = trimesh.visual.TextureVisuals(uv=np.zeros((8, 2)), material=material)
+    scene = load_scene(file("scan.glb", box.export(file_type="glb").replace(b"\x89PNG", b"\x89GIF")))
+    assert "1 of 1 meshes have places in a picture but no picture" in caplog.text
+    assert scene.texturing is None and len(np.unique(scene.colours, axis=0)) == 3
+
+
+def test_an_obj_may_lie_in_a_countrys_grid(file):
+    box = trimesh.creation.box(bounds=[[32e4, 54e5, 0], [32e4 + 1, 54e5 + 2, 3]])
+    vertices = load_scene(file("scan.obj", box.export(file_type="obj"))).vertices
+    assert np.ptp(vertices, axis=0) == pytest.approx([1, 2, 3], abs=1e-3)
+
+
 @pytest.mark.parametrize("text", ["hello", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 9\n", "\x00\x01\x02"])
 def test_a_damaged_obj_is_an_error(file, text):
     with pytest.raises(SceneError, match=r"scan.obj cannot be read"):
