@@ -4,7 +4,7 @@
 import signal
 import sys
 
-from agent.config import ConfigError, Given, RunConfig, located, parse_command_line, resumed
+from agent.config import ConfigError, Given, RunConfig, chosen, located, parse_command_line, resumed
 
 
 def main(argv: list[str]) -> int:
@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
         given = parse_command_line(argv)
-        config = given.over(RunConfig())
+        config = chosen(given, RunConfig())
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
         return run(config, given)
@@ -49,7 +49,7 @@ def run(config: RunConfig, given: Given) -> int:
                 return run_demo(located(demo_defaults(given)))
             return main_vsi_bench_loop(located(config)).status
         folder = find_run(config.continue_from, located(config).log_root, batched_only=config.batch)
-        return main_vsi_bench_loop(located(resumed(read_run(folder).config, given)), folder).status
+        return main_vsi_bench_loop(resumed(read_run(folder).config, given), folder).status
     except (QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
         return refuse(error)
 

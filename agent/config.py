@@ -14,6 +14,8 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from agent.backends import EMBEDDED, EXPLORER_SETTINGS
+
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
 IMAGE_WH = (640, 480)
@@ -23,7 +25,6 @@ CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 PIXELS_PER_TOKEN_SIDE = 32
 """Qwen3-VL turns squares of 32x32 pixels into one token (patch 16, merge 2): other sizes would be resized."""
-
 
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -65,7 +66,7 @@ class RunConfig:
     """Print questions, scans, images, tokens, memory, batch size and a least time, then stop; loads no weights."""
 
     ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """One scan: .ply, .pcd, .glb or .obj."""
+    """One scan: .ply, .pcd, .glb, .gltf or .obj."""
     question: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """The question to ask on --ply."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
@@ -91,7 +92,8 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, which looks at views of its own
+    size and focal length unless others are given; "scripted:random": no model."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"
@@ -122,7 +124,7 @@ class RunConfig:
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = CAMERA_PITCH_DEG
     """Tilt of the camera, degrees; negative looks down."""
     scene_cache_gib: Annotated[float, Ge(0), MayChange] = 4.0
-    """Memory for scans that may be needed again, GiB; the scan in use is always held."""
+    """Memory for scans that may be needed again, GiB; those of the questions in a batch are always held."""
 
     steps: Annotated[int, Ge(0)] = NUM_STEPS
     """Moves a question may make; turns 0 to this number, the last of which must answer."""
@@ -144,13 +146,17 @@ class RunConfig:
             _check_bounds(name, getattr(self, name, None), hint)
         if any(side < PIXELS_PER_TOKEN_SIDE or side % PIXELS_PER_TOKEN_SIDE for side in self.image_size):
             raise ConfigError(f"--image-size takes multiples of {PIXELS_PER_TOKEN_SIDE} pixels, got {self.image_size}")
+
+    def checked(self) -> "RunConfig":
+        """This configuration if its settings go together, which nobody can say before all of them are known; raises
+        ConfigError where they do not."""
         if (self.ply is None) != (self.question is None):
             raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
-        if self.renderer == "blind" and self.first_view == "sharpness":
+        if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":
             raise ConfigError(
-                "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind"
+                "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo"
             )
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
@@ -163,6 +169,7 @@ class RunConfig:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
+        return self
 
     @property
     def last_batched_turn(self) -> int:
@@ -206,6 +213,12 @@ def parse_command_line(argv: list[str]) -> Given:
     """Read the arguments and the YAML file of --config, if they name one; raises ConfigError where it is unreadable."""
     config_file, flags = _split_config_file(argv)
     return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
+
+
+def chosen(given: Given, base: RunConfig) -> RunConfig:
+    """What is given over `base`, and with the explorer over the settings that suit it; raises what `Given.over` does."""
+    config = given.over(base)
+    return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
 
 
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
@@ -264,14 +277,14 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     """
     flags = [flag for flag in given.flags if flag not in ("--batch", "--demo")]
     values = {name: value for name, value in given.values.items() if name not in ("batch", "demo")}
-    wanted = replace(given, flags=flags, values=values).over(saved)
+    wanted = located(replace(given, flags=flags, values=values).over(saved))
     autos: dict[str, Any] = {name: getattr(saved, name) for name in RESOLVED_ONCE if getattr(wanted, name) == "auto"}
     wanted = replace(wanted, **autos)
     if changed := changed_answers(saved, wanted):
         raise ConfigError(
             f"{', '.join(changed)} would change answers of this run; leave them out to go on with it, or start anew"
         )
-    return wanted
+    return wanted.checked()
 
 
 def located(config: RunConfig) -> RunConfig:

@@ -3,8 +3,8 @@
 import logging
 from dataclasses import replace
 
-from agent.backends import EXPLORER_SETTINGS
-from agent.config import ConfigError, Given, RunConfig
+from agent.backends import EMBEDDED
+from agent.config import ConfigError, Given, RunConfig, chosen
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import write_rooms
@@ -13,17 +13,11 @@ from data.scoring import aggregate, most_frequent_answer
 log = logging.getLogger(__name__)
 
 DEMO_ROOMS = 4
-EMBEDDED = "embedded"
 
 
 def demo_defaults(given: Given) -> RunConfig:
-    """What is given over the demo's own defaults: the embedded model with its views, all turns batched.
-
-    Another model gets the usual defaults for views and replies.
-    """
-    base = RunConfig(demo=True, model=EMBEDDED, max_batched_turns="all")
-    config = given.over(base)
-    return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
+    """What is given over the demo's own defaults: the explorer, all turns batched."""
+    return chosen(given, RunConfig(demo=True, model=EMBEDDED, max_batched_turns="all"))
 
 
 def run_demo(config: RunConfig) -> int:
@@ -31,7 +25,7 @@ def run_demo(config: RunConfig) -> int:
 
     Returns the status of `main_vsi_bench_loop` and raises what it does.
     """
-    config = demo_config(config)
+    config = demo_config(config.checked())
     if config.plan or config.check_data or config.renderer == "blind":
         return main_vsi_bench_loop(config).status
     log.info("BLIND: the same questions with grey views first, to know what seeing is worth")

@@ -55,7 +55,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcom
     `folder` is the run to go on with, None for a new one. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
     ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
     """
-    questions = questions_of(config)
+    questions = questions_of(config.checked())
     complete = config.ply is not None or report_scans(questions, config)
     if config.check_data:
         return Outcome(0 if complete else 1, [])

@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.backends import EXPLORER_SETTINGS
 from agent.config import (
     ConfigError,
     Given,
     RunConfig,
     changed_answers,
+    chosen,
     config_from_dict,
     config_to_dict,
     located,
@@ -80,11 +83,42 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"options": ("A", "B")}, "--ply"),
         ({"retry_failed": True}, "--retry-failed"),
         ({"renderer": "blind", "first_view": "sharpness"}, "--first-view sharpness"),
+        ({"demo": True, "first_view": "sharpness"}, "--first-view sharpness"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):
     with pytest.raises(ConfigError, match=words):
-        RunConfig(**values)
+        RunConfig(**values).checked()
+
+
+def test_a_file_and_flags_need_only_go_together_as_a_whole(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text("batch: true\nrefill: true\n")
+    wanted = given("--config", str(path), "--max-batched-turns", "all").over(RunConfig())
+    assert wanted.checked() == RunConfig(batch=True, refill=True, max_batched_turns="all")
+    with pytest.raises(ConfigError, match="--refill"):
+        given("--config", str(path)).over(RunConfig()).checked()
+
+
+def test_a_run_that_had_all_turns_batched_may_go_on_with_refill():
+    saved = RunConfig(batch=True, max_batched_turns="all")
+    assert resumed(saved, given("--refill")).refill
+    with pytest.raises(ConfigError, match="--refill"):
+        resumed(RunConfig(batch=True), given("--refill"))
+
+
+def test_a_resumed_run_knows_its_paths_by_any_name(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    saved = located(RunConfig(model="weights", ply=Path("a.ply"), question="Where?"))
+    assert resumed(saved, given("--model", "weights", "--ply", "a.ply", "--question", "Where?")) == saved
+
+
+def test_the_explorer_gets_the_views_that_it_learned_from_unless_others_are_given():
+    own = RunConfig(batch=True, model="embedded", **EXPLORER_SETTINGS)
+    assert chosen(given("--batch", "--model", "embedded"), RunConfig()) == own
+    assert chosen(given("--batch", "--model", "embedded", "--focal", "90"), RunConfig()) == replace(own, focal=90.0)
+    assert chosen(given("--batch"), RunConfig()) == RunConfig(batch=True)
 
 
 def test_a_saved_configuration_is_read_back_equal():
@@ -109,7 +143,7 @@ def test_a_resumed_run_takes_a_yaml_file_as_it_takes_flags(tmp_path: Path):
 
 
 def test_auto_means_what_it_was_found_to_be_when_the_run_began():
-    saved = RunConfig(batch=True, renderer="raycast", dtype="float32")
+    saved = located(RunConfig(batch=True, renderer="raycast", dtype="float32"))
     assert resumed(saved, given("--renderer", "auto", "--dtype", "auto")) == saved
 
 
@@ -130,10 +164,11 @@ def test_the_home_folder_may_be_written_as_a_tilde():
 
 def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_default():
     flags = ("--model", RunConfig.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
-    chosen = demo_defaults(given("--demo", *flags))
-    assert chosen == RunConfig(demo=True)
-    chosen = demo_defaults(given("--demo", "--max-new-tokens", "512"))
-    assert chosen == RunConfig(demo=True, model="embedded", max_batched_turns="all", image_size=(224, 160), focal=105.0)
+    assert demo_defaults(given("--demo", *flags)) == RunConfig(demo=True)
+    own = EXPLORER_SETTINGS | {"max_new_tokens": 512}
+    assert demo_defaults(given("--demo", "--max-new-tokens", "512")) == RunConfig(
+        demo=True, model="embedded", max_batched_turns="all", **own
+    )
 
 
 def test_every_difference_that_can_change_an_answer_is_named():

@@ -9,6 +9,8 @@ from agent.conversation import Conversation
 
 EXPLORER = Path(__file__).parents[2] / "checkpoints" / "explorer"
 """The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
+EMBEDDED = "embedded"
+"""Names the explorer, the model that ships with the package."""
 EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (224, 160), "focal": 105.0, "max_new_tokens": 320}
 """Settings of a run that suit it: views as those it learned from, 35 tokens each and 94 degrees wide, so that four
 quarters see all around; and room for its longest replies."""
@@ -73,7 +75,7 @@ class Backend(Protocol):
 
 def checkpoint_of(model: str) -> str:
     """The hub id or folder that a model's name stands for."""
-    return str(EXPLORER) if model == "embedded" else model
+    return str(EXPLORER) if model == EMBEDDED else model
 
 
 def make_backend(
