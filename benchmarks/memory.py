@@ -57,9 +57,11 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
 
     sampler = threading.Thread(target=sample)
     sampler.start()
-    main_vsi_bench_loop(config)
-    over.set()
-    sampler.join()
+    try:
+        main_vsi_bench_loop(config)
+    finally:
+        over.set()
+        sampler.join()
     return samples
 
 

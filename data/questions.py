@@ -211,6 +211,8 @@ def ask_one(
         _check_type(asked, "the question")
     _check_content(asked, "the question")
     if ground_truth is not None:
+        if asked.question_type == OPEN_TYPE.name:
+            raise QuestionError("no ground truth can score an open question: leave it out, or give options or a type")
         _check_ground_truth(asked, ground_truth, "the question")
     return asked
 
