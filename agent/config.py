@@ -216,7 +216,7 @@ def parse_command_line(argv: list[str]) -> Given:
 
 
 def chosen(given: Given, base: RunConfig) -> RunConfig:
-    """What is given over `base`, and with the explorer over the settings that suit it; raises what `Given.over` does."""
+    """What is given over `base`, and with the explorer over what suits it; raises what `Given.over` does."""
     config = given.over(base)
     return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
 
