@@ -180,6 +180,8 @@ def _wanted(value: object, question: Question) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as JSON, short enough to stand in a message."""
+    """A value as JSON, short enough to stand in a message; of what may be nested beyond sense only the kind."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."

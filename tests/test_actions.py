@@ -70,6 +70,12 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
     assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
 
 
+def test_no_depth_of_brackets_breaks_the_reader():
+    for depth in range(500, 1000):
+        parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)
+        assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
+
+
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
 def test_a_letter_is_read_in_its_usual_forms(answer: str):
     assert parse_action(reply(answer=answer, done=True), CHOICE).action == CameraAction(answer="B", done=True)

@@ -315,6 +315,6 @@ def _rolled_back(held: CachedBatch) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    # The CPU's and MPS's allocators raise plain RuntimeErrors.
-    words = ("can't allocate memory", "not enough memory", "out of memory")
+    # The CPU's and MPS's allocators raise plain RuntimeErrors, and so does cuBLAS where its workspace finds no room.
+    words = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in words)
