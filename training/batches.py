@@ -29,6 +29,8 @@ THOUGHT_WEIGHT = 4.0
 """What a reply says of its notes counts as much as this many words of the notes, which are several times as many."""
 CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
 """Words that count as much as this many others: the turns of an option and letters, one in a hundred words or less."""
+CUT_SHORT, WALK_LINE = re.compile(r"Moved [\d.]+ of"), 2
+"""What the message behind a walk says if something was in the way; the line of a reply that announces the walk."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
 """Words from a gap: the letters of the nearest so far and of the next option, then that option."""
@@ -103,13 +105,21 @@ class RowMaker:
         self._encoder = ConversationEncoder(model, sizes_only, prepare=lambda image, _: image)
 
     def episode(self, stored: StoredEpisode) -> Row:
-        """The whole conversation; everything that the teacher said is to be learned."""
+        """The whole conversation; everything that the teacher said is to be learned, but for a walk that was cut short:
+        only what is said behind it."""
         said = [self._ids(reply) for reply in stored.replies]
         turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
         row = self._laid_out(turns, positions, said, stored.views, stored.shown)
-        if not stored.by_pupil:
-            return row
-        return replace(row, spoken=row.spoken & (np.arange(len(row.ids)) >= sum(map(len, turns))))
+        place = np.arange(len(row.ids))
+        if stored.by_pupil:
+            return replace(row, spoken=row.spoken & (place >= sum(map(len, turns))))
+        learned = np.ones(len(row.ids), dtype=bool)
+        for turn, text in enumerate(stored.user[1:]):
+            if CUT_SHORT.search(text):
+                reply_at = sum(map(len, turns[: turn + 1]))
+                walk = [at for at, id in enumerate(said[turn]) if id == self._line_end][WALK_LINE - 1]
+                learned &= (place <= reply_at + walk) | (place >= reply_at + len(said[turn]))
+        return replace(row, spoken=row.spoken & learned)
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
         """One view without any words before it, what its reply notes, as if it were the first view, and what is read

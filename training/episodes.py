@@ -24,6 +24,7 @@ from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView, first_view
+from training.notes import VIEWS_AROUND
 from training.reading import asked
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
@@ -48,6 +49,8 @@ LAST_SHARE = 0.5
 """Share of a pupil's conversations that the teacher takes over at the end; the others anywhere."""
 OVERLOOKED_SHARE = 0.3
 """Share of demonstrations in which one category that the question names is overlooked until the teacher has walked."""
+BOLD_SHARE = 0.3
+"""Share of demonstrations in which a walk, if there is one, is taken without knowing what is in the way."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
 
@@ -148,7 +151,9 @@ def _opened(
         state.open(scene, pose, world.view(scene, pose), system_message(question))
         names = sorted(asked(question).names)
         overlooks = bool(names) and question.kind.family != "counting" and rng.random() < OVERLOOKED_SHARE
-        yield state, Teacher(room, world, is_blind, {str(rng.choice(names))} if overlooks else set())
+        overlooked = {str(rng.choice(names))} if overlooks else set()
+        bold = int(rng.integers(VIEWS_AROUND)) if rng.random() < BOLD_SHARE else None
+        yield state, Teacher(room, world, is_blind, overlooked, bold)
 
 
 def _question(row: Mapping[str, Any]) -> Question:

@@ -80,15 +80,17 @@ class Teacher:
     that needs every instance is answered after a whole turn at the earliest. What is then still missing is looked for
     from a second place, where all is noted anew: which of some thirty things are known already is hard to tell, and of
     what was missing nothing is. `overlooked` are categories that it does not note before it walks, as may happen to a
-    pupil: the second place would be too rare to be learned from otherwise. With `blind` it notes nothing and answers at
-    once, as well as one can without a view. `shown` holds the `categories_by_patch` of each view that it looked at.
-    Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
+    pupil: the second place would be too rare to be learned from otherwise. `bold` says after how many quarters to the
+    left it walks as far as it ever does, as if it did not know what is in the way; None: it knows. With `blind` it
+    notes nothing and answers at once, as well as one can without a view. `shown` holds the `categories_by_patch` of
+    each view that it looked at. Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
     """
 
     room: Room
     world: World
     blind: bool = False
     overlooked: Set[str] = frozenset()
+    bold: int | None = None
     notes: list[Note] = field(default_factory=list)
     shown: list[np.ndarray] = field(default_factory=list)
     _noted_before: int = 0
@@ -172,9 +174,11 @@ class Teacher:
         return None if _walked(state) else self._walk(state)
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
-        """The longest free way along one of the four directions, None where none is a stride long."""
+        """The longest free way along one of the four directions, None where none is a stride long; any way if bold."""
         assert state.scene is not None
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
+        if self.bold is not None:
+            return CameraAction(float(wrap_deg(turns[self.bold])), LONGEST_WALK_M)
         ways = np.array([state.where.turned(float(turn)).forward for turn in turns])
         free = state.scene.cast(np.tile(state.where.position, (len(ways), 1)), ways)
         turn = float(turns[int(np.argmax(free))])
@@ -187,11 +191,11 @@ class Teacher:
         return None
 
     def _way(self, state: QuestionState, move: CameraAction) -> str:
-        """Where a walk leads, before it is taken: the next reply can repeat it. Empty for a mere turn."""
+        """Where a walk is to lead, before it is taken: the next reply can repeat it. Empty for a mere turn."""
         if not move.forward_meters:
             return ""
-        assert state.scene is not None
-        return f"To {pose_words(self.world.move(state.scene, state.where, move).pose, _start(state))}."
+        there = state.where.moved(move.rotation_angle_degrees, move.forward_meters, 0.0, 0.0)
+        return f"To {pose_words(there, _start(state))}."
 
     def _answer(self, state: QuestionState) -> tuple[str, str]:
         """The last words and the answer; what the notes do not tell is the truth, rounded as an eye would have it."""
