@@ -33,7 +33,7 @@ from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overal
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
-from training.practice import make_practice
+from training.practice import make_counting, make_practice
 from training.reading import asked, think
 from training.store import read_shard, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
@@ -94,12 +94,70 @@ def test_before_it_looks_on_the_teacher_says_what_it_has_found(episodes):
         for reply in () if each.blind else each.replies[:-1]:
             found = reply.split("\n")[1]
             noted |= {note.category for note in notes_in(reply)}
-            names = re.findall(r"(?:^|; )([a-z ]+?)(?: \d+)? (unseen|[+-]|\d+\.)", found)
+            if each.question_type == "object_counting":
+                continue
+            names = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-])", found)
             assert names and all((name in noted) == (where != "unseen") for name, where in names)
-            if each.question_type != "object_counting" and {name for name, _ in names} <= noted:
+            if {name for name, _ in names} <= noted:
                 assert each.question_type == "object_rel_distance"
             said += 1
     assert said
+
+
+def counted(name, thoughts, places):
+    """Whether thoughts count what `places` holds of each turn, and each goes on from the one before."""
+    known = 0
+    for thought, new in zip(thoughts, places, strict=True):
+        listed = [f"; {number} {place}" for number, place in enumerate(new, known + 1)]
+        if thought != "".join([f"{name} {known}", *listed, f"; {known + len(new)}" if new else "", "."]):
+            return False
+        known += len(new)
+    return True
+
+
+def test_the_teacher_counts_on_from_the_turn_before(episodes):
+    longest = 0
+    for each in episodes:
+        if each.question_type == "object_counting" and not each.blind:
+            name = re.search(r"How many (.+?)\(s\)", each.user[0])[1]
+            places = [[note.place for note in notes_in(reply) if note.category == name] for reply in each.replies]
+            assert counted(name, [reply.split("\n")[1] for reply in each.replies], places)
+            longest = max(longest, sum(map(bool, places)))
+    assert longest > 1
+
+
+def test_a_walk_that_something_cuts_short_is_not_learned_but_what_follows_is(checkpoint, maker, tmp_path):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    write_shard(tmp_path / "room_9_00000.npz", room_episodes(9, 0))
+    cut = 0
+    for each in read_shard(tmp_path / "room_9_00000.npz"):
+        for turn, text in enumerate(each.user[1:]):
+            if moved := re.search(r"Moved (\d\.\d\d) of 1.50 m", text):
+                cut += 1
+                announced = re.search(r"^To .+ facing (\d+)\.$", each.replies[turn], re.MULTILINE)
+                there = re.match(r"At (\S+) (\S+) facing (\d+)\. ", each.replies[turn + 1])
+                assert there[3] == announced[1]
+                way = np.radians(int(announced[1]))
+                reached = float(moved[1]) * np.array([np.cos(way), np.sin(way)])
+                assert np.abs(np.array([float(there[1]), float(there[2])]) - reached).max() < 0.14
+                row = maker.episode(each)
+                learned = tokenizer.decode(row.ids[row.spoken])
+                assert announced[0] not in learned and there[0] in learned
+                assert each.replies[turn].split("\n")[1] in learned
+    assert cut
+
+
+def test_counting_practice_goes_on_from_view_to_view(checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    for seed in range(10):
+        name, turns = make_counting(np.random.default_rng(seed))
+        places = [[note.place for note in notes_in(notes) if note.category == name] for notes, _ in turns]
+        thoughts, actions = zip(*(words.split("\n") for _, words in turns), strict=True)
+        assert len(turns) == 4 and counted(name, thoughts, places)
+        assert json.loads(actions[-1])["answer"] == str(max(2, sum(map(len, places))))
+        row = maker.counting(np.random.default_rng(seed))
+        assert tokenizer.decode(row.ids[row.spoken]) == "".join(words for _, words in turns)
+        assert tokenizer.decode(row.ids).count("<|im_start|>assistant") == len(turns)
 
 
 def test_from_a_second_place_all_is_noted_anew_until_nothing_is_missing(episodes):
@@ -109,7 +167,9 @@ def test_from_a_second_place_all_is_noted_anew_until_nothing_is_missing(episodes
             if walk := re.search(r"^To (.+ facing \d+\.)$", reply, re.MULTILINE):
                 walks += 1
                 missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", reply.split("\n")[1]))
-                assert missing and each.replies[turn + 1].startswith(f"At {walk[1]}")
+                assert missing
+                cut_short = re.search(r"Moved \S+ of", each.user[turn + 1])
+                assert cut_short or each.replies[turn + 1].startswith(f"At {walk[1]}")
                 before, after = (
                     {note.category for reply in part for note in notes_in(reply)}
                     for part in (each.replies[: turn + 1], each.replies[turn + 1 :])
@@ -377,7 +437,9 @@ def test_practice_says_what_its_notes_say(seed):
             assert nearest == json.loads(after)["answer"]
         elif not thought.startswith(("{", "from")):
             found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
-            assert found or re.match(r"[a-z ]+ 1 ", thought)
+            if not found:
+                name = re.match(r"([a-z ]+) 0; 1 ", thought)[1]
+                assert counted(name, [thought], [[note.place for note in places[name]]])
             assert all(
                 (name not in places) if where == "unseen" else places[name][0].place == where for name, where in found
             )

@@ -15,8 +15,9 @@ from PIL import Image
 from agent.backends.encoding import ConversationEncoder
 from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
+from data.rooms.questions import COUNTING
 from training.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
-from training.practice import make_practice, make_second_look, read_off
+from training.practice import make_counting, make_practice, make_second_look, read_off
 from training.store import StoredEpisode
 
 if TYPE_CHECKING:
@@ -148,6 +149,26 @@ class RowMaker:
         notes, *thought = last.split("\n")
         notes = " ".join([*(each.partition("\n")[0] for each in earlier), notes])
         return self._words_alone(ids, notes, "\n".join(thought))
+
+    def counting(self, rng: np.random.Generator) -> Row:
+        """A conversation without views that counts over made-up notes; all that is said of them is to be learned."""
+        name, turns = make_counting(rng)
+        ids = self._ids(f"<|im_start|>user\n{COUNTING.format(c=name)}")
+        spoken = [False] * len(ids)
+        for turn, (notes, thought) in enumerate(turns):
+            start = "<|im_end|>\n<|im_start|>user\n" if turn else ""
+            for text, learned in ((f"{start}<|im_end|>\n<|im_start|>assistant\n{notes}\n", False), (thought, True)):
+                more = self._ids(text)
+                ids += more
+                spoken += [learned] * len(more)
+        return Row(
+            np.array(ids, dtype=np.int32),
+            np.tile(np.arange(len(ids), dtype=np.int32), (3, 1)),
+            np.array(spoken),
+            np.ones(len(ids), dtype=np.float32),
+            (),
+            NOTHING_SHOWN,
+        )
 
     def practice(self, rng: np.random.Generator) -> Row:
         """Made-up notes and many thoughts about them. The names of objects are not learned, since which come is chance,

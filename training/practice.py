@@ -7,7 +7,7 @@ the later ones by leaving out those that were told.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from numpy.random import Generator
@@ -33,6 +33,7 @@ from training.notes import (
 )
 from training.reading import (
     BLANK,
+    FEWEST,
     Asked,
     Thought,
     count_thought,
@@ -49,6 +50,7 @@ from training.reading import (
     with_option,
 )
 
+A_QUARTER = CameraAction(rotation_angle_degrees=float(TURN_DEG))
 FEWEST_SINGLE = 3
 """Objects that are alone of their kind: what distances and directions are asked about."""
 MOST_IN_VIEW = 9
@@ -57,9 +59,9 @@ RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
 """Shares of rows that only recall, and of names in them that no note holds."""
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
-FAMILY_SHARES = (0.15, 0.1, 0.15, 0.4, 0.2)
+FAMILY_SHARES = (0.05, 0.1, 0.2, 0.45, 0.2)
 LISTED = ("sides", "quadrants", "objects", "turns")
-LISTED_SHARES = (0.1, 0.25, 0.2, 0.45)
+LISTED_SHARES = (0.1, 0.2, 0.35, 0.35)
 """What options are, and how often: what is hard to find among them comes more often."""
 SIZES_A_VIEW, COUNTS_A_VIEW, GAPS_A_VIEW = 2, 2, 2
 """What is read off the notes of a single view, at most: sizes, counts, and the gaps of one comparison."""
@@ -72,6 +74,8 @@ ROUTES_TRIED = 20
 """To find the turns that a list of options holds."""
 BRIEF_SHARE = 0.5
 """Of the rows whose options are directions or turns, those that come to one of them without all that leads there."""
+COUNTED_SHARE = 0.3
+"""Of the notes that a count goes on over, those of what is counted."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
@@ -115,6 +119,27 @@ def read_off(rng: Generator, notes: Sequence[Note]) -> str:
     return "\n".join(lines)
 
 
+def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
+    """What is counted, at random, and for each view of a whole turn its made-up notes and the words and action behind
+    them. Conversations that count are too few, and each is too long, to learn from them alone how to go on."""
+    name, *others = (str(category) for category in rng.choice(CATEGORIES, size=1 + MOST_IN_VIEW, replace=False))
+    notes: list[Note] = []
+    turns = []
+    for view in range(VIEWS_AROUND):
+        pose = replace(FIRST, heading_deg=float(view * TURN_DEG))
+        here = [name if rng.random() < COUNTED_SHARE else str(rng.choice(others)) for _ in range(_seen_in_view(rng))]
+        new = _left_to_right(_note(rng, category, pose, len(notes) + place) for place, category in enumerate(here))
+        thought = count_thought(name, [*notes, *new], len(notes))
+        notes += new
+        last = view + 1 == VIEWS_AROUND
+        if last:
+            words = _with_answer(replace(thought, answer=thought.answer or str(FEWEST)))
+        else:
+            words = f"{thought.text}\n{action_text(A_QUARTER)}"
+        turns.append((view_text(pose, FIRST, new), words))
+    return name, turns
+
+
 def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
     """A view, noted as if it were the first, as one from a second place: a reply before it that tells where that is and
     what is missing, at random, and the reply to it. Conversations get there too seldom to learn from them alone."""
@@ -156,8 +181,7 @@ def _before_walking(pose: CameraPose, found: Mapping[str, Sequence[Note]], away_
 def _before_turning(pose: CameraPose, found: Mapping[str, Sequence[Note]]) -> str:
     """The reply a quarter before a pose, from the same place."""
     before = replace(pose, heading_deg=(pose.heading_deg - TURN_DEG) % 360)
-    step = CameraAction(rotation_angle_degrees=float(TURN_DEG))
-    return "\n".join([view_text(before, FIRST, []), f"{places_words(found)}.", action_text(step)])
+    return "\n".join([view_text(before, FIRST, []), f"{places_words(found)}.", action_text(A_QUARTER)])
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -166,14 +190,20 @@ def _notes(rng: Generator) -> tuple[list[Note], str]:
     notes: list[Note] = []
     words = []
     for pose in _poses(rng):
-        seen = [
-            _note(rng, str(rng.choice(categories)), pose, len(notes) + number)
-            for number in range(int(rng.integers(MOST_IN_VIEW)))
-        ]
-        seen.sort(key=lambda note: -note.bearing_deg)
+        seen = _left_to_right(
+            _note(rng, str(rng.choice(categories)), pose, len(notes) + number) for number in range(_seen_in_view(rng))
+        )
         words.append(view_text(pose, FIRST, seen))
         notes += seen
     return notes, " ".join(words)
+
+
+def _seen_in_view(rng: Generator) -> int:
+    return int(rng.integers(MOST_IN_VIEW))
+
+
+def _left_to_right(seen: Iterable[Note]) -> list[Note]:
+    return sorted(seen, key=lambda note: -note.bearing_deg)
 
 
 def _poses(rng: Generator) -> Iterator[CameraPose]:

@@ -129,14 +129,14 @@ def distance_words(a: Note, b: Note) -> str:
 
 
 def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Thought:
-    """Those of a category behind the first `noted_before` notes, one after the other with a number that goes on from
-    those before; the number alone where there is none."""
+    """How many of a category there are among the first `noted_before` notes, those behind them one after the other
+    with a number that goes on from there, and how many there are now. The last word of a thought is thus the first
+    of the next one: a number that has to be looked for among others is soon lost."""
     of = [note for note in notes if note.category == name]
     known = sum(note.category == name for note in notes[:noted_before])
-    listed = "; ".join(f"{number} {note.place}" for number, note in enumerate(of[known:], known + 1))
-    return Thought(
-        f"{name} {listed or len(of)}." if of else f"{name} unseen.", str(max(FEWEST, len(of))) if of else None
-    )
+    new = [f"{number} {note.place}" for number, note in enumerate(of[known:], known + 1)]
+    words = "; ".join([f"{name} {known}", *new, *([str(len(of))] if new else [])])
+    return Thought(f"{words}.", str(max(FEWEST, len(of))) if of else None)
 
 
 def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]]) -> tuple[str, str]:

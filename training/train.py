@@ -39,10 +39,10 @@ HELD_OUT_ROOMS = 4
 """The last rooms of the demonstrations are kept back for the curve, which looks at every second question there."""
 CORPUS_ROOMS = 40
 STAGES = {
-    "words": ("practice", "drills"),
-    "views": ("views", "drills", "views", "second looks", "practice", "views"),
-    "episodes": ("episodes", "drills", "episodes", "second looks", "episodes", "practice"),
-    "lessons": ("lessons", "drills", "episodes", "second looks", "lessons", "practice"),
+    "words": ("practice", "drills", "practice", "counting"),
+    "views": ("views", "drills", "views", "second looks", "views", "practice", "views", "counting"),
+    "episodes": ("episodes", "drills", "episodes", "second looks", "episodes", "practice", "episodes", "counting"),
+    "lessons": ("lessons", "drills", "episodes", "second looks", "lessons", "practice", "episodes", "counting"),
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
@@ -84,11 +84,14 @@ class Plan:
         lengths = (self.word_steps, self.view_steps, self.episode_steps, self.lesson_steps)
         return next(name for name, end in zip(STAGES, accumulate(lengths), strict=True) if step < end)
 
-    def rows(self, step: int) -> tuple[str, int]:
-        """The kind of rows that a step learns from, and their number."""
+    def rows(self, step: int) -> tuple[str, int, int]:
+        """The kind of rows that a step learns from, their number, and how many steps of its kind a stage that began
+        with the first step would have had before it."""
         kinds = STAGES[self.stage(step)]
-        kind = kinds[step % len(kinds)]
-        return kind, self.episode_rows if kind in ("episodes", "lessons") else self.view_rows
+        rounds, place = divmod(step, len(kinds))
+        kind = kinds[place]
+        before = rounds * kinds.count(kind) + kinds[:place].count(kind)
+        return kind, self.episode_rows if kind in ("episodes", "lessons") else self.view_rows, before
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -128,27 +131,29 @@ class Rows:
             "second looks": views,
         }
         self._known: dict[tuple[str, Source], Row] = {}
-        self._pool: tuple[tuple[int, ...], list[Row]] = (), []
+        self._made_up = {"practice": maker.practice, "counting": maker.counting}
+        self._pools: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
         """The rows of a step: the same for the same plan, step and demonstrations."""
-        kind, count = plan.rows(step)
-        pool = step // BATCHES_A_POOL
-        rng = np.random.default_rng([plan.seed, pool, *kind.encode()])
-        part = int(rng.permutation(BATCHES_A_POOL)[step % BATCHES_A_POOL])
-        if kind == "practice":
-            return self._practice(plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
+        kind, count, before = plan.rows(step)
+        pool, place = divmod(before, BATCHES_A_POOL)
+        rng = np.random.default_rng([plan.seed, pool, *plan.stage(step).encode(), *kind.encode()])
+        part = int(rng.permutation(BATCHES_A_POOL)[place])
+        if kind in self._made_up:
+            return self._made_up_pool(kind, plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
         sources = self._sources[kind]
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(kind, sources[place]))
         return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
-    def _practice(self, seed: int, pool: int, count: int) -> list[Row]:
-        """The practice rows of a pool, shortest first; those of the last pool are kept."""
-        if self._pool[0] != (seed, pool, count):
-            rows = [self._maker.practice(np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
-            self._pool = (seed, pool, count), sorted(rows, key=lambda row: len(row.ids))
-        return self._pool[1]
+    def _made_up_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
+        """The rows of a pool that are made up, shortest first; those of the last pool of each kind are kept."""
+        wanted = seed, pool, count
+        if kind not in self._pools or self._pools[kind][0] != wanted:
+            rows = [self._made_up[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
+            self._pools[kind] = wanted, sorted(rows, key=lambda row: len(row.ids))
+        return self._pools[kind][1]
 
     def _length(self, kind: str, source: Source) -> int:
         episode, turn = self._episodes[source[0]], source[1]
@@ -250,11 +255,11 @@ class Trainer:
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         self.batches = Batches(Rows(episodes, maker), plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
-        practice = [
-            maker.practice(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)
-        ]
-        self.held_out = {
-            "practice": practice,
+        made_up = {
+            kind: [make(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)]
+            for kind, make in (("practice", maker.practice), ("counting", maker.counting))
+        }
+        self.held_out = made_up | {
             "views": [maker.view(each, turn) for each in chosen for turn in range(min(len(each.views), VIEWS_AROUND))],
             "second looks": [maker.second_look(each, 0) for each in chosen],
             "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
