@@ -30,8 +30,8 @@ from training.notes import (
 )
 from training.reading import asked, so_far, think
 
-FEWEST_PIXELS = 40
-"""An object with fewer pixels in a view of 224 x 160 is not noted."""
+FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
+"""An object with fewer pixels in a view of this focal length is not noted."""
 NO_OBJECT = -1
 """Stands for an object's position in `Room.objects` where there is none."""
 HALF_VIEW_DEG = TURN_DEG / 2
@@ -141,7 +141,7 @@ class Teacher:
         if walked and self._second_place is None:
             self._second_place = len(self.notes)
         known = self._known_here()
-        fewest = FEWEST_PIXELS * self.world.intrinsics.width * self.world.intrinsics.height / (224 * 160)
+        fewest = FEWEST_PIXELS * (self.world.intrinsics.focal_px / AT_FOCAL_PX) ** 2
         seen: list[tuple[float, Note]] = []
         for index in np.flatnonzero(pixels >= fewest):
             thing = self.room.objects[index]

@@ -11,9 +11,9 @@ EXPLORER = Path(__file__).parents[2] / "checkpoints" / "explorer"
 """The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
 EMBEDDED = "embedded"
 """Names the explorer, the model that ships with the package."""
-EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (224, 160), "focal": 105.0, "max_new_tokens": 320}
-"""Settings of a run that suit it: views as those it learned from, 35 tokens each and 94 degrees wide, so that four
-quarters see all around; and room for its longest replies."""
+EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "max_new_tokens": 320}
+"""Settings of a run that suit the explorer: views as those it learned from, 45 tokens each and 108 degrees wide, so
+that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 
