@@ -24,7 +24,7 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
     "scannetpp": ("{scene}/scans/mesh_aligned_0.05.ply", "data/{scene}/scans/mesh_aligned_0.05.ply"),
 }
 FLAT_LAYOUT = tuple(
-    f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".obj")
+    f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
 )
 _LONGEST_NAME_BYTES = 200  # file systems take 255 for a whole file name, endings included
 
@@ -48,7 +48,7 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
     """The scan file of a scene.
 
     `scan_root` holds the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
-    or is a flat folder of <scene>.ply (.pcd, .glb, .obj; also one folder a scene). Looked through in this order:
+    or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder a scene). Looked through in this order:
     <scan_root>/<dataset>, then <scan_root>, in each LAYOUTS[dataset] and then FLAT_LAYOUT.
 
     Names of datasets and scenes come from question files, so each must be a single plain path component: no

@@ -26,6 +26,7 @@ LAYOUTS = [
     ("scannetpp", "data/42446167/scans/mesh_aligned_0.05.ply"),
     ("scannet", "42446167.ply"),
     ("my rooms", "42446167.glb"),
+    ("my rooms", "42446167.gltf"),
     ("my rooms", "42446167.pcd"),
     ("my rooms", "my rooms/42446167.obj"),
     ("my rooms", "42446167/42446167.ply"),
