@@ -131,8 +131,7 @@ def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
         new = _left_to_right(_note(rng, category, pose, len(notes) + place) for place, category in enumerate(here))
         thought = count_thought(name, [*notes, *new], len(notes))
         notes += new
-        last = view + 1 == VIEWS_AROUND
-        if last:
+        if view + 1 == VIEWS_AROUND:
             words = _with_answer(replace(thought, answer=thought.answer or str(FEWEST)))
         else:
             words = f"{thought.text}\n{action_text(A_QUARTER)}"
