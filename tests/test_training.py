@@ -37,7 +37,7 @@ from training.practice import make_counting, make_practice
 from training.reading import asked, think
 from training.store import read_shard, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
-from training.train import HELD_OUT_ROOMS, OtherPlan, Plan, Trainer
+from training.train import HELD_OUT_ROOMS, OtherPlan, Plan, Rows, Trainer
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
@@ -158,6 +158,13 @@ def test_counting_practice_goes_on_from_view_to_view(checkpoint, maker):
         row = maker.counting(np.random.default_rng(seed))
         assert tokenizer.decode(row.ids[row.spoken]) == "".join(words for _, words in turns)
         assert tokenizer.decode(row.ids).count("<|im_start|>assistant") == len(turns)
+
+
+def test_views_are_learned_only_where_nothing_was_overlooked(shards, maker):
+    stored = [each for path in shards for each in read_shard(path)]
+    walked = {number for number, each in enumerate(stored) if any("\nTo " in reply for reply in each.replies)}
+    learned = {number for number, _, _ in Rows(stored, maker)._sources["views"]}
+    assert walked and learned and not walked & learned
 
 
 def test_from_a_second_place_all_is_noted_anew_until_nothing_is_missing(episodes):
