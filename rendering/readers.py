@@ -84,8 +84,9 @@ def read_with_trimesh(path: Path) -> Geometry:
         transform, name = scene.graph[node]
         part = scene.geometry[name]
         if isinstance(part, Trimesh) and len(part.faces):
-            lacking += _lacks_picture(part)
-            meshes.append(coloured(cleaned(_mesh_part(part, transform), math.inf)))
+            mesh = _mesh_part(part, transform)
+            lacking += mesh.texturing is None and getattr(part.visual, "uv", None) is not None
+            meshes.append(coloured(cleaned(mesh, math.inf)))
         elif isinstance(part, PointCloud):
             clouds.append(cleaned(_cloud_part(part, transform), math.inf))
     if lacking:
@@ -159,11 +160,6 @@ def _is_stand_in(material: "trimesh.visual.material.Material") -> bool:
 
     image = getattr(material, "image", None)
     return image is not None and image == empty_material().image
-
-
-def _lacks_picture(mesh: "trimesh.Trimesh") -> bool:
-    visual = mesh.visual
-    return visual.kind == "texture" and visual.uv is not None and _base_image(visual.material) is None
 
 
 def _merged(parts: list[Geometry]) -> Geometry:

@@ -120,8 +120,7 @@ class Rows:
         views = [
             (number, turn, mirrored)
             for number, each in seeing
-            if _notes_all(each)
-            for turn in range(min(len(each.views), VIEWS_AROUND))
+            for turn in _whole_views(each)
             for mirrored in (False, True)
         ]
         self._sources: dict[str, list[Source]] = {
@@ -132,7 +131,7 @@ class Rows:
             "second looks": views,
         }
         self._known: dict[tuple[str, Source], Row] = {}
-        self._made_up = {"practice": maker.practice, "counting": maker.counting}
+        self.made_up = {"practice": maker.practice, "counting": maker.counting}
         self._pools: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
@@ -141,7 +140,7 @@ class Rows:
         pool, place = divmod(before, BATCHES_A_POOL)
         rng = np.random.default_rng([plan.seed, pool, *plan.stage(step).encode(), *kind.encode()])
         part = int(rng.permutation(BATCHES_A_POOL)[place])
-        if kind in self._made_up:
+        if kind in self.made_up:
             return self._made_up_pool(kind, plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
         sources = self._sources[kind]
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
@@ -152,7 +151,7 @@ class Rows:
         """The rows of a pool that are made up, shortest first; those of the last pool of each kind are kept."""
         wanted = seed, pool, count
         if kind not in self._pools or self._pools[kind][0] != wanted:
-            rows = [self._made_up[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
+            rows = [self.made_up[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
             self._pools[kind] = wanted, sorted(rows, key=lambda row: len(row.ids))
         return self._pools[kind][1]
 
@@ -254,19 +253,16 @@ class Trainer:
         self.sight.to(device)
         with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
-        self.batches = Batches(Rows(episodes, maker), plan, self.processor.tokenizer.pad_token_id)
+        rows = Rows(episodes, maker)
+        self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
         made_up = {
             kind: [make(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)]
-            for kind, make in (("practice", maker.practice), ("counting", maker.counting))
+            for kind, make in rows.made_up.items()
         }
         self.held_out = made_up | {
-            "views": [
-                maker.view(each, turn)
-                for each in filter(_notes_all, chosen)
-                for turn in range(min(len(each.views), VIEWS_AROUND))
-            ],
-            "second looks": [maker.second_look(each, 0) for each in filter(_notes_all, chosen)],
+            "views": [maker.view(each, turn) for each in chosen for turn in _whole_views(each)],
+            "second looks": [maker.second_look(each, turn) for each in chosen for turn in _whole_views(each)[:1]],
             "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
             "episodes": [maker.episode(episode) for episode in chosen],
         }
@@ -465,10 +461,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _notes_all(episode: StoredEpisode) -> bool:
-    """Whether the teacher surely overlooked nothing in the first views: what it overlooks the question asks for, and so
-    it is still missing behind them."""
-    return "unseen" not in episode.replies[:VIEWS_AROUND][-1]
+def _whole_views(episode: StoredEpisode) -> range:
+    """The turns of the first turn around if the teacher surely overlooked nothing there, none otherwise: what it
+    overlooks the question asks for, and so it is still missing behind them."""
+    replies = episode.replies[:VIEWS_AROUND]
+    return range(0 if "unseen" in replies[-1] else len(replies))
 
 
 def _can_be_drilled(episode: StoredEpisode) -> bool:
