@@ -27,6 +27,8 @@ class PyrenderPainter:
         self._canvas = pyrender.OffscreenRenderer(64, 64)
         self._nodes: dict[int, pyrender.Node] = {}
         self.device = GL.glGetString(GL.GL_RENDERER).decode()
+        # OpenGL takes an image's rows to fill whole words, which RGB rows of most widths do not.
+        GL.glPixelStorei(GL.GL_UNPACK_ALIGNMENT, 1)
 
     def add(self, key: int, surface: Surface) -> None:
         """Build pyrender's mesh; the card gets it with the next picture."""
