@@ -11,6 +11,7 @@ import numpy as np
 
 from rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
 from rendering.ply import read_ply
+from rendering.textures import NO_PICTURE, Picture, make_picture, merged_texturing, tinted
 
 if TYPE_CHECKING:
     import trimesh
@@ -80,20 +81,18 @@ def read_with_trimesh(path: Path) -> Geometry:
 
     scene = load_scene(path, process=False)
     meshes, clouds, lacking = [], [], 0
+    looks = _Looks()
     for node in scene.graph.nodes_geometry:
         transform, name = scene.graph[node]
         part = scene.geometry[name]
         if isinstance(part, Trimesh) and len(part.faces):
-            mesh = _mesh_part(part, transform)
+            mesh = looks.of(part, _placed(part.vertices, transform))
             lacking += mesh.texturing is None and getattr(part.visual, "uv", None) is not None
             meshes.append(coloured(cleaned(mesh, math.inf)))
         elif isinstance(part, PointCloud):
             clouds.append(cleaned(_cloud_part(part, transform), math.inf))
     if lacking:
-        _log.warning(
-            "%s: %d of %d meshes have places in a picture but no picture, and are drawn in one colour or shaded: is an "
-            ".mtl or image file missing, or of a kind that cannot be read?", path, lacking, len(meshes),
-        )  # fmt: skip
+        _log.warning(NO_PICTURE, path, lacking, len(meshes))
     if not meshes and not clouds:
         raise ValueError("it holds neither a mesh nor a cloud")
     return _merged(meshes or clouds)
@@ -110,48 +109,66 @@ def _cloud_part(cloud: "trimesh.PointCloud", transform: np.ndarray) -> Geometry:
     )
 
 
-def _mesh_part(mesh: "trimesh.Trimesh", transform: np.ndarray) -> Geometry:
-    vertices = _placed(mesh.vertices, transform)
-    faces = np.asarray(mesh.faces, dtype=np.int32)
-    visual = mesh.visual
-    if visual.kind == "vertex":
-        return Geometry(vertices, faces, np.asarray(visual.vertex_colors)[:, :3].astype(np.uint8))
-    if visual.kind == "face":
-        return Geometry(vertices, faces, face_colours=np.asarray(visual.face_colors)[:, :3].astype(np.uint8))
-    if visual.kind != "texture":
-        return Geometry(vertices, faces)
-    image = _base_image(visual.material)
-    if image is None or visual.uv is None:
-        colour = _base_colour(visual.material)
-        if colour is None:
+class _Looks:
+    """The colours and pictures of one file's meshes; a picture that several share is decoded once."""
+
+    def __init__(self) -> None:
+        self._pictures: dict[tuple[int, bytes], Picture] = {}
+
+    def of(self, mesh: "trimesh.Trimesh", vertices: np.ndarray) -> Geometry:
+        """The mesh at these vertices (N, 3). A picture goes before vertex colours, these before a material's colour."""
+        faces = np.asarray(mesh.faces, dtype=np.int32)
+        visual = mesh.visual
+        if visual.kind == "vertex":
+            return Geometry(vertices, faces, np.asarray(visual.vertex_colors)[:, :3].astype(np.uint8))
+        if visual.kind == "face":
+            return Geometry(vertices, faces, face_colours=np.asarray(visual.face_colors)[:, :3].astype(np.uint8))
+        if visual.kind != "texture":
             return Geometry(vertices, faces)
-        return Geometry(vertices, faces, np.tile(colour, (len(vertices), 1)))
-    texturing = Texturing(
-        face_uv=np.asarray(visual.uv, dtype=np.float32)[faces],
-        face_image=np.zeros(len(faces), dtype=np.int32),
-        images=(image,),
-    )
-    mean_colour = image.reshape(-1, 3).mean(axis=0).round().astype(np.uint8)
-    return Geometry(vertices, faces, np.tile(mean_colour, (len(vertices), 1)), texturing=texturing)
+        picture = None if visual.uv is None else self._picture(visual.material)
+        if picture is None:
+            return Geometry(vertices, faces, _plain_colours(mesh))
+        texturing = Texturing(
+            face_uv=np.asarray(visual.uv, dtype=np.float32)[faces],
+            face_image=np.zeros(len(faces), dtype=np.int32),
+            images=(picture.pixels,),
+        )
+        return Geometry(vertices, faces, np.tile(picture.mean, (len(vertices), 1)), texturing=texturing)
+
+    def _picture(self, material: "trimesh.visual.material.Material") -> Picture | None:
+        """The material's picture, None where it has none."""
+        image = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)
+        if image is None or _is_stand_in(material):
+            return None
+        factor = _factor(material)
+        key = id(image), b"" if factor is None else factor.tobytes()
+        if key not in self._pictures:
+            self._pictures[key] = make_picture(image, factor)
+        return self._pictures[key]
 
 
-def _base_image(material: "trimesh.visual.material.Material") -> np.ndarray | None:
-    """(h, w, 3) uint8 of a material's base colour, its factor multiplied in; None where it has no image."""
-    image = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)
-    if image is None or _is_stand_in(material):
-        return None
-    pixels = np.asarray(image.convert("RGB"))
-    factor = getattr(material, "baseColorFactor", None)
-    if factor is None:
-        return pixels
-    return (pixels * (np.asarray(factor, dtype=np.float64)[:3] / 255.0)).round().astype(np.uint8)
+def _plain_colours(mesh: "trimesh.Trimesh") -> np.ndarray | None:
+    """(N, 3) uint8: the vertex colours of a mesh that also has a material, else the material's; None without either.
 
+    The vertex colours are taken as sRGB, as scanners write them, in glTF too."""
+    from trimesh.visual.color import to_rgba
 
-def _base_colour(material: "trimesh.visual.material.Material") -> np.ndarray | None:
-    """(3,) uint8; None where the file says none, in whose place trimesh has a grey."""
+    material = mesh.visual.material
+    # trimesh keeps them in the one place for glTF and in the other for OBJ.
+    own = mesh.visual.vertex_attributes.get("color", mesh.vertex_attributes.get("color"))
+    if own is not None:
+        return tinted(to_rgba(own)[:, :3], _factor(material))
     if _is_stand_in(material) or getattr(material, "baseColorFactor", material) is None:
         return None
-    return np.asarray(material.main_color)[:3].astype(np.uint8)
+    factor = _factor(material)
+    colour = material.main_color[:3] if factor is None else tinted(np.full(3, 255, dtype=np.uint8), factor)
+    return np.tile(np.asarray(colour, dtype=np.uint8), (len(mesh.vertices), 1))
+
+
+def _factor(material: "trimesh.visual.material.Material") -> np.ndarray | None:
+    """(3,) what a glTF material multiplies its colours with, linear, 0 to 1; None where it says none."""
+    factor = getattr(material, "baseColorFactor", None)
+    return None if factor is None else np.asarray(factor, dtype=np.float64)[:3] / 255
 
 
 def _is_stand_in(material: "trimesh.visual.material.Material") -> bool:
@@ -174,25 +191,8 @@ def _merged(parts: list[Geometry]) -> Geometry:
         vertices=np.concatenate([part.vertices for part in parts]),
         faces=np.concatenate(faces).astype(np.int32),
         colours=colours,
-        texturing=_merged_texturing(parts),
+        texturing=merged_texturing(parts),
     )
-
-
-def _merged_texturing(parts: list[Geometry]) -> Texturing | None:
-    """One texturing of all parts' faces, those without a texture marked so; None where no part has one."""
-    if not any(part.texturing for part in parts):
-        return None
-    uvs, indices = [], []
-    images: list[np.ndarray] = []
-    for part in parts:
-        if part.texturing is None:
-            uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
-            indices.append(np.full(len(part.faces), -1, dtype=np.int32))
-        else:
-            uvs.append(part.texturing.face_uv)
-            indices.append(part.texturing.face_image + len(images))
-            images.extend(part.texturing.images)
-    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))
 
 
 READERS: dict[str, Callable[[Path], Geometry]] = {

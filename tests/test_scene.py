@@ -356,6 +356,49 @@ def test_an_obj_has_its_materials_picture(file):
     assert sorted(scene.texturing.face_image) == [-1, 0, 0]
 
 
+@pytest.mark.parametrize(("factor", "tint"), [(1.0, RED), (0.5, (RED[0] * 188 // 255, RED[1], RED[2]))])
+def test_a_glb_with_a_material_keeps_its_vertex_colours(file, factor, tint):
+    coloured = trimesh.creation.box()
+    coloured.visual = trimesh.visual.ColorVisuals(coloured, vertex_colors=np.tile([*RED, 255], (8, 1)))
+    material = {"doubleSided": True, "pbrMetallicRoughness": {"baseColorFactor": [factor, 1.0, 1.0, 1.0]}}
+
+    def with_material(tree):
+        tree["materials"] = [material]
+        tree["meshes"][0]["primitives"][0]["material"] = 0
+
+    data = trimesh.exchange.gltf.export_glb(trimesh.Scene(coloured), tree_postprocessor=with_material)
+    colours = load_scene(file("scan.glb", data)).colours
+    assert np.abs(colours.astype(int) - tint).max() <= 2, np.unique(colours, axis=0)
+
+
+def test_an_obj_with_a_material_keeps_its_vertex_colours(file):
+    file("scan.mtl", "newmtl plain\nKd 1 1 1\n")
+    lines = ["v 0 0 0 1 0 0", "v 1 0 0 0 1 0", "v 0 1 0 0 0 1", "usemtl plain", "f 1 2 3"]
+    scene = load_scene(file("scan.obj", "\n".join(["mtllib scan.mtl", *lines])))
+    assert scene.colours[scene.faces].tolist() == [[[255, 0, 0], [0, 255, 0], [0, 0, 255]]]
+
+
+def test_a_factor_multiplies_in_linear_light(file):
+    grey = trimesh.creation.box()
+    material = trimesh.visual.material.PBRMaterial(baseColorFactor=[128, 128, 128, 255])
+    grey.visual = trimesh.visual.TextureVisuals(material=material)
+    colours = load_scene(file("scan.glb", grey.export(file_type="glb"))).colours
+    assert np.unique(colours) == pytest.approx(188)  # 0.502 of linear light, in sRGB
+
+
+def test_a_picture_that_meshes_share_is_kept_once(file):
+    world = trimesh.Scene()
+    quad, other = textured_quad(RED), textured_quad(BLUE)
+    for place, part in enumerate([quad, other, quad, quad, trimesh.creation.box()]):
+        world.add_geometry(part.copy(), transform=trimesh.transformations.translation_matrix([2 * place, 0, 0]))
+    scene = load_scene(file("scan.glb", world.export(file_type="glb")))
+    assert len(scene.texturing.images) == 2
+    textured = scene.texturing.face_image >= 0
+    places = scene.vertices[scene.faces[textured, 0], 0] // 2
+    colours = [tuple(scene.texturing.images[index][-1, -1]) for index in scene.texturing.face_image[textured]]
+    assert dict(zip(places.tolist(), colours, strict=True)) == {0: RED, 1: BLUE, 2: RED, 3: RED}
+
+
 def test_an_obj_without_its_materials_is_shaded_and_says_so(file, caplog):
     lines = [f"v {x} {y} {z}" for x in (0, 1) for y in (0, 1) for z in (0, 1)]
     faces = ["f 1/1 2/1 4/1", "f 1/1 4/1 3/1", "f 1/1 3/1 7/1", "f 1/1 7/1 5/1", "f 1/1 5/1 6/1", "f 1/1 6/1 2/1"]

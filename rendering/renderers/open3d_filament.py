@@ -8,16 +8,10 @@ from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
 from rendering.renderers.painter import Part, parts_of
 from rendering.scene import Surface
+from rendering.textures import SRGB_OF_LINEAR
 
 if TYPE_CHECKING:
     import open3d
-
-
-# Open3D decodes images from sRGB to linear light but writes linear values as they are: encode them once more before.
-# IEC 61966-2-1, the encoding of sRGB.
-_LINEAR = np.arange(256) / 255
-_SRGB = np.where(_LINEAR <= 0.0031308, 12.92 * _LINEAR, 1.055 * _LINEAR ** (1 / 2.4) - 0.055)
-_SRGB_OF_LINEAR = (255 * _SRGB).round().astype(np.uint8)
 
 
 class FilamentPainter:
@@ -107,5 +101,6 @@ def _mesh_and_material(
         mesh.triangle_uvs = o3d.utility.Vector2dVector(part.uv[part.faces.ravel()].astype(np.float64))
         # Without vertex colours Open3D multiplies images with grey.
         mesh.paint_uniform_color([1.0, 1.0, 1.0])
-        material.albedo_img = o3d.geometry.Image(_SRGB_OF_LINEAR[part.image])
+        # Open3D decodes images from sRGB but writes what it decoded as it is: encode them once more before.
+        material.albedo_img = o3d.geometry.Image(SRGB_OF_LINEAR[part.image])
     return mesh, material

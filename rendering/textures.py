@@ -1,0 +1,84 @@
+"""Pictures on the faces of a mesh: what scan files say of them, as one texturing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from rendering.geometry import Geometry, Texturing
+
+# A scan's atlas is larger than what Pillow takes for an attack: it refuses more than twice this.
+LARGEST_PICTURE_PIXELS = 16384 * 16384
+Image.MAX_IMAGE_PIXELS = LARGEST_PICTURE_PIXELS
+
+NO_PICTURE = (
+    "%s: %d of %d meshes have places in a picture but no picture, and are drawn in other colours or shaded: is an .mtl "
+    f"or image file missing, of a kind that cannot be read, or of more than {2 * LARGEST_PICTURE_PIXELS:,} pixels?"
+)
+"""A warning about a file, how many of its meshes lack their picture, and how many there are."""
+
+_BYTES = np.arange(256) / 255
+
+
+def srgb(linear: np.ndarray) -> np.ndarray:
+    """Linear light, 0 to 1, in sRGB's encoding, 0 to 1; IEC 61966-2-1."""
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def linear_light(encoded: np.ndarray) -> np.ndarray:
+    """What `srgb` encodes, 0 to 1."""
+    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+
+
+SRGB_OF_LINEAR = (255 * srgb(_BYTES)).round().astype(np.uint8)
+"""(256,) the encoding of each byte of linear light."""
+
+
+def tinted(colours: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
+    """Colours (..., 3) uint8 in sRGB, multiplied in linear light by a material's factor (3,), 0 to 1, if it has one.
+
+    glTF 2.0 specification, 3.9.2 "Metallic-Roughness Material": the factor is linear, the texture is encoded.
+    """
+    if factor is None or (factor == 1).all():
+        return colours
+    table = (255 * srgb(linear_light(_BYTES)[:, None] * factor)).round().astype(np.uint8)
+    return np.stack([table[:, channel][colours[..., channel]] for channel in range(3)], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """`pixels` (h, w, 3) uint8 RGB, and their mean colour (3,) uint8."""
+
+    pixels: np.ndarray
+    mean: np.ndarray
+
+
+def make_picture(image: Image.Image, factor: np.ndarray | None = None) -> Picture:
+    """A decoded image, tinted by a factor (3,) if there is one."""
+    pixels = tinted(np.asarray(image.convert("RGB")), factor)
+    return Picture(pixels, pixels.reshape(-1, 3).mean(axis=0).round().astype(np.uint8))
+
+
+def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
+    """One texturing of all parts' faces, those without a texture marked so; None where no part has one. A picture that
+    several parts share stays one."""
+    if not any(part.texturing for part in parts):
+        return None
+    uvs, indices = [], []
+    images: list[np.ndarray] = []
+    places: dict[int, int] = {}
+    for part in parts:
+        if part.texturing is None:
+            uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
+            indices.append(np.full(len(part.faces), -1, dtype=np.int32))
+            continue
+        for image in part.texturing.images:
+            if id(image) not in places:
+                places[id(image)] = len(images)
+                images.append(image)
+        # The last entry is for -1, a face without a picture.
+        place_of = np.array([*(places[id(image)] for image in part.texturing.images), -1], dtype=np.int32)
+        uvs.append(part.texturing.face_uv)
+        indices.append(place_of[part.texturing.face_image])
+    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))
