@@ -6,13 +6,18 @@ polygons; a scan that lost its second half must not pass for a room.
 Format: Greg Turk, "The PLY Polygon File Format", 1994.
 """
 
+import logging
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from rendering.geometry import Geometry, no_faces
+from rendering.geometry import Geometry, Texturing, no_faces
+from rendering.textures import NO_PICTURE, Picture, make_picture
+
+_log = logging.getLogger(__name__)
 
 _TYPES = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
@@ -24,6 +29,8 @@ _HEADER_LIMIT_BYTES = 1 << 20
 _COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
 _PLACE = ("x", "y", "z")
 _FACE_NAMES = ("vertex_indices", "vertex_index")
+# A vertex's place in a picture, as MeshLab, Blender and CloudCompare name it.
+_UV_NAMES = (("s", "t"), ("u", "v"), ("texture_u", "texture_v"))
 
 
 @dataclass(frozen=True)
@@ -44,9 +51,12 @@ class _Element:
 
 @dataclass(frozen=True)
 class _Header:
+    """`pictures` are the files that hold its textures, in the order in which faces count them."""
+
     encoding: str
     elements: list[_Element]
     size_bytes: int
+    pictures: list[str]
 
 
 # A column of lists that differ in length is a list of tuples.
@@ -57,7 +67,9 @@ Table = dict[str, Column]
 def read_ply(path: Path) -> Geometry:
     """The mesh or cloud in a PLY file; polygons become fans of triangles, alpha is left out.
 
-    Raises ValueError, whose text says what is wrong with the file, when it is no PLY file or not whole.
+    Textures are those that MeshLab writes: a comment "TextureFile NAME" for each picture, and places in it by face
+    ("texcoord", with "texnumber" where there are several) or by vertex. A picture that cannot be read is told in the
+    log. Raises ValueError, whose text says what is wrong with the file, when it is no PLY file or not whole.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
@@ -68,13 +80,15 @@ def read_ply(path: Path) -> Geometry:
         raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
     positions = _columns(vertices, _PLACE, _dtype(vertices, _PLACE))
-    triangles, source = _triangles(faces)
+    fans = _triangles(faces)
+    texturing = _texturing(path, header.pictures, vertices, faces, fans)
     face_colours = _colours(faces)
     return Geometry(
         vertices=positions,
-        faces=triangles,
+        faces=fans.triangles,
         colours=_colours(vertices),
-        face_colours=None if face_colours is None or not len(triangles) else face_colours[source],
+        face_colours=None if face_colours is None or not len(fans.triangles) else face_colours[fans.polygons],
+        texturing=texturing,
     )
 
 
@@ -88,10 +102,13 @@ def _read_header(start: bytes) -> _Header:
         raise ValueError("its header has no end")
     encoding = ""
     elements: list[_Element] = []
+    pictures: list[str] = []
     for line in head.decode("latin-1").splitlines()[1:]:
         match line.split():
             case ["format", name, *_]:
                 encoding = name
+            case ["comment", "TextureFile", *words]:
+                pictures.append(" ".join(words))
             case ["element", name, count]:
                 elements.append(_Element(name, int(count), []))
             case ["property", "list", count_type, item_type, name] if elements:
@@ -100,7 +117,7 @@ def _read_header(start: bytes) -> _Header:
                 elements[-1].properties.append(_Property(name, _type(item_type)))
     if encoding not in _BYTE_ORDERS:
         raise ValueError(f"its format {encoding!r} is none of {', '.join(_BYTE_ORDERS)}")
-    return _Header(encoding, elements, len(head) + len(end) + newline + 1)
+    return _Header(encoding, elements, len(head) + len(end) + newline + 1, pictures)
 
 
 def _type(name: str) -> str:
@@ -245,7 +262,7 @@ def _colours(table: Table) -> np.ndarray | None:
     names = next((names for names in _COLOUR_NAMES if all(name in table for name in names)), None)
     if names is None:
         return None
-    kind = np.asarray(table[names[0]]).dtype
+    kind = np.asarray(table[names[0]]).dtype.newbyteorder("=")
     if kind == np.uint8:
         return _columns(table, names, np.uint8)
     values = _columns(table, names, np.float64)
@@ -256,11 +273,19 @@ def _colours(table: Table) -> np.ndarray | None:
     return np.nan_to_num(values).clip(0, 255).round().astype(np.uint8)
 
 
-def _triangles(table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 fans of triangles of the table's polygons, and (M,) which polygon each is from."""
+@dataclass(frozen=True, eq=False)
+class _Fans:
+    """`triangles` (M, 3) int32 vertices, `polygons` (M,) which polygon each is from, and `corners` (M, 3) which of its
+    corners."""
+
+    triangles: np.ndarray
+    polygons: np.ndarray
+    corners: np.ndarray
+
+
+def _triangles(table: Table) -> _Fans:
+    """The fans of triangles of the table's polygons."""
     polygons = next((table[name] for name in _FACE_NAMES if name in table), [])
-    if not len(polygons):
-        return no_faces(), np.zeros(0, dtype=np.int64)
     if isinstance(polygons, np.ndarray):
         groups = [(np.arange(len(polygons)), polygons)]
     else:
@@ -269,10 +294,58 @@ def _triangles(table: Table) -> tuple[np.ndarray, np.ndarray]:
             (rows, np.array([polygons[row] for row in rows]))
             for rows in (np.flatnonzero(sizes == size) for size in np.unique(sizes))
         ]
-    fans = [no_faces()]
-    sources = [np.zeros(0, dtype=np.int64)]
-    for rows, corners in groups:
-        for second in range(1, corners.shape[1] - 1):
-            fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
+    fans, sources, corners = [no_faces()], [np.zeros(0, dtype=np.int64)], [no_faces()]
+    for rows, vertices in groups:
+        for second in range(1, vertices.shape[1] - 1):
+            corner = np.array([[0, second, second + 1]])
+            fans.append(vertices[:, corner[0]].astype(np.int32))
             sources.append(rows)
-    return np.concatenate(fans), np.concatenate(sources)
+            corners.append(corner.repeat(len(rows), axis=0))
+    return _Fans(np.concatenate(fans), np.concatenate(sources), np.concatenate(corners))
+
+
+def _texturing(path: Path, names: list[str], vertices: Table, faces: Table, fans: _Fans) -> Texturing | None:
+    """The pictures on the triangles; None where the file tells no places in one, or none can be read."""
+    face_uv, known = _face_uv(vertices, faces, fans)
+    if not known.any():
+        return None
+    pictures = [_picture(path.parent / name) for name in names]
+    numbers = np.asarray(faces["texnumber"]).astype(np.int32)[fans.polygons] if "texnumber" in faces else 0
+    face_image = np.where(known & (numbers >= 0), numbers, -1)
+    # The last entry is for numbers beyond those that the header names.
+    readable = np.array([*(picture is not None for picture in pictures), False])
+    lacking = (face_image >= 0) & ~readable[np.minimum(face_image, len(pictures))]
+    if lacking.any():
+        _log.warning(NO_PICTURE, path, 1, 1)
+        face_image[lacking] = -1
+    if (face_image < 0).all():
+        return None
+    nothing = np.zeros((1, 1, 3), dtype=np.uint8)  # no face has the number of a picture that cannot be read
+    return Texturing(face_uv, face_image, tuple(nothing if each is None else each.pixels for each in pictures))
+
+
+def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3, 2) float32 places in a picture, u right and v up, and (M,) bool whether the triangle has some."""
+    if "texcoord" in faces:
+        column = faces["texcoord"]
+        sizes = np.array([len(row) for row in column], dtype=np.int64)
+        if (sizes % 2).any():
+            raise ValueError("its faces' places in a picture are no pairs")
+        pairs = np.concatenate([*column, (0.0, 0.0)]).reshape(-1, 2).astype(np.float32)
+        known = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
+        first = (np.cumsum(sizes) - sizes)[fans.polygons] // 2
+        return pairs[np.where(known[:, None], first[:, None] + fans.corners, -1)], known
+    names = next((names for names in _UV_NAMES if all(name in vertices for name in names)), None)
+    known = np.full(len(fans.triangles), names is not None)
+    if names is None:
+        return np.zeros((len(known), 3, 2), dtype=np.float32), known
+    return _columns(vertices, names, np.float32)[fans.triangles], known
+
+
+def _picture(path: Path) -> Picture | None:
+    """None where there is none that can be read."""
+    try:
+        with Image.open(path) as image:
+            return make_picture(image)
+    except (OSError, Image.DecompressionBombError):
+        return None

@@ -95,6 +95,78 @@ def test_a_mesh_with_an_empty_face_element_is_a_cloud(file):
     assert load_scene(file("scan.ply", header_only_faces)).faces.shape == (0, 3)
 
 
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_sixteen_bits_a_channel_are_read_in_either_order(file, order):
+    header = f"ply\nformat binary_{order}_endian 1.0\nelement vertex 1\n" + "".join(
+        f"property {kind} {name}\n"
+        for kind, names in (("float", "xyz"), ("ushort", ("red", "green", "blue")))
+        for name in names
+    )
+    sign = ">" if order == "big" else "<"
+    body = np.zeros(3, sign + "f4").tobytes() + np.array([51400, 10280, 5140], sign + "u2").tobytes()
+    scene = load_scene(file("scan.ply", (header + "end_header\n").encode() + body))
+    assert scene.colours.tolist() == [[200, 40, 20]]
+
+
+def textured_ply(faces: list[str], *, by_vertex: str = "", numbered: bool = False, pictures=("wood.png",)) -> str:
+    """An ascii PLY of four corners whose faces (rows) have places in pictures, or whose vertices have (names)."""
+    lines = ["ply", "format ascii 1.0", *(f"comment TextureFile {name}" for name in pictures), "element vertex 4"]
+    lines += [f"property float {name}" for name in ["x", "y", "z", *by_vertex.split()]]
+    lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
+    lines += [] if by_vertex else ["property list uchar float texcoord"]
+    lines += ["property int texnumber"] if numbered else []
+    places = [(0, 0), (1, 0), (1, 1), (0, 1)]
+    rows = [[*corner, *(place if by_vertex else ())] for corner, place in zip(CORNERS, places, strict=True)]
+    return "\n".join([*lines, "end_header", *(" ".join(map(str, row)) for row in rows), *faces, ""])
+
+
+QUAD_UV = [[[0, 0], [1, 0], [1, 1]], [[0, 0], [1, 1], [0, 1]]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"]),
+        textured_ply(["3 0 1 2 6 0 0 1 0 1 1", "3 0 2 3 6 0 0 1 1 0 1"]),
+        *(textured_ply(["4 0 1 2 3"], by_vertex=names) for names in ("s t", "u v", "texture_u texture_v")),
+    ],
+)
+def test_a_ply_has_its_picture(file, text):
+    stream = io.BytesIO()
+    picture(RED).save(stream, format="PNG")
+    file("wood.png", stream.getvalue())
+    texturing = load_scene(file("scan.ply", text)).texturing
+    assert texturing.face_uv.tolist() == QUAD_UV
+    assert texturing.face_image.tolist() == [0, 0]
+    assert tuple(texturing.images[0][-1, -1]) == RED
+
+
+def test_a_ply_may_have_several_pictures_and_faces_without(file, caplog):
+    for name, colour in (("dark wood.png", RED), ("wall.png", BLUE)):
+        stream = io.BytesIO()
+        picture(colour).save(stream, format="PNG")
+        file(name, stream.getvalue())
+    faces = ["3 0 1 2 6 0 0 1 0 1 1 1", "3 0 2 3 0 0", "3 0 1 3 6 0 0 1 0 0 1 0", "3 0 1 2 6 0 0 1 0 1 1 -1"]
+    text = textured_ply(faces, numbered=True, pictures=("dark wood.png", "wall.png"))
+    texturing = load_scene(file("scan.ply", text)).texturing
+    assert texturing.face_image.tolist() == [1, -1, 0, -1]
+    assert [tuple(image[-1, -1]) for image in texturing.images] == [RED, BLUE]
+    assert texturing.face_uv[2].tolist() == [[0, 0], [1, 0], [0, 1]]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("pictures", [(), ("gone.png",), ("scan.ply",)])
+def test_a_ply_without_its_picture_is_shaded_and_says_so(file, caplog, pictures):
+    scene = load_scene(file("scan.ply", textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], pictures=pictures)))
+    assert "places in a picture but no picture" in caplog.text
+    assert scene.texturing is None and scene.colours is not None
+
+
+def test_a_ply_whose_places_are_no_pairs_is_an_error(file):
+    with pytest.raises(SceneError, match="no pairs"):
+        load_scene(file("scan.ply", textured_ply(["3 0 1 2 5 0 0 1 0 1"])))
+
+
 def test_nan_and_unreferenced_vertices_are_dropped(file):
     vertices = [*CORNERS, [np.nan, 0, 0], [0, np.inf, 0], [900.0, 900.0, 900.0]]
     faces = [*TRIANGLES, [0, 1, 4], [1, 2, 5], [1, 1, 2]]
