@@ -34,6 +34,10 @@ BOUNDS_PERCENTILES = (2.0, 98.0)
 # slivers of faces that they pull out of the room.
 STRAY_EXTENTS = 10.0
 SURFACE_SAMPLES = 20_000
+# Looks down for the floor, along each side of the room, and what counts as the floor: steps, rugs and thresholds do,
+# beds and tables do not.
+FLOOR_RAYS = 32
+FLOOR_TOLERANCE_M = 0.25
 FACES_TO_SAMPLE = 2_000_000
 # A cloud becomes 8 vertices and 12 faces a point: 6 million faces at this limit.
 CLOUD_MAX_POINTS = 500_000
@@ -57,10 +61,6 @@ class Bounds:
     def extent(self) -> np.ndarray:
         """(3,) float64, metres."""
         return self.upper - self.lower
-
-    def clamped(self, position: np.ndarray) -> np.ndarray:
-        """The (3,) position within the box that is nearest to `position`."""
-        return np.clip(position, self.lower, self.upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +109,20 @@ class Scene:
         lower, upper = np.percentile(self.surface_points.astype(np.float64), BOUNDS_PERCENTILES, axis=0)
         return Bounds(lower, upper)
 
-    @property
+    @cached_property
     def floor_z_m(self) -> float:
-        """Height of the floor, world metres: the lower end of the bounds."""
-        return float(self.bounds.lower[2])
+        """Height of the floor, world metres: the lower end of the bounds, unless nothing lies there when one looks down
+        from half the room's height, and most of what does lies at one other height. Then what is below it is no room: a
+        mirror's or a stairwell's ghost of a floor."""
+        x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
+        start = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
+        below = start[:, 2] - self.cast(start, np.tile([0.0, 0.0, -1.0], (len(start), 1)))
+        lowest = float(self.bounds.lower[2])
+        if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
+            return lowest
+        floor = float(np.median(below))
+        level = np.abs(below - floor) <= FLOOR_TOLERANCE_M
+        return floor if level.mean() > 0.5 else lowest
 
     @property
     def nbytes(self) -> int:

@@ -1,5 +1,6 @@
 """Chooses where a question begins: a free place near the room's middle, and the best of four headings."""
 
+import logging
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,14 +8,14 @@ import numpy as np
 
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers.base import Renderer
-from rendering.scene import Scene
+from rendering.scene import FLOOR_TOLERANCE_M, Scene
+
+_log = logging.getLogger(__name__)
 
 Criterion = Literal["visibility", "sharpness"]
 
 HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
 GRID_CELLS = 32
-# What counts as standing on the floor: steps, rugs and thresholds do, beds and tables do not.
-FLOOR_TOLERANCE_M = 0.25
 # The eye keeps this much below the upper bound in rooms lower than it.
 HEADROOM_M = 0.2
 # Preferred distance to everything around the eye, given up step by step where a room is too narrow.
@@ -92,20 +93,25 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     middle of the room.
 
     Free means that the floor is below, that nothing is near around, and that the place is open: the middle of an
-    L-shaped room may lie outside of it, and that of another in its wardrobe. Where no place is free in every sense
-    the senses are given up one by one, down to the bounds' middle itself.
+    L-shaped room may lie outside of it, and that of another in its wardrobe. Where the room is too narrow the distance
+    to what is around is given up step by step; where no open place has the floor below, which the log then says, any
+    open one may do.
     """
     places = _grid(scene, camera_height_m)
-    floor = _stands_on_floor(scene, places)
     around = _free_distances(scene, places)
-    openness = np.square(around[:, : len(_RING)]).mean(axis=1)
-    open_enough = openness >= OPENNESS * openness[floor].max() if floor.any() else np.ones(len(places), dtype=bool)
+    level = around[:, : len(_RING)]
+    openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
+    standing = _stands_on_floor(scene, places)
+    if openness[standing].max(initial=0.0) < OPENNESS * openness.max():
+        _log.warning("%s: no open place has the floor below it; questions begin at a place without", scene.name)
+        standing[:] = True
+    open_enough = openness >= OPENNESS * openness[standing].max()
     nearest = around.min(axis=1)
-    for clearance_m in CLEARANCES_M:
-        free = np.flatnonzero(floor & open_enough & (nearest >= clearance_m))
-        if len(free):
-            return places[free[0]]
-    return places[0]
+    # The last clearance is none at all.
+    free = next(
+        free for clearance_m in CLEARANCES_M if (free := standing & open_enough & (nearest >= clearance_m)).any()
+    )
+    return places[int(np.argmax(free))]
 
 
 def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
@@ -139,7 +145,6 @@ _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
 def _free_distances(scene: Scene, places: np.ndarray) -> np.ndarray:
-    """(K, 32) metres to the next surface around each place, level directions first, none beyond the room's size."""
+    """(K, 32) metres to the next surface around each place, level directions first, inf where there is none."""
     origins = np.repeat(places, len(_AROUND), axis=0)
-    distances = scene.cast(origins, np.tile(_AROUND, (len(places), 1)))
-    return distances.clip(max=np.linalg.norm(scene.bounds.extent)).reshape(len(places), -1)
+    return scene.cast(origins, np.tile(_AROUND, (len(places), 1))).reshape(len(places), -1)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simple_rooms import BLUE, GREEN, RED, box, closed_room, landmark_room, scene_of
@@ -38,11 +40,39 @@ def test_an_l_shaped_room_is_entered_inside():
     assert min(x, y) < 2
 
 
+def wardrobe(half_m):
+    return box((3 - half_m, 2.5 - half_m, 0.0), (3 + half_m, 2.5 + half_m, 2.2))
+
+
+def outside_of_wardrobe(position, half_m):
+    return max(abs(position[0] - 3), abs(position[1] - 2.5)) > half_m + 0.2
+
+
 @pytest.mark.parametrize("half_m", [0.5, 0.9])
 def test_the_start_is_not_inside_a_wardrobe(half_m):
-    room = scene_of(box((0, 0, 0), (6, 5, 2.5)), box((3 - half_m, 2.5 - half_m, 0.0), (3 + half_m, 2.5 + half_m, 2.2)))
-    x, y, _ = start_position(room, 1.6)
-    assert max(abs(x - 3), abs(y - 2.5)) > half_m + 0.2
+    assert outside_of_wardrobe(start_position(scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(half_m)), 1.6), half_m)
+
+
+def test_a_scan_that_lacks_its_floor_is_not_entered_inside_a_wardrobe(caplog):
+    room = box((0, 0, 0), (6, 5, 2.5))
+    floorless = replace(room, faces=room.faces[room.vertices[room.faces, 2].max(axis=1) > 0])
+    assert len(floorless.faces) == len(room.faces) - 2
+    scene = scene_of(floorless, wardrobe(0.9))
+    position = start_position(scene, 1.6)
+    assert outside_of_wardrobe(position, 0.9)
+    assert position[2] == pytest.approx(1.6, abs=0.1)
+    assert "no open place has the floor below it" in caplog.text
+
+
+@pytest.mark.parametrize("size_m", [1.0, 1.4, 2.0])
+def test_a_ghost_of_a_floor_below_the_floor_is_not_stood_on(size_m, caplog):
+    ghost = box((1, 1, -0.55), (1 + size_m, 1 + size_m, -0.5))
+    scene = scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(0.9), ghost)
+    assert scene.floor_z_m == pytest.approx(0.0, abs=0.1)
+    position = start_position(scene, 1.6)
+    assert outside_of_wardrobe(position, 0.9)
+    assert position[2] == pytest.approx(1.6, abs=0.1)
+    assert not caplog.text
 
 
 def test_the_start_is_not_above_a_table():
