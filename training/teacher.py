@@ -14,6 +14,7 @@ from data.rooms import Room
 from data.rooms.furniture import CATEGORIES
 from data.rooms.geometry import wrap_deg
 from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers.raycast import faces_in_view
 from rendering.scene import Scene
 from training.notes import (
     LONGEST_WALK_M,
@@ -46,18 +47,8 @@ PATCH_SHARE = 1 / 6
 
 def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
     """(H, W) position in `room.objects` of what each pixel shows, NO_OBJECT for floor, walls and holes."""
-    import open3d as o3d
-
-    columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
-    rows = (np.arange(intrinsics.height) + 0.5 - intrinsics.height / 2) / intrinsics.focal_px
-    x, y = np.meshgrid(columns, rows)
-    directions = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3) @ pose.camera_to_world[:3, :3].T
-    rays = np.concatenate([np.broadcast_to(pose.position, directions.shape), directions], axis=1, dtype=np.float32)
-    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
-    hit = np.isfinite(hits["t_hit"].numpy())
-    owners = np.full(hit.shape, NO_OBJECT)
-    owners[hit] = room.mesh.object_index[scene.surface.faces[hits["primitive_ids"].numpy()[hit], 0]]
-    return owners.reshape(intrinsics.height, intrinsics.width)
+    faces = faces_in_view(scene, pose, intrinsics)
+    return np.where(faces >= 0, room.mesh.object_index[scene.surface.faces[faces, 0]], NO_OBJECT)
 
 
 def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:

@@ -37,6 +37,12 @@ class RaycastRenderer:
         """Nothing to let go of."""
 
 
+def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+    """(H, W) int64 index into the surface's faces of what each pixel of the view shows, -1 where nothing is."""
+    hits = _cast(scene, pose, intrinsics)
+    return np.where(np.isfinite(hits["t_hit"].numpy()), hits["primitive_ids"].numpy().astype(np.int64), -1)
+
+
 def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
     """Open3D's record of what each pixel's ray hits; `t_hit` counts metres along the optical axis."""
     import open3d as o3d
