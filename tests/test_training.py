@@ -496,6 +496,31 @@ def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
+def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    def cut_off(model, folder, **_):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "model.safetensors").write_bytes(b"half of it")
+        raise Killed
+
+    begun = trainer(tmp_path / "run", shards)
+    begun.run(until=4)
+    model_class = type(begun.model)
+    with monkeypatch.context() as patch:
+        patch.setattr(model_class, "save_pretrained", cut_off)
+        with pytest.raises(Killed):
+            begun.run(until=8)
+        with pytest.raises(Killed):
+            trainer(tmp_path / "other", shards)
+    resumed = trainer(tmp_path / "run", shards)
+    assert resumed.step == 8
+    resumed.run(until=9)
+    AutoModelForImageTextToText.from_pretrained(tmp_path / "run" / "checkpoint")
+    assert trainer(tmp_path / "other", shards).step == 0
+
+
 def test_lessons_come_last(shards, lessons, tmp_path):
     path = tmp_path / "lessons" / "room_7_00000.npz"
     write_shard(path, lessons)

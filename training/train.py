@@ -48,6 +48,8 @@ STAGES = {
 HELD_OUT_PRACTICE = 64
 SIGHT_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
+DRAFT = "checkpoint.tmp"
+"""What is written here takes its place when it is whole: a run that is killed meanwhile goes on."""
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
 
@@ -244,7 +246,9 @@ class Trainer:
         source = folder / FINISHED
         if not source.is_dir():
             corpus = (text for path in demonstrations[:CORPUS_ROOMS] for text in _texts(read_shard(path)))
-            write_untrained(source, corpus, plan.seed, sizes)
+            draft = folder / DRAFT
+            write_untrained(draft, corpus, plan.seed, sizes)
+            draft.rename(source)
         self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
         use_fast_layers(self.model, compiled)
@@ -300,12 +304,15 @@ class Trainer:
             "model": self.model.state_dict(), "sight": self.sight.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "plan": asdict(self.plan),
         }  # fmt: skip
-        draft = self.folder / (RESUMABLE + ".tmp")
-        torch.save(state, draft)
-        draft.rename(self.folder / RESUMABLE)
+        whole = self.folder / (RESUMABLE + ".tmp")
+        torch.save(state, whole)
+        whole.rename(self.folder / RESUMABLE)
         finished = type(self.model)(self.model.config)
         finished.load_state_dict(self.model.state_dict())
-        finished.to(torch.bfloat16).save_pretrained(self.folder / FINISHED)
+        draft = self.folder / DRAFT
+        finished.to(torch.bfloat16).save_pretrained(draft)
+        for path in draft.iterdir():
+            path.replace(self.folder / FINISHED / path.name)
 
     def _resumed_step(self) -> int:
         path = self.folder / RESUMABLE
