@@ -21,19 +21,21 @@ has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyr
 has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers
 
-if [ -n "$missing$optional" ]; then
-    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing $optional
-    elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then
-        sudo apt-get update -qq && sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $missing $optional
-    elif [ -n "$missing" ]; then
+by=""   # who may call apt: root, or anybody through sudo without a password
+if command -v apt-get >/dev/null; then
+    if [ "$(id -u)" = 0 ]; then by=env; elif sudo -n true 2>/dev/null; then by=sudo; fi
+fi
+through_apt() {
+    [ -n "$by" ] && $by apt-get update -qq && $by env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@"
+}
+if [ -n "$missing$optional" ] && ! through_apt $missing $optional; then
+    if [ -n "$missing" ]; then
         echo "System libraries are missing. Have these installed (Debian's names), then try again:" >&2
         echo "  sudo apt-get install -y$missing$optional" >&2
         exit 1
-    else
-        echo "Without these (Debian's names) the renderers pyrender and open3d do not work; raycast needs none:" >&2
-        echo "  sudo apt-get install -y$optional" >&2
     fi
+    echo "Without these (Debian's names) the renderers pyrender and open3d do not work; raycast needs none:" >&2
+    echo "  sudo apt-get install -y$optional" >&2
 fi
 
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
