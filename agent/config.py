@@ -114,7 +114,7 @@ class RunConfig:
     first_view: Literal["visibility", "sharpness"] = "visibility"
     """Which of four headings a question begins with: the most visible surface, or the sharpest picture."""
     up_axis: Literal["auto", "y", "z"] = "auto"
-    """Which axis of the scan files points up; auto: y for GLB, z for all others."""
+    """Which axis of the scan files points up; auto: y for GLB and glTF, z for all others."""
     image_size: Annotated[tuple[int, int], tyro.conf.arg(metavar="W H")] = IMAGE_WH
     """Width and height of a view, pixels; multiples of 32."""
     focal: Annotated[float, Ge(1)] = FOCAL_PX

@@ -28,6 +28,8 @@ _Y_UP_SUFFIXES = (".glb", ".gltf")
 # Up to here float32 keeps coordinates to a tenth of a millimetre.
 FAR_M = 1000.0
 SMALLEST_ROOM_M, LARGEST_ROOM_M = 0.5, 100.0
+# A higher one is looked at twice: rooms on their side are as high as they are long.
+HIGH_ROOM_M = 3.5
 BOUNDS_PERCENTILES = (2.0, 98.0)
 # A vertex this many robust extents outside of most others is a stray, and so is a face that touches it. Many, because
 # most vertices of a room whose walls are two triangles each may belong to its lamp. Nearer strays are known by the
@@ -232,11 +234,15 @@ def near_origin(name: str, vertices: np.ndarray) -> np.ndarray:
 
 
 def warn_of_its_size(scene: Scene, path: Path) -> None:
-    """A line in the log where a scan cannot be a room in metres."""
-    longest = float(scene.bounds.extent.max())
-    if not SMALLEST_ROOM_M < longest < LARGEST_ROOM_M:
-        extent = " x ".join(f"{side:.3g}" for side in scene.bounds.extent)
+    """A line in the log where a scan cannot be a room in metres, or seems to lie on its side."""
+    width, depth, height = (float(side) for side in scene.bounds.extent)
+    extent = f"{width:.3g} x {depth:.3g} x {height:.3g}"
+    if not SMALLEST_ROOM_M < max(width, depth, height) < LARGEST_ROOM_M:
         _log.warning("%s spans %s m, which is no room's size: are its coordinates in metres?", path, extent)
+    elif height > HIGH_ROOM_M and height > min(width, depth):
+        _log.warning(
+            "%s spans %s m and is higher than wide: if it lies on its side, say --up-axis y or z", path, extent
+        )
 
 
 def thinned(

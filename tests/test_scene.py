@@ -198,6 +198,13 @@ def test_a_scan_that_is_not_in_metres_is_told_of(file, caplog, scale, warned):
     assert ("are its coordinates in metres?" in caplog.text) == warned
 
 
+@pytest.mark.parametrize(("up_axis", "warned"), [("auto", True), ("z", True), ("y", False)])
+def test_a_room_on_its_side_is_told_of(file, caplog, up_axis, warned):
+    room = trimesh.creation.box(bounds=[[0, 0, 0], [6, 2.5, 5]])
+    load_scene(file("room.obj", room.export(file_type="obj")), up_axis)
+    assert ("say --up-axis y or z" in caplog.text) == warned
+
+
 def test_a_word_among_the_numbers_of_an_ascii_ply_is_an_error(file):
     with pytest.raises(SceneError, match="its rows hold something that is not a number"):
         load_scene(file("scan.ply", ply(CORNERS, TRIANGLES, "ascii").replace(b"1.0 2.0", b"1.0 two")))
