@@ -87,17 +87,29 @@ def parse_action(text: str, question: Question, last_turn: bool = False) -> Pars
 
 
 def last_object(text: str) -> dict[str, object]:
-    """The last complete outermost JSON object in `text`, wherever prose, fences or stray braces stand around it."""
-    decoder, found, start = json.JSONDecoder(), None, text.find("{")
+    """The last complete outermost JSON object in `text`, wherever prose, fences or stray braces stand around it.
+    What is inside of one that is cut off is not outermost."""
+    text = text.rstrip()
+    decoder, found, start, why = json.JSONDecoder(), None, text.find("{"), ""
     while start != -1:
         try:
             found, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):  # a brace of prose, a cut-off object or one nested beyond sense
+        except json.JSONDecodeError as error:
+            if is_cut_off(error, text):
+                why = ", only one that is cut off"
+                break
+            end, why = start + 1, f" ({error.msg}: {_shown(text[start : error.pos + 1])})"
+        except (ValueError, RecursionError):  # a number of thousands of digits, or nested beyond sense
             end = start + 1
         start = text.find("{", end)
     if found is None:
-        raise _ReplyError("the reply holds no complete JSON object")
+        raise _ReplyError(f"the reply holds no complete JSON object{why}")
     return found
+
+
+def is_cut_off(error: json.JSONDecodeError, text: str) -> bool:
+    """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
+    return error.pos >= len(text) or error.msg.startswith("Unterminated string")
 
 
 def valid_answer(value: object, question: Question) -> str | None:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from agent.actions import CameraAction, ParsedAction, parse_action
-from agent.backends import Backend, ModelError
+from agent.backends import Backend, ModelError, Reply
 from agent.prompts import system_message, turn_message
 from agent.run_log import RunLog
 from agent.state import QuestionState, Turn
@@ -81,10 +81,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         state.ask(turn_message(state))
     replies = run.backend.generate([state.conversation for state in states])
     batch = tuple(state.question.id for state in states)
-    parsed = [
-        parse_action(reply.text, state.question, state.is_last_turn)
-        for state, reply in zip(states, replies, strict=True)
-    ]
+    parsed = [read(reply, state) for state, reply in zip(states, replies, strict=True)]
     sights = [run.pool.submit(act, state, action, run.world) for state, action in zip(states, parsed, strict=True)]
     for state, reply, action, sight in zip(states, replies, parsed, sights, strict=True):
         with failing(state):
@@ -93,6 +90,15 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             run.log.turn(state)
             done = f"{action.error}; {in_words(action.action)}" if action.error else in_words(action.action)
             log.debug("[%s] turn %d said: %s\n  -> %s", state.label, state.turn - 1, reply.text.strip(), done)
+
+
+def read(reply: Reply, state: QuestionState) -> ParsedAction:
+    """The action that a reply stands for; one that cannot be read because it was cut off is told so."""
+    parsed = parse_action(reply.text, state.question, state.is_last_turn)
+    if parsed.error is None or reply.finish_reason != "length":
+        return parsed
+    cut = f"it was cut off after {len(reply.tokens)} tokens, so think less and end with the object"
+    return replace(parsed, error=f"{parsed.error}; {cut}")
 
 
 def complete_question_sequentially(state: QuestionState, run: Run) -> None:

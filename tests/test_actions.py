@@ -70,6 +70,23 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
     assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("turn left please", "the reply holds no complete JSON object"),
+        ('I {see}: {"rotation_angle_degrees": 30, "fo', "only one that is cut off"),
+        ('{"rotation_angle_degrees": 30, "note": {"answer": "A", "done": true}, "forw', "only one that is cut off"),
+        ('{"forward_meters": 1,}', 'property name enclosed in double quotes: "{'),
+        ("{'forward_meters': 1}", "property name enclosed in double quotes"),
+        ('{"forward_meters": +1.0}', "Expecting value"),
+    ],
+)
+def test_a_reply_without_a_whole_object_is_told_what_is_wrong(text: str, why: str):
+    parsed = parse_action(text, CHOICE)
+    assert parsed.action == LOOK_AROUND
+    assert why in parsed.error
+
+
 def test_no_depth_of_brackets_breaks_the_reader():
     for depth in range(500, 1000):
         parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
+from agent.actions import is_cut_off
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -23,8 +25,8 @@ def closes_action(text: str) -> bool:
         try:
             found, start = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
-                return False  # valid so far: what is inside is not the whole object yet
+            if is_cut_off(error, text):
+                return False  # what is inside is not the whole object yet
             start += 1
         except (RecursionError, ValueError):
             return False  # nested too deep, or a number of thousands of digits: no action
