@@ -184,12 +184,14 @@ def undisturbed() -> Iterator[None]:
 
 
 def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
-    """Write the exports, and print the summary of a benchmark."""
-    summary = run_log.export(session)
+    """Write the exports, and print the summary of a benchmark, or the score of a single question."""
+    summary, rows = run_log.export(session), run_log.rows
     if config.ply is None:
         for line in format_summary(summary):
             log.info("%s", line)
-    rows = run_log.rows
+    for row in rows:
+        if config.ply is not None and row["score"] is not None:
+            log.info("Score: %g of 1, where %s is right", row["score"], row["ground_truth"])
     return Outcome(1 if any(row["status"] == Status.FAILED for row in rows) else 0, rows)
 
 

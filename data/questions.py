@@ -17,7 +17,9 @@ from data.question_files import COLUMNS, HUB_DATASET, QuestionError, Row, file_r
 __all__ = [
     "CHOICE_TYPES",
     "NUMERIC_TYPES",
+    "OPEN_CHOICE_TYPE",
     "OPEN_TYPE",
+    "OPEN_TYPES",
     "QUESTION_TYPES",
     "VIDEO_ONLY_TYPES",
     "Question",
@@ -87,8 +89,11 @@ NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.
 CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
 # Asks for an order in the video that the scan was made from; the scan itself cannot tell.
 VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
-# A free question of one person: any text is an answer, nothing is scored. Files may not use it.
+# Questions of one person that VSI-Bench does not ask: free ones, to which any text is an answer and nothing is scored,
+# and choices, whose letter is. They are no task of the benchmark, and files may not use them.
 OPEN_TYPE = QuestionType("open", "open", None)
+OPEN_CHOICE_TYPE = QuestionType("open_choice", "open", "accuracy")
+OPEN_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in (OPEN_TYPE, OPEN_CHOICE_TYPE)}
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
@@ -111,8 +116,8 @@ class Question:
 
     @property
     def kind(self) -> QuestionType:
-        """The type's entry in QUESTION_TYPES, or OPEN_TYPE."""
-        return OPEN_TYPE if self.question_type == OPEN_TYPE.name else QUESTION_TYPES[self.question_type]
+        """The type's entry in QUESTION_TYPES or OPEN_TYPES."""
+        return OPEN_TYPES.get(self.question_type) or QUESTION_TYPES[self.question_type]
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -192,8 +197,8 @@ def ask_one(
     """One question asked by hand on one scan.
 
     Without `question_type`, VSI-Bench's wording tells the type, where type and options agree (a choice with
-    options, a number without). Any other question with options becomes `object_rel_distance`, the benchmark's
-    general "which of these"; any other without options becomes "open". Options that carry no letter get A, B, ...
+    options, a number without). Any other question with options becomes "open_choice", any other without options "open".
+    Options that carry no letter get A, B, ...
 
     Raises QuestionError where question, type, options and ground truth do not fit together.
     """
@@ -207,7 +212,7 @@ def ask_one(
         options=lettered,
         ground_truth=ground_truth,
     )
-    if asked.question_type != OPEN_TYPE.name:
+    if asked.question_type not in OPEN_TYPES:
         _check_type(asked, "the question")
     _check_content(asked, "the question")
     if ground_truth is not None:
@@ -262,7 +267,7 @@ def _type_of_wording(question: str, has_options: bool) -> str:
     for name, kind in QUESTION_TYPES.items():
         if (kind.metric == "accuracy") == has_options and re.match(kind.wording, question.strip(), re.I | re.S):
             return name
-    return "object_rel_distance" if has_options else OPEN_TYPE.name
+    return OPEN_CHOICE_TYPE.name if has_options else OPEN_TYPE.name
 
 
 # Rows of any source to questions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data.questions import NUMERIC_TYPES, OPEN_TYPE, QUESTION_TYPES, VIDEO_ONLY_TYPES, Question
+from data.questions import NUMERIC_TYPES, OPEN_CHOICE_TYPE, OPEN_TYPES, QUESTION_TYPES, VIDEO_ONLY_TYPES, Question
 
 Row = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def score_answer(question_type: str, answer: str | float | None, ground_truth: s
 
     Raises ValueError for a type that is not scored, and for a numeric `ground_truth` that is no number above 0.
     """
-    if question_type not in QUESTION_TYPES:
+    if question_type not in (*QUESTION_TYPES, OPEN_CHOICE_TYPE.name):
         raise ValueError(f"question type {question_type!r} is not scored")
     numeric = question_type in NUMERIC_TYPES
     truth = float(ground_truth) if numeric else math.nan
@@ -57,7 +57,7 @@ def aggregate(rows: Iterable[Row]) -> dict[str, float]:
     and hard questions, of those that are present; overall is the mean over the tasks present. Where all three are
     present this equals the official aggregation (same source as `score_answer`), as a percentage.
 
-    Rows of type "open", rows whose `score` is None and rows that carry a `ground_truth` of None are left out;
+    Rows of OPEN_TYPES, rows whose `score` is None and rows that carry a `ground_truth` of None are left out;
     without any other row the result is empty.
 
     Raises ValueError for an unknown type and for a score outside 0..1, which includes a missing score beside a
@@ -86,7 +86,7 @@ def _scores_by_type(rows: Iterable[Row]) -> dict[str, list[float]]:
 
 
 def _is_scored(row: Row) -> bool:
-    if row["question_type"] == OPEN_TYPE.name:
+    if row["question_type"] in OPEN_TYPES:
         return False
     return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
 
@@ -115,7 +115,7 @@ def summarize(rows: Iterable[Row]) -> dict[str, Any]:
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
-    names = [name for name in (*QUESTION_TYPES, OPEN_TYPE.name) if any(row["question_type"] == name for row in rows)]
+    names = [name for name in (*QUESTION_TYPES, *OPEN_TYPES) if any(row["question_type"] == name for row in rows)]
     types: dict[str, dict[str, Any]] = {}
     for name in names:
         of_type = [row for row in rows if row["question_type"] == name]
@@ -209,7 +209,7 @@ def most_frequent_answer(questions: Iterable[Question]) -> dict[str, float]:
     """
     truths: dict[str, list[str]] = {}
     for question in questions:
-        if question.ground_truth is not None and question.question_type != OPEN_TYPE.name:
+        if question.ground_truth is not None and question.question_type not in OPEN_TYPES:
             truths.setdefault(question.question_type, []).append(question.ground_truth)
     rows = []
     for name, of_type in truths.items():

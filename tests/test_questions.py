@@ -383,7 +383,7 @@ def test_the_benchmarks_wording_tells_the_type(asked: Question) -> None:
 WORDINGS = [
     ("How many chairs are in this room?", (), "object_counting"),
     ("how many chairs are there in the room", (), "object_counting"),
-    ("How many chairs are in this room?", ("two", "three"), "object_rel_distance"),
+    ("How many chairs are in this room?", ("two", "three"), "open_choice"),
     (
         "What is the size of this room (in square meters)? If multiple rooms are shown, estimate the size of the "
         "combined space.",
@@ -413,7 +413,7 @@ WORDINGS = [
     ),
     ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
     ("What colour is the sofa?", (), "open"),
-    ("What colour is the sofa?", ("red", "blue"), "object_rel_distance"),
+    ("What colour is the sofa?", ("red", "blue"), "open_choice"),
     ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
 ]
 
