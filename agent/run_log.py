@@ -155,7 +155,10 @@ class RunLog:
         self.flush()
         sessions = [*self._sessions(), *([session] if session else [])]
         batch_size = sessions[-1]["batch_size"] if sessions else None
-        summary = {"protocol": protocol(read_run(self.folder).config)} | summarize(self.rows)
+        run = read_run(self.folder)
+        summary: dict[str, Any] = {"protocol": protocol(run.config), "model": run.config.model}
+        summary["questions"] = {"count": run.facts["questions"], "sha256": run.fingerprint}
+        summary |= summarize(self.rows, owed=run.facts["questions"] - len(self.rows))
         summary |= {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(self.rows, indent=2))
         self._replace("results.csv", _csv(self.rows))

@@ -100,16 +100,17 @@ def _score(row: Row) -> float:
     return float(score)
 
 
-def summarize(rows: Iterable[Row]) -> dict[str, Any]:
-    """A JSON-able summary of finished questions.
+def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
+    """A JSON-able summary of finished questions, beside which others are still `owed`.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
-    "render" or "model") and `turns`; what counts as scored is as in `aggregate`.
+    "scene", "render" or "model") and `turns`; what counts as scored is as in `aggregate`.
 
     Under "asked" stand the percentages over all questions, where one without a scan scores 0; under "with_scan"
     those over the questions whose scan was there. Each has "questions", "scored", "tasks" (percent per task) and
-    its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it.
-    Only equally labelled overalls compare. Under "types" stand, per question type and for "all", the counts
+    its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it,
+    and begins with "unfinished_" while questions are owed. Only equally labelled overalls of the same questions
+    compare. Under "types" stand, per question type and for "all", the counts
     "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
     fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
     """
@@ -122,7 +123,12 @@ def summarize(rows: Iterable[Row]) -> dict[str, Any]:
         scores = [_score(row) for row in of_type if _is_scored(row)]
         types[name] = _counts(of_type) | {"percent": 100 * float(np.mean(scores)) if scores else None}
     types["all"] = _counts(rows)
-    return {"asked": _percentages(rows), "with_scan": _percentages(with_scan), "types": types}
+    return {
+        "owed": owed,
+        "asked": _percentages(rows, owed),
+        "with_scan": _percentages(with_scan, owed),
+        "types": types,
+    }
 
 
 def overall_label(question_types: Iterable[str]) -> str:
@@ -145,12 +151,12 @@ def overall_label(question_types: Iterable[str]) -> str:
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
-def _percentages(rows: Sequence[Row]) -> dict[str, Any]:
+def _percentages(rows: Sequence[Row], owed: int) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "overall_label": None, "tasks": {}}
     if percents:
-        label = overall_label(row["question_type"] for row in scored)
+        label = ("unfinished_" if owed else "") + overall_label(row["question_type"] for row in scored)
         summary["overall_label"] = label
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents

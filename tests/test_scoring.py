@@ -240,6 +240,14 @@ def test_types_are_counted() -> None:
     }
 
 
+def test_an_overall_of_some_of_the_questions_says_so() -> None:
+    summary = summarize([row(name, 0.6) for name in SCAN_TYPES], owed=3)
+    assert summary["owed"] == 3
+    for part in (summary["asked"], summary["with_scan"]):
+        assert part["overall_label"] == "unfinished_overall_7_task"
+        assert part["unfinished_overall_7_task"] == pytest.approx(60.0)
+
+
 def test_open_questions_are_counted_and_not_scored() -> None:
     summary = summarize([row("open", None)])
     assert summary["types"]["open"]["percent"] is None
