@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 1
 TURN_KEYS = ("turn", "pose", "action", "reply", "move", "batch", "seconds")
+VERSIONS = ("git_revision", "packages", "python")
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
@@ -73,9 +74,7 @@ class RunLog:
             "questions": number_of_questions,
             "questions_sha256": fingerprint,
             "protocol": protocol(config),
-            "git_revision": git_revision(),
-            "packages": package_versions(),
-            "python": platform.python_version(),
+            **_versions(),
             "host": socket.gethostname(),
         }
         run_log._replace("run.json", json.dumps(facts, indent=2))
@@ -87,10 +86,16 @@ class RunLog:
             raise RunLogError(f"{self.folder} was begun with other questions; give it those, or start a new run")
 
     def note_resumption(self) -> None:
-        """Add to run.json that the run goes on, and which settings differ from those it was begun with."""
+        """Add to run.json that the run goes on, with which code, and which settings differ from its first ones.
+
+        Another version of anything is told in the log, too: the replies so far were made by the old one.
+        """
         run = read_run(self.folder)
         changed = changed_settings(run.config, self._config or run.config)
-        resumption = {"at": _now(), "host": socket.gethostname(), "changed": changed}
+        now = _versions()
+        if others := _differing(run.last_versions, now):
+            log.warning("%s goes on with %s than before: its answers come from both", self.folder, "; ".join(others))
+        resumption = {"at": _now(), "host": socket.gethostname(), "changed": changed, **now}
         facts = run.facts | {"resumed": [*run.facts.get("resumed", []), resumption]}
         self._replace("run.json", json.dumps(facts, indent=2))
 
@@ -273,6 +278,12 @@ class SavedRun:
     fingerprint: str
     facts: dict[str, Any]
 
+    @property
+    def last_versions(self) -> dict[str, Any]:
+        """The code that the run was last taken up with, as far as it was noted."""
+        last = self.facts | (self.facts.get("resumed") or [{}])[-1]
+        return {key: last[key] for key in VERSIONS if key in last}
+
 
 def read_run(folder: Path) -> SavedRun:
     """What a run was begun with; raises RunLogError or ConfigError where run.json does not say."""
@@ -386,6 +397,20 @@ def _turn(line: dict[str, Any], path: Path) -> Turn:
         return turn_from_dict(line)
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, line["turn"] + 1, f"{type(error).__name__}: {error}") from None
+
+
+def _versions() -> dict[str, Any]:
+    """The code that runs here."""
+    return dict(zip(VERSIONS, (git_revision(), package_versions(), platform.python_version()), strict=True))
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What is another version than before, in words."""
+    flat_before, flat_now = ({**facts.get("packages", {}), **facts} for facts in (before, now))
+    names = [name for name in flat_now if name != "packages" and name in flat_before]
+    return [
+        f"{name} {flat_now[name]} (was {flat_before[name]})" for name in names if flat_now[name] != flat_before[name]
+    ]
 
 
 def _now() -> str:

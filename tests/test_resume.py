@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
@@ -108,6 +109,29 @@ def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
     with caplog.at_level("INFO"):
         assert main_vsi_bench_loop(replace(config, batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
+
+
+def test_a_run_that_goes_on_with_other_versions_says_so(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
+    config = rooms.config(tmp_path)
+    run_log = RunLog.create(config, fingerprint(load_questions(rooms.questions)), 8)
+    run_log.note_resumption()
+    assert not caplog.text
+    monkeypatch.setattr("agent.run_log.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
+    for _ in range(2):  # the second time it is no news
+        run_log.note_resumption()
+    run_log.close()
+    assert len(caplog.messages) == 1
+    assert "goes on with torch 0.1 (was " in caplog.text
+    assert "numpy" not in caplog.text
+    facts = json.loads((run_log.folder / "run.json").read_text())
+    assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
+
+
+def test_an_interrupted_run_has_no_benchmark_number(rooms: RoomScans, tmp_path: Path):
+    stop_after(rooms.command(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
+    said = json.loads((only_run(tmp_path) / "summary.json").read_text())
+    assert said["owed"] == said["questions"]["count"] - said["asked"]["questions"] > 0
+    assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
 
 
 def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
