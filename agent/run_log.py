@@ -133,6 +133,10 @@ class RunLog:
         drawn = self._painters.submit(_write_png, folder, turn.index, image)
         self._then(_write_turn, folder, drawn, turn_to_dict(turn), messages_to_list(state))
 
+    def messages(self, state: QuestionState) -> None:
+        """Write the conversation so far, as `turn` does with every turn."""
+        self._then(_write_messages, self._question_folder(state.number), messages_to_list(state))
+
     def result(self, state: QuestionState) -> dict[str, Any]:
         """Write the result of a finished question, behind all its turns, and return its row."""
         row = result_row(state)
@@ -444,6 +448,10 @@ def _write_turn(folder: Path, drawn: Future[float], line: dict[str, Any], messag
     """Write a turn's line once its image is on disk, and the conversation so far."""
     line["seconds"]["write"] = drawn.result()
     _append(folder / "turns.jsonl", line)
+    _write_messages(folder, messages)
+
+
+def _write_messages(folder: Path, messages: list[dict[str, Any]]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 

@@ -69,6 +69,8 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
                 state.record(entry.turn, journal[index + 1].view)
             else:
                 state.record(entry.turn, run.world.view(scene, entry.turn.move.pose))
+        if journal:
+            run.log.messages(state)
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:

@@ -98,13 +98,15 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 
 def trajectories(folder: Path) -> dict[str, list[Any]]:
-    """Every turn of every question: where the camera was, what was replied, done and moved; and the images' bytes."""
+    """Every turn of every question: where the camera was, what was replied, done and moved; the conversation; and the
+    images' bytes."""
     found: dict[str, list[Any]] = {}
     for path in sorted(folder.glob("q*/turns.jsonl")):
         turns = [json.loads(line) for line in path.read_text().splitlines()]
         images = sorted(path.parent.glob("render_*.png"))
         found[path.parent.name] = [
             *((t["turn"], t["pose"], t["reply"]["text"], t["action"], t["parse_error"], t["move"]) for t in turns),
+            json.loads((path.parent / "messages.json").read_text()),
             *(image.read_bytes() for image in images),
         ]
     return found
