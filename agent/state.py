@@ -26,7 +26,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a question could not be finished; `part` is "scan", "render" or "model"."""
+    """Why a question could not be finished; `part` is "scan" (it is not there), "scene" (it cannot be used),
+    "render" or "model"."""
 
     part: str
     message: str

@@ -22,7 +22,7 @@ from rendering.scene import SceneError
 
 log = logging.getLogger(__name__)
 
-FAILED_PART = {ScanNotFound: "scan", SceneError: "scan", RenderError: "render", ModelError: "model"}
+FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render", ModelError: "model"}
 """Which part of a run an error belongs to; only these end a question instead of the run."""
 
 
