@@ -29,7 +29,7 @@ from agent.turns import (
 )
 from agent.world import World
 from data.questions import Question, ask_one, fingerprint, load_questions
-from data.scans import format_scan_table, scan_table, scene_order
+from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
 from rendering.readers import reader_of
 from rendering.renderers import Renderer, make_renderer
@@ -56,13 +56,12 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcom
     ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
     """
     questions = questions_of(config.checked())
+    if config.plan:
+        report_plan(questions, config)
+        return Outcome(0, [])
     complete = config.ply is not None or report_scans(questions, config)
     if config.check_data:
         return Outcome(0 if complete else 1, [])
-    if config.plan:
-        for line in plan_lines(config, questions):
-            log.info("%s", line)
-        return Outcome(0, [])
     with ExitStack() as stack:
         if folder is None:
             return begin_run(config, questions, stack)
@@ -234,6 +233,17 @@ def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     for line in format_scan_table(table):
         log.info("%s", line)
     return all(row.questions_with_scan == row.questions for row in table)
+
+
+def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
+    """Print what a run will take, whether or not its scans are there yet; raises ModelError."""
+    if config.ply is None:
+        try:
+            report_scans(questions, config)
+        except ScanNotFound as error:
+            log.info("Scans: none yet (%s)", error)
+    for line in plan_lines(config, questions):
+        log.info("%s", line)
 
 
 def schedule(questions: Sequence[Question], run_log: RunLog, config: RunConfig, batch_size: int) -> Scheduler:

@@ -11,6 +11,7 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 
 from agent.backends import ModelError, OutOfMemory, Reply
 from agent.backends.scripted import ScriptedBackend, random_policy
+from agent.config import RunConfig
 from agent.conversation import Conversation
 from agent.evaluation import answer_questions, main_vsi_bench_loop, questions_of, schedule
 from agent.run_log import RunLog
@@ -76,8 +77,60 @@ def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms:
     config = rooms.config(tmp_path / "logs", scan_root=root)
     assert main_vsi_bench_loop(config).status == 1
     rows = results(only_run(config.log_root))
-    assert [(row["status"], row["failed_part"]) for row in rows] == [("failed", "scan")] * len(rooms.rows)
+    parts = {missing.parent.name: "scan", broken.parent.name: "scene"}
+    assert [(row["status"], row["failed_part"]) for row in rows] == [
+        ("failed", parts[row["scene_name"]]) for row in rows
+    ]
     assert all(row["error"] for row in rows)
+    summary = json.loads((only_run(config.log_root) / "summary.json").read_text())
+    there = sum(row["scene_name"] == broken.parent.name for row in rows)
+    assert (summary["asked"]["questions"], summary["with_scan"]["questions"]) == (len(rows), there)
+    assert summary["types"]["all"]["without_scan"] == len(rows) - there
+
+
+def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
+    config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere", plan=True)
+    with caplog.at_level("INFO"):
+        assert main_vsi_bench_loop(config).status == 0
+    assert "Scans: none yet" in caplog.text
+    assert f"Questions: {len(rooms.rows)} on 2 scans" in caplog.text
+
+
+@pytest.mark.parametrize(("truth", "score"), [("A", "1"), ("B", "0")])
+def test_a_single_question_with_its_truth_is_scored(rooms: RoomScans, tmp_path: Path, caplog, truth: str, score: str):
+    scan = min(rooms.root.glob("scannet/scans/*/*.ply"))
+    config = RunConfig(
+        ply=scan,
+        question="What colour is the bed?",
+        options=("red", "blue"),
+        ground_truth=truth,
+        model="scripted:random",
+        renderer="blind",
+        log_root=tmp_path,
+        steps=0,
+    )
+    answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
+    with caplog.at_level("INFO"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agent.evaluation.make_backend", lambda *_, **__: answering)
+        main_vsi_bench_loop(config)
+    assert caplog.messages[-1] == f"Score: {score} of 1, where {truth} is right"
+    (row,) = results(only_run(tmp_path))
+    assert (row["question_type"], row["score"]) == ("open_choice", float(score))
+    summary = json.loads((only_run(tmp_path) / "summary.json").read_text())
+    assert summary["asked"]["overall_label"] is None, "a question of one's own is no task of the benchmark"
+
+
+def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path, monkeypatch):
+    class Rambling(ScriptedBackend):
+        def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+            text = 'Well, {"rotation_angle_degrees": 30, "seen": {"chair": 2, "done": true, "answer": "A"}, "forw'
+            return [Reply(text, tokens=(1, 2, 3), finish_reason="length") for _ in conversations]
+
+    monkeypatch.setattr("agent.evaluation.make_backend", lambda *_, **__: Rambling(random_policy()))
+    folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1))
+    (question,) = folder.glob("q*")
+    said = (question / "messages.json").read_text()
+    assert "it was cut off after 3 tokens" in said
 
 
 class Limited(ScriptedBackend):
