@@ -472,6 +472,19 @@ def test_written_rooms_are_found_and_loaded_as_a_benchmark(tmp_path: Path) -> No
         assert find_scan(tmp_path, question.dataset, question.scene_name).is_file()
 
 
+def test_questions_of_older_rooms_do_not_stay_beside_new_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rooms(tmp_path, 2, SEED, COARSE)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("data.rooms.writer.room_questions", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_rooms(tmp_path, 2, SEED + 1, COARSE)
+    assert not (tmp_path / "questions.jsonl").exists()
+    assert not (tmp_path / "rooms.json").exists()
+
+
 def test_geometry_is_written_as_it_is(tmp_path: Path) -> None:
     write_rooms(tmp_path, 1, SEED, COARSE)
     (record,) = json.loads((tmp_path / "rooms.json").read_text())

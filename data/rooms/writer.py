@@ -22,12 +22,15 @@ def write_rooms(
 
     `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
     the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
-    answers, so no model may see it. The questions' file appears last, when all else is there. Raises ValueError for
+    answers, so no model may see it. The questions' file appears last, when all else is there; an older one, whose rooms
+    other scans replace, goes first. Raises ValueError for
     bad numbers, OSError where nothing can be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
     out.mkdir(parents=True, exist_ok=True)
+    for name in ("questions.jsonl", "rooms.json"):
+        (out / name).unlink(missing_ok=True)
     geometry, asked = [], 0
     draft = out / "questions.jsonl.tmp"
     with draft.open("w", encoding="utf-8") as lines:
@@ -49,7 +52,9 @@ def write_ply(mesh: RoomMesh, path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     surface = trimesh.Trimesh(mesh.vertices, mesh.faces, vertex_colors=mesh.colours, process=False)
-    path.write_bytes(surface.export(file_type="ply"))
+    draft = path.with_suffix(".tmp")
+    draft.write_bytes(surface.export(file_type="ply"))
+    draft.replace(path)
 
 
 def room_record(room: Room) -> dict[str, Any]:
