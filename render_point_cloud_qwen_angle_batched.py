@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
         print_nowhere()
         return 0
     except KeyboardInterrupt:
-        print("Interrupted; a run that had begun goes on with --continue recent.")
+        print("Interrupted before anything was asked; to go on, give the same command again.")
         return 130
     finally:  # nothing is left to end early, and a second notice would spoil the exit status
         for each in (signal.SIGINT, signal.SIGTERM):

@@ -59,7 +59,7 @@ class RunConfig:
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Go on with the newest run below --log-root, or with the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False
-    """With --continue: take up the questions again that failed for want of a scan, a view or memory."""
+    """With --continue: take up all questions again that failed."""
     check_data: Annotated[bool, MayChange] = False
     """Print how many questions have their scan, then stop."""
     plan: Annotated[bool, MayChange] = False
@@ -92,8 +92,8 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, which looks at views of its own
-    size and focal length unless others are given; "scripted:random": no model."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, with its own --image-size, --focal
+    and --max-new-tokens unless others are given; "scripted:random": no model."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"

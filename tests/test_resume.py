@@ -71,7 +71,7 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans,
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.03, 0.1])
 def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
     process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while turns_on_disk(tmp_path) < 10:
+    while turns_on_disk(tmp_path) < 10 and process.poll() is None:
         time.sleep(0.002)
     process.terminate()
     time.sleep(pause)
@@ -87,7 +87,7 @@ def test_the_command_that_goes_on_keeps_what_was_given_to_go_on(rooms: RoomScans
     logs = tmp_path / "logs"
     stop_after(rooms.command(logs), logs, 4, signal.SIGTERM)
     flags = ("--scan-root", str(moved), "--batch-size", "3", "--no-kv-reuse", "--max-batched-turns", "all")
-    process = stop_after(continued(rooms, logs, *flags), logs, 10, signal.SIGTERM)
+    process = stop_after(continued(rooms, logs, *flags), logs, turns_on_disk(logs) + 2, signal.SIGTERM)
     assert process.returncode == 130 and process.stdout is not None
     command = shlex.split(process.stdout.read().splitlines()[-1])
     assert set(flags) <= set(command)
