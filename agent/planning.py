@@ -47,20 +47,16 @@ def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int
 def best_seconds(
     model: "Footprint", rates: "Rates", conversation: ConversationSize, rows_of_turn: Sequence[int], questions: int
 ) -> float:
-    """The least time a run can take: a roofline, with everything beside the model for free and keys and values kept.
-
-    `rows_of_turn` says how many questions share each turn. Each new token costs 2 operations a parameter; each decoding
-    step reads all weights once for its rows, and each row's keys and values. A step takes the longer of reading and
-    computing (S. Williams et al., "Roofline", CACM 2009).
-    """
-    seconds, held = 0.0, 0.0
+    """The least time a run can take, as `Work.least_seconds` has it for each call: with everything beside the model for
+    free, and keys and values kept. `rows_of_turn` says how many questions share each turn."""
+    seconds, held = 0.0, 0
     for turn, rows in enumerate(rows_of_turn):
         new = conversation.image_tokens + (conversation.turn_text_tokens if turn else conversation.first_text_tokens)
-        read = model.weight_bytes + rows * (held + new + conversation.reply_tokens / 2) * model.kv_bytes_per_token
-        step = max(read / rates.bytes_per_s, 2 * model.parameters * rows / rates.flop_per_s)
-        call = 2 * model.parameters * new * rows / rates.flop_per_s + conversation.reply_tokens * step
+        held += new
+        patches = model.patches_per_token * conversation.image_tokens
+        call = model.work.least_seconds(rates, rows, rows * new, rows * patches, rows * held, conversation.reply_tokens)
         seconds += math.ceil(questions / rows) * call
-        held += new + conversation.reply_tokens
+        held += conversation.reply_tokens
     return seconds
 
 
@@ -106,7 +102,7 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
     budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
-    question = model.kv_bytes_per_token * conversation.tokens
+    question = model.work.kv_bytes_per_token * conversation.tokens
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"

@@ -1,4 +1,4 @@
-"""What a turn costs: three ways through the same conversations, timed side by side in one process."""
+"""What a turn costs: four ways through the same conversations, timed side by side in one process."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
 from agent.backends.encoding import ConversationEncoder
-from agent.backends.footprint import Rates, measure_rates
+from agent.backends.footprint import Rates, measure_rates, work_of
 from agent.backends.runner import GenerationOptions, ModelRunner
 from agent.backends.untrained import ModelSizes, make_config, make_processor
 from agent.conversation import Conversation, Message
@@ -188,22 +188,10 @@ def equal_share(first: Measured, second: Measured) -> float:
 
 
 def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int) -> float:
-    """The least seconds that a lockstep way can take at these rates, all but the model's arithmetic and reading free.
-
-    Each token costs 2 operations a parameter. A decoding step reads the language model's weights once for the batch,
-    and all keys and values held; it takes the longer of reading and computing.
-    """
-    text, head = model.config.text_config, model.config.text_config.head_dim
-    weights = sum(weight.numel() for weight in model.model.language_model.parameters()) + model.lm_head.weight.numel()
-    encoder = sum(weight.numel() for weight in model.model.visual.parameters())
-    kv_bytes = 2 * text.num_hidden_layers * text.num_key_value_heads * head * model.dtype.itemsize
-    patches = done.image_patches
-    seconds = 2 * (weights * done.tokens_computed + encoder * patches) / rates.flop_per_s
-    rows = len(done.replies)
-    for held in done.turn_prompt_tokens:
-        read = weights * model.dtype.itemsize + (held + rows * tokens / 2) * kv_bytes
-        seconds += tokens * max(read / rates.bytes_per_s, 2 * weights * rows / rates.flop_per_s)
-    return seconds
+    """The least seconds that a lockstep way can take at these rates, as `Work.least_seconds` has it."""
+    work, rows = work_of(model, model.dtype.itemsize), len(done.replies)
+    prefill = work.least_seconds(rates, rows, done.tokens_computed, done.image_patches, 0, 0)
+    return prefill + sum(work.least_seconds(rates, rows, 0, 0, held, tokens) for held in done.turn_prompt_tokens)
 
 
 def report(results: dict[str, Measured]) -> str:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import RoomScans, run_command
-from transformers import Qwen3VLConfig
+from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
 
-from agent.backends.footprint import Footprint, Rates, footprint, measure_rates
+from agent.backends.footprint import Footprint, Rates, Work, footprint, measure_rates, work_of
 from agent.backends.untrained import write_untrained_checkpoint
 from agent.planning import ConversationSize, best_seconds, fitting_batch
 
@@ -41,7 +42,7 @@ def test_the_8b_shape_has_its_published_size(shape_8b: Path):
     sizes = footprint(str(shape_8b), "bfloat16", "cpu")
     assert sizes.parameters == pytest.approx(8.77e9, rel=0.005)
     assert sizes.weight_bytes == 2 * sizes.parameters
-    assert sizes.kv_bytes_per_token == 144 * 1024
+    assert sizes.work.kv_bytes_per_token == 144 * 1024
     assert sizes.image_tokens(640, 480) == 300
 
 
@@ -58,12 +59,42 @@ def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budg
 
 
 def test_the_least_time_is_that_of_the_binding_limit():
-    model = Footprint("cuda", "bfloat16", 10**9, 2 * 10**9, 0, 32, 0)
+    model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0), 32, 4, 0)
     one = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1)
     reading = best_seconds(model, Rates(1e12, 1e18), one, rows_of_turn=[4], questions=8)
     computing = best_seconds(model, Rates(1e18, 1e12), one, rows_of_turn=[4], questions=8)
     assert reading == pytest.approx(2 * 100 * 2e9 / 1e12)
     assert computing == pytest.approx(8 * 100 * 2e9 / 1e12)
+
+
+def test_the_least_time_counts_what_a_token_passes_through(shape_8b: Path):
+    """8.77 billion parameters, of which a token of text passes neither the encoder nor the table of input vectors."""
+    work = footprint(str(shape_8b), "bfloat16", "cpu").work
+    assert work.token_parameters == pytest.approx(7.57e9, rel=0.005)
+    encoder, mergers = 0.576e9, 4 * 39e6
+    assert work.patch_parameters == pytest.approx(encoder - mergers * 3 / 4, rel=0.03)
+    one = ConversationSize(700, 160, image_tokens=300, reply_tokens=200, turns=8)
+    model = Footprint("cuda", "bfloat16", 0, 0, work, 32, 4, 0)
+    rates = Rates(bytes_per_s=4.2e12, flop_per_s=700e12)
+    assert best_seconds(model, rates, one, [1] * 8, 1) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
+
+
+def test_of_a_mixture_only_the_experts_count_that_a_token_is_sent_to():
+    text = {
+        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "moe_intermediate_size": 24,
+        "num_experts": 8, "decoder_sparse_step": 1,
+    }  # fmt: skip
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
+    sizes = []
+    for experts in (2, 4):
+        config = Qwen3VLMoeConfig(
+            text_config={**text, "num_experts_per_tok": experts},
+            vision_config={**vision, "deepstack_visual_indexes": [0]},
+        )
+        with torch.device("meta"):
+            sizes.append(work_of(AutoModelForImageTextToText.from_config(config), 2).token_parameters)
+    assert sizes[1] - sizes[0] == 2 * 2 * 3 * 32 * 24  # two more in each of two layers, of three matrices each
 
 
 def test_rates_are_measured_on_the_device():
