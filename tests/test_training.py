@@ -496,6 +496,16 @@ def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
+@pytest.mark.parametrize(
+    ("kinds", "crowd"),
+    [(("chair", "chair", "chair"), True), (("chair", "lamp", "chair", "lamp"), False), ((), False)],
+)
+def test_a_crowd_is_many_of_one_kind(kinds, crowd):
+    pose = CameraPose(0, 0, 1.6, 0)
+    notes = [make_note(kind, (2.0, 0.5 * (2 - place)), pose, pose, 0.5, place) for place, kind in enumerate(kinds)]
+    assert train._is_crowd(view_text(pose, pose, notes)) == crowd
+
+
 def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
     class Killed(Exception):
         pass

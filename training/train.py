@@ -9,6 +9,7 @@ import math
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
@@ -25,7 +26,7 @@ from agent.backends.untrained import ModelSizes
 from data.rooms.furniture import CATEGORIES
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from training.model import SIZES, use_fast_layers, write_untrained
-from training.notes import PLACE_WORD, VIEWS_AROUND
+from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in
 from training.store import StoredEpisode, read_shard, shards_in
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ BATCHES_A_POOL = 8
 HELD_OUT_ROOMS = 4
 """The last rooms of the demonstrations are kept back for the curve, which looks at every second question there."""
 CORPUS_ROOMS = 40
+CROWD, CROWDS_MORE = 3, 3
+"""A view with so many of one kind is drawn so many times more often: in them the explorer overlooks most."""
 STAGES = {
     "words": ("practice", "drills", "practice", "counting"),
     "views": ("views", "drills", "views", "second looks", "views", "practice", "views", "counting"),
@@ -125,11 +128,12 @@ class Rows:
             for turn in _whole_views(each)
             for mirrored in (False, True)
         ]
+        crowds = [view for view in views if _is_crowd(episodes[view[0]].replies[view[1]])]
         self._sources: dict[str, list[Source]] = {
             "episodes": [(number, 0, False) for number, each in enumerate(episodes) if not each.by_pupil],
             "lessons": [(number, 0, False) for number, each in enumerate(episodes) if each.by_pupil],
             "drills": [(number, 0, False) for number, each in seeing if _can_be_drilled(each)],
-            "views": views,
+            "views": views + crowds * CROWDS_MORE,
             "second looks": views,
         }
         self._known: dict[tuple[str, Source], Row] = {}
@@ -466,6 +470,12 @@ def _parser() -> argparse.ArgumentParser:
     for name, value in asdict(Plan()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), help=f"default {value}")
     return parser
+
+
+def _is_crowd(reply: str) -> bool:
+    """Whether a view shows many of one kind."""
+    kinds = Counter(note.category for note in notes_in(reply))
+    return max(kinds.values(), default=0) >= CROWD
 
 
 def _whole_views(episode: StoredEpisode) -> range:
