@@ -56,7 +56,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcom
     ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
     """
     questions = questions_of(config.checked())
-    if config.plan:
+    if config.plan and not config.check_data:
         report_plan(questions, config)
         return Outcome(0, [])
     complete = config.ply is not None or report_scans(questions, config)
@@ -186,11 +186,12 @@ def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = 
     """Write the exports, and print the summary of a benchmark, or the score of a single question."""
     summary, rows = run_log.export(session), run_log.rows
     if config.ply is None:
-        for line in format_summary(summary):
-            log.info("%s", line)
-    for row in rows:
-        if config.ply is not None and row["score"] is not None:
-            log.info("Score: %g of 1, where %s is right", row["score"], row["ground_truth"])
+        lines = format_summary(summary)
+    else:
+        scored = (row for row in rows if row["score"] is not None)
+        lines = [f"Score: {row['score']:g} of 1, where {row['ground_truth']} is right" for row in scored]
+    for line in lines:
+        log.info("%s", line)
     return Outcome(1 if any(row["status"] == Status.FAILED for row in rows) else 0, rows)
 
 

@@ -257,9 +257,14 @@ def _dtype(table: Table, names: tuple[str, ...]) -> type:
     return np.float32 if kinds == {np.dtype(np.float32)} else np.float64
 
 
+def _known_names(table: Table, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+    """The first of these sets of names that the table has columns for."""
+    return next((names for names in choices if all(name in table for name in names)), None)
+
+
 def _colours(table: Table) -> np.ndarray | None:
     """(K, 3) uint8 of the first known set of names, or None; fractions count from 0 to 1, short integers to 65535."""
-    names = next((names for names in _COLOUR_NAMES if all(name in table for name in names)), None)
+    names = _known_names(table, _COLOUR_NAMES)
     if names is None:
         return None
     kind = np.asarray(table[names[0]]).dtype.newbyteorder("=")
@@ -335,7 +340,7 @@ def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np
         known = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
         first = (np.cumsum(sizes) - sizes)[fans.polygons] // 2
         return pairs[np.where(known[:, None], first[:, None] + fans.corners, -1)], known
-    names = next((names for names in _UV_NAMES if all(name in vertices for name in names)), None)
+    names = _known_names(vertices, _UV_NAMES)
     known = np.full(len(fans.triangles), names is not None)
     if names is None:
         return np.zeros((len(known), 3, 2), dtype=np.float32), known

@@ -118,11 +118,13 @@ class Scene:
         mirror's or a stairwell's ghost of a floor."""
         x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
         start = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
-        below = start[:, 2] - self.cast(start, np.tile([0.0, 0.0, -1.0], (len(start), 1)))
+        below = self.heights_below(start)
         lowest = float(self.bounds.lower[2])
         if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
             return lowest
         floor = float(np.median(below))
+        if not np.isfinite(floor):  # most of it is holes
+            return lowest
         level = np.abs(below - floor) <= FLOOR_TOLERANCE_M
         return floor if level.mean() > 0.5 else lowest
 
@@ -149,6 +151,10 @@ class Scene:
         # The tree is built by the first ray, which must not happen in two threads at once.
         caster.cast_rays(o3d.core.Tensor(np.array([[0, 0, 0, 0, 0, 1]], dtype=np.float32)))
         return caster
+
+    def heights_below(self, places: np.ndarray) -> np.ndarray:
+        """(K,) world metres, the height of the first surface straight below each of (K, 3) places; -inf where none."""
+        return places[:, 2] - self.cast(places, np.tile([0.0, 0.0, -1.0], (len(places), 1)))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Distances (R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from PIL import Image
@@ -48,16 +49,19 @@ def tinted(colours: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """`pixels` (h, w, 3) uint8 RGB, and their mean colour (3,) uint8."""
+    """`pixels` (h, w, 3) uint8 RGB."""
 
     pixels: np.ndarray
-    mean: np.ndarray
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """(3,) uint8, the mean colour."""
+        return self.pixels.reshape(-1, 3).mean(axis=0).round().astype(np.uint8)
 
 
 def make_picture(image: Image.Image, factor: np.ndarray | None = None) -> Picture:
     """A decoded image, tinted by a factor (3,) if there is one."""
-    pixels = tinted(np.asarray(image.convert("RGB")), factor)
-    return Picture(pixels, pixels.reshape(-1, 3).mean(axis=0).round().astype(np.uint8))
+    return Picture(tinted(np.asarray(image.convert("RGB")), factor))
 
 
 def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:

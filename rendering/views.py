@@ -129,8 +129,7 @@ def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
 
 def _stands_on_floor(scene: Scene, places: np.ndarray) -> np.ndarray:
     """(K,) bool: straight below each place the first surface is the floor."""
-    drop = scene.cast(places, np.tile([0.0, 0.0, -1.0], (len(places), 1)))
-    return np.abs(places[:, 2] - drop - scene.floor_z_m) <= FLOOR_TOLERANCE_M
+    return np.abs(scene.heights_below(places) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
 
 
 def _ring(elevation_deg: float, count: int) -> np.ndarray:

@@ -21,12 +21,10 @@ has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyr
 has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers
 
-by=""   # who may call apt: root, or anybody through sudo without a password
-if command -v apt-get >/dev/null; then
-    if [ "$(id -u)" = 0 ]; then by=env; elif sudo -n true 2>/dev/null; then by=sudo; fi
-fi
-through_apt() {
-    [ -n "$by" ] && $by apt-get update -qq && $by env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@"
+through_apt() {   # as root, or through sudo where it asks for no password
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" = 0 ]; then by=env; elif sudo -n true 2>/dev/null; then by=sudo; else return 1; fi
+    $by apt-get update -qq && $by env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@"
 }
 if [ -n "$missing$optional" ] && ! through_apt $missing $optional; then
     if [ -n "$missing" ]; then

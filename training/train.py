@@ -308,14 +308,14 @@ class Trainer:
             "model": self.model.state_dict(), "sight": self.sight.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "plan": asdict(self.plan),
         }  # fmt: skip
-        whole = self.folder / (RESUMABLE + ".tmp")
-        torch.save(state, whole)
-        whole.rename(self.folder / RESUMABLE)
+        draft = self.folder / (RESUMABLE + ".tmp")
+        torch.save(state, draft)
+        draft.rename(self.folder / RESUMABLE)
         finished = type(self.model)(self.model.config)
         finished.load_state_dict(self.model.state_dict())
-        draft = self.folder / DRAFT
-        finished.to(torch.bfloat16).save_pretrained(draft)
-        for path in draft.iterdir():
+        checkpoint = self.folder / DRAFT
+        finished.to(torch.bfloat16).save_pretrained(checkpoint)
+        for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)
 
     def _resumed_step(self) -> int:
