@@ -11,6 +11,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from agent.backends import ModelError, OutOfMemory
+from agent.backends.attention import pack_heads
 from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from agent.backends.grammar import ActionGrammar
@@ -87,6 +88,7 @@ class ModelRunner:
         options: GenerationOptions,
         kv_bytes: int,
     ) -> None:
+        pack_heads(model)
         self._model = model
         self._tokenizer = tokenizer
         self._encoder = encoder

@@ -1,0 +1,74 @@
+"""Heads that share keys and values attend as if each had its own."""
+
+import pytest
+import torch
+from torch.nn.functional import pad
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from agent.backends.attention import attend_packed, pack_heads
+from agent.backends.untrained import ModelSizes, make_config, make_processor
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Layer(torch.nn.Module):
+    """What attention functions read of their layer."""
+
+    def __init__(self, groups):
+        super().__init__()
+        self.num_key_value_groups = groups
+        self.is_causal = True
+
+
+def states(rows, heads, key_heads, new, columns, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    query = torch.randn(rows, new, heads, 16, generator=draw).transpose(1, 2)
+    keys = torch.randn(2, rows, key_heads, columns + 7, 16, generator=draw)[:, :, :, :columns]
+    return query, keys[0], keys[1]
+
+
+def causal_mask(rows, new, columns):
+    """Row r has its first r columns unused; of the new ones each sees those before it."""
+    causal = torch.ones(new, columns, dtype=torch.bool).tril(columns - new)
+    used = torch.arange(columns) >= torch.arange(rows)[:, None]
+    return (causal & used[:, None])[:, None]
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (4, 4), (6, 1)])
+@pytest.mark.parametrize(
+    ("new", "columns", "masked"),
+    [(1, 9, True), (5, 9, True), (9, 9, True), (1, 1, True), (1, 9, False), (9, 9, False)],
+)
+def test_packed_heads_give_what_copied_keys_give(heads, key_heads, new, columns, masked):
+    query, key, value = states(4, heads, key_heads, new, columns)
+    mask = causal_mask(4, new, columns) if masked else None
+    shared = heads // key_heads
+    copied = [part.repeat_interleave(shared, dim=1) for part in (key, value)]
+    expected = sdpa_attention_forward(Layer(1), query, *copied, mask, scaling=0.3)[0]
+    packed = attend_packed(Layer(shared), query, key, value, mask, scaling=0.3)[0]
+    assert packed.shape == (4, new, heads, 16)
+    torch.testing.assert_close(packed, expected)
+
+
+def test_columns_that_see_nothing_stay_finite():
+    query, key, value = states(4, 8, 2, 9, 9)
+    assert attend_packed(Layer(4), query, key, value, causal_mask(4, 9, 9), scaling=0.3)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_model_gives_the_same_logits_for_padded_rows(attention):
+    tokenizer = make_processor(1024).tokenizer
+    config = make_config(ModelSizes(heads=4, kv_heads=2), tokenizer)
+    torch.manual_seed(0)
+    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=attention).eval()
+    ids = torch.randint(10, 900, (2, 12))
+    mask = pad(torch.ones(2, 12, dtype=torch.long), (3, 0))
+    mask[1, :6] = 0
+    inputs = {"input_ids": pad(ids, (3, 0)), "attention_mask": mask}
+    with torch.inference_mode():
+        before = model(**inputs).logits
+        pack_heads(model)
+        after = model(**inputs).logits
+    assert (model.config.text_config._attn_implementation == attention) == (attention == "eager")
+    torch.testing.assert_close(after[mask.bool()], before[mask.bool()])
