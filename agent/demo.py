@@ -7,7 +7,7 @@ from agent.backends import EMBEDDED
 from agent.config import ConfigError, Given, RunConfig, chosen
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
-from data.rooms import write_rooms
+from data.rooms import QUESTIONS_FILE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer
 
 log = logging.getLogger(__name__)
@@ -44,19 +44,13 @@ def run_demo(config: RunConfig) -> int:
 
 
 def demo_config(config: RunConfig) -> RunConfig:
-    """The batch run that a demo is, with its rooms on disk: made once per seed below `config.log_root`, then reused.
+    """The batch run that a demo is, with its rooms on disk: kept below `config.log_root`, as `kept_rooms` has it.
 
     One question of each type a room, where the room has one to ask. Raises ConfigError where they cannot be written.
     """
-    rooms = config.log_root / f"demo_rooms_seed{config.seed}"
-    questions = rooms / "questions.jsonl"
-    if not questions.exists():
-        log.info("Making %d furnished rooms with questions in %s", DEMO_ROOMS, rooms)
-        one_each = {name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES}
-        try:
-            write_rooms(rooms, DEMO_ROOMS, config.seed, per_type=one_each)
-        except OSError as error:
-            raise ConfigError(
-                f"--log-root {config.log_root}: rooms cannot be written there ({error.strerror})"
-            ) from None
-    return replace(config, demo=False, batch=True, questions=questions, scan_root=rooms)
+    one_each = {name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES}
+    try:
+        rooms = kept_rooms(config.log_root, DEMO_ROOMS, config.seed, one_each)
+    except OSError as error:
+        raise ConfigError(f"--log-root {config.log_root}: rooms cannot be written there ({error.strerror})") from None
+    return replace(config, demo=False, batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms)

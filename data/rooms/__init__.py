@@ -4,15 +4,17 @@ from data.rooms.geometry import OrientedBox
 from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from data.rooms.room import Room, RoomObject, make_room
 from data.rooms.scan import RoomMesh, ScanStyle
-from data.rooms.writer import write_ply, write_rooms
+from data.rooms.writer import QUESTIONS_FILE, kept_rooms, write_ply, write_rooms
 
 __all__ = [
+    "QUESTIONS_FILE",
     "QUESTIONS_PER_TYPE",
     "OrientedBox",
     "Room",
     "RoomMesh",
     "RoomObject",
     "ScanStyle",
+    "kept_rooms",
     "make_room",
     "room_questions",
     "write_ply",

@@ -1,6 +1,8 @@
 """Write rooms to disk: scans in ScanNet's layout, questions in VSI-Bench's columns, geometry as JSON."""
 
+import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,26 @@ from typing import Any
 from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from data.rooms.room import Room, make_room
 from data.rooms.scan import RoomMesh, ScanStyle
+
+log = logging.getLogger(__name__)
+
+QUESTIONS_FILE = "questions.jsonl"
+
+
+def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
+    """The folder of such rooms below `parent`, written when it is first asked for and then kept.
+
+    Its name tells rooms of another generator apart: after a change of this package's code they are written anew.
+    Raises what `write_rooms` does.
+    """
+    asked = json.dumps(dict(per_type), sort_keys=True)
+    sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
+    version = hashlib.sha256("".join([asked, *sources]).encode()).hexdigest()[:8]
+    folder = parent / f"rooms_{rooms}_seed{seed}_{version}"
+    if not (folder / QUESTIONS_FILE).exists():
+        log.info("Making %d furnished rooms with questions in %s", rooms, folder)
+        write_rooms(folder, rooms, seed, per_type=per_type)
+    return folder
 
 
 def write_rooms(
@@ -23,16 +45,15 @@ def write_rooms(
     `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
     the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
     answers, so no model may see it. The questions' file appears last, when all else is there; an older one, whose rooms
-    other scans replace, goes first. Raises ValueError for
-    bad numbers, OSError where nothing can be written.
+    other scans replace, goes first. Raises ValueError for bad numbers, OSError where nothing can be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("questions.jsonl", "rooms.json"):
+    for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)
     geometry, asked = [], 0
-    draft = out / "questions.jsonl.tmp"
+    draft = out / f"{QUESTIONS_FILE}.tmp"
     with draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style)
@@ -42,7 +63,7 @@ def write_rooms(
             geometry.append(room_record(room))
             asked += len(rows)
     (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
-    draft.replace(out / "questions.jsonl")
+    draft.replace(out / QUESTIONS_FILE)
     return asked
 
 
