@@ -11,8 +11,8 @@ from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
 from training.episodes import room_episodes
-from training.evaluate import TEST_SEED
 from training.eyes import look, single_views
+from training.splits import SPLITS
 from training.store import shard_path, write_shard
 
 SEED = 7
@@ -32,7 +32,7 @@ def test_the_explorer_describes_views_of_new_rooms(tmp_path):
 def answered(tmp_path_factory):
     """Results of the explorer with open eyes and blind, on the same questions, and the questions."""
     folder = tmp_path_factory.mktemp("answers")
-    write_rooms(folder / "rooms", 8, TEST_SEED, per_type=QUESTIONS_PER_TYPE)
+    write_rooms(folder / "rooms", 8, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = RunConfig(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all", **EXPLORER_SETTINGS,

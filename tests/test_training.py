@@ -25,19 +25,19 @@ from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
-from training import train
+from training import demonstrate, evaluate, train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
-from training.demonstrate import TRAINING_SEED
 from training.episodes import pupil_episodes, room_episodes
-from training.evaluate import CONDITIONS, TEST_SEED, Unfinished, answers, overall_gain, spread, wilson
+from training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
 from training.eyes import matched
 from training.model import use_fast_layers, word_vectors, write_untrained
 from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
 from training.practice import make_counting, make_practice
 from training.reading import asked, think
-from training.store import read_shard, write_shard
+from training.splits import SPLITS
+from training.store import read_shard, shards_in, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
-from training.train import HELD_OUT_ROOMS, OtherPlan, Plan, Rows, Trainer
+from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
@@ -240,9 +240,9 @@ def test_the_same_room_gives_the_same_demonstrations(episodes):
     assert again.replies == episodes[0].replies and np.array_equal(again.images, episodes[0].images)
 
 
-def test_training_and_evaluation_draw_from_different_series():
-    assert TRAINING_SEED != TEST_SEED
-    assert not np.array_equal(make_room(TRAINING_SEED).mesh.colours, make_room(TEST_SEED).mesh.colours)
+def test_the_splits_share_no_room():
+    rooms = [make_room(seed, index) for seed in SPLITS.values() for index in range(2)]
+    assert len({room.polygon.tobytes() for room in rooms}) == len(rooms)
 
 
 def test_an_evaluation_asks_about_as_many_rooms_as_it_can():
@@ -560,8 +560,46 @@ def test_the_gain_is_that_of_the_overall_on_the_same_questions():
 def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
     Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY).save()
     other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
-    with pytest.raises(OtherPlan, match="another episode_steps, seed"):
+    with pytest.raises(CannotTrain, match="another episode_steps, seed:"):
         Trainer(tmp_path, other, shards, torch.device("cpu"), TINY)
+    with pytest.raises(CannotTrain, match="another sizes, learned_from, held_out:"):
+        Trainer(tmp_path, PLAN, [*shards, shards[0]], torch.device("cpu"))
+
+
+def test_a_stage_that_finds_nothing_to_learn_from_is_refused_at_once(shards, tmp_path):
+    plan = dataclasses.replace(PLAN, lesson_steps=1)
+    with pytest.raises(CannotTrain, match="no lessons to learn from"):
+        Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
+
+
+def test_lessons_about_held_out_rooms_are_left_out(shards, lessons, tmp_path):
+    folder = tmp_path / "lessons"
+    for name in (shards[0].name, shards[-1].name):
+        write_shard(folder / name, lessons)
+    run = Trainer(tmp_path / "run", PLAN, shards, torch.device("cpu"), TINY, shards_in(folder))
+    assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
+
+
+def test_the_commands_go_from_demonstrations_to_a_curve(tmp_path, capsys):
+    demos, run = tmp_path / "demos", tmp_path / "run"
+    rooms = ["--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "2"]
+    assert demonstrate.main([str(demos), *rooms]) == 0
+    lengths = {"word-steps": 1, "view-steps": 2, "view-rows": 2, "episode-steps": 1, "episode-rows": 2, "save-every": 1}
+    steps = [f"--{name}={value}" for name, value in lengths.items()]
+    assert train.main([str(demos), str(run), *steps]) == 0
+    with Image.open(run / "curve.png") as curve:
+        assert min(curve.size) > 200
+    assert train.main([str(demos), str(run), *steps, "--sizes", "large"]) == 2
+    assert "begun with another sizes" in capsys.readouterr().err
+    assert train.main([str(demos), str(run), *steps, "--lessons", str(demos)]) == 2
+    assert "--lesson-steps" in capsys.readouterr().err
+
+
+def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
+    assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("| explorer | view 0 only | blind | most frequent answer |")
+    assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
 
 
 def test_what_the_teacher_says_is_an_action(episodes):

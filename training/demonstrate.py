@@ -14,12 +14,10 @@ import numpy as np
 from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
 from data.scoring import score_answer
 from training.episodes import pupil_episodes, room_episodes
+from training.splits import SPLITS
 from training.store import read_shard, shard_path, shards_in, write_shard
 
 log = logging.getLogger(__name__)
-
-TRAINING_SEED = 1_000_000
-"""Series of rooms that training draws from; evaluation must take another."""
 
 
 def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) -> Path:
@@ -63,7 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="folder of the demonstrations")
     parser.add_argument("--rooms", type=int, default=500, help="number of rooms (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="index of the first room (%(default)s)")
-    parser.add_argument("--seed", type=int, default=TRAINING_SEED, help="series of rooms (%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument("--pupil", help="a checkpoint that replies instead; the teacher corrects one reply of each")
     options = parser.parse_args(arguments)
@@ -71,9 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if held and read_shard(held[0])[0].by_pupil != (options.pupil is not None):
         parser.error(f"{options.out} holds {'demonstrations' if options.pupil else 'corrections'}: take another folder")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    make_shards(
-        options.out, options.seed, range(options.first, options.first + options.rooms), options.workers, options.pupil
-    )
+    indices = range(options.first, options.first + options.rooms)
+    make_shards(options.out, SPLITS["training"], indices, options.workers, options.pupil)
     for name, (count, mean) in teacher_scores(options.out).items():
         log.info("%-28s %5d questions, teacher's score %.3f", name, count, mean)
     return 0

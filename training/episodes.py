@@ -13,7 +13,7 @@ from agent.backends import EXPLORER_SETTINGS, Backend, Reply
 from agent.config import NUM_STEPS, RunConfig
 from agent.prompts import system_message, turn_message
 from agent.state import QuestionState, Turn
-from agent.turns import act
+from agent.turns import act, read
 from agent.world import World
 from data.questions import Question
 from data.rooms import make_room, room_questions
@@ -116,8 +116,8 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
 
 
 def _go_on(state: QuestionState, teacher: Teacher, reply: Reply) -> None:
-    """Take a reply as any run does: parse it, move and look."""
-    parsed = parse_action(reply.text, state.question, state.is_last_turn)
+    """Take a reply as any run does: read it, move and look."""
+    parsed = read(reply, state)
     move, view, seconds = act(state, parsed, teacher.world)
     state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
 

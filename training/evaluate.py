@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from agent.config import RunConfig
+from agent.config import NUM_STEPS, RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from data.questions import QUESTION_TYPES, Question, load_questions
-from data.rooms import QUESTIONS_PER_TYPE, write_rooms
-from data.scoring import aggregate, most_frequent_answer
-from training.demonstrate import TRAINING_SEED
+from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
+from data.scoring import aggregate, most_frequent_answer, overall_label
 from training.episodes import view_config
+from training.splits import SPLITS
 
 log = logging.getLogger(__name__)
 
-TEST_SEED = 2_000_000
-"""Series of rooms for evaluation."""
 RESAMPLES = 2000
 
 
@@ -105,7 +103,8 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequenc
             lines.append(f"| {name} | {len(of_type)} | {' | '.join(cells)} | {frequent:.1f} |")
     overall = [f"{_overall(rows):.1f}" for rows in results.values()]
     frequent = most_frequent_answer(questions)["overall"]
-    lines.append(f"| overall (7 tasks) | {len(questions)} | {' | '.join(overall)} | {frequent:.1f} |")
+    label = overall_label(question.question_type for question in questions)
+    lines.append(f"| {label} | {len(questions)} | {' | '.join(overall)} | {frequent:.1f} |")
     return lines
 
 
@@ -122,18 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="folder for rooms, runs and the table")
     parser.add_argument("--rooms", type=int, default=200, help="number of rooms (%(default)s)")
     parser.add_argument("--per-type", type=int, default=200, help="questions of each type, at most (%(default)s)")
-    parser.add_argument("--seed", type=int, default=TEST_SEED, help="series of rooms (%(default)s)")
+    parser.add_argument(
+        "--split",
+        choices=("validation", "test"),
+        default="validation",
+        help="rooms to compare checkpoints on while they are made, or those for the figures in the end (%(default)s)",
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="questions in one batch (%(default)s)")
     options = parser.parse_args(arguments)
-    if options.seed == TRAINING_SEED:
-        parser.error(f"--seed {TRAINING_SEED} is the series that training draws from")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    rooms = options.out / f"rooms_{options.rooms}_seed{options.seed}"
-    questions_file = rooms / "questions.jsonl"
-    if not questions_file.exists():
-        write_rooms(rooms, options.rooms, options.seed, per_type=QUESTIONS_PER_TYPE)
+    rooms = kept_rooms(options.out, options.rooms, SPLITS[options.split], QUESTIONS_PER_TYPE)
     asked_file = rooms / f"questions_{options.per_type}.jsonl"
-    asked = spread(load_questions(questions_file), options.per_type)
+    asked = spread(load_questions(rooms / QUESTIONS_FILE), options.per_type)
     asked_file.write_text("".join(json.dumps(asdict(question)) + "\n" for question in asked), encoding="utf-8")
     config = replace(
         view_config(), batch=True, questions=asked_file, scan_root=rooms, model=options.model,
@@ -157,7 +156,8 @@ def _remarks(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     turns = sum(row["turns"] for row in explorer)
     errors = sum(row["parse_errors"] for row in explorer)
     lines = [
-        f"Turns a question: {turns / len(explorer):.2f} of 9; replies that could be read: {1 - errors / turns:.2%}."
+        f"Turns a question: {turns / len(explorer):.2f} of {NUM_STEPS + 1}; "
+        f"replies that could be read: {1 - errors / turns:.2%}."
     ]
     for name in list(results)[1:]:
         gain, low, high = overall_gain(explorer, results[name])

@@ -18,7 +18,7 @@ BATCH = 32
 
 
 @dataclass(frozen=True)
-class Sight:
+class NoteAccuracy:
     """Over many views: the share of what was noted that is there, the share of what is there that was noted, and of
     the right notes how far off their places (metres) and sizes (share) are."""
 
@@ -63,7 +63,7 @@ def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]
                     yield conversation, view_text(FIRST, FIRST, seen_from_first(reply))
 
 
-def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> Sight:
+def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAccuracy:
     """What the model says of the views, against the teacher's replies."""
     said_count = true_count = 0
     pairs: list[tuple[Note, Note]] = []
@@ -76,7 +76,7 @@ def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> Sight:
             backend.release(conversation)
     offsets = [_off_m(a, b) for a, b in pairs]
     sizes = [abs(a.size_cm - b.size_cm) / b.size_cm for a, b in pairs]
-    return Sight(
+    return NoteAccuracy(
         len(views),
         len(pairs) / max(1, said_count),
         len(pairs) / max(1, true_count),

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from data.rooms.furniture import CATEGORIES
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from training.model import SIZES, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in
+from training.splits import SPLITS
 from training.store import StoredEpisode, read_shard, shards_in
 
 if TYPE_CHECKING:
@@ -153,6 +154,11 @@ class Rows:
         by_length = sorted(drawn, key=lambda place: self._length(kind, sources[place]))
         return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
+    def missing(self, plan: Plan) -> list[str]:
+        """The kinds of rows that a plan's steps take and that there are none of."""
+        kinds = {plan.rows(step)[0] for step in range(plan.steps)}
+        return sorted(kind for kind in kinds - self.made_up.keys() if not self._sources[kind])
+
     def _made_up_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
         """The rows of a pool that are made up, shortest first; those of the last pool of each kind are kept."""
         wanted = seed, pool, count
@@ -197,7 +203,7 @@ class Batches(Dataset[Batch]):
         return replace(batch, images=jittered(batch.images, torch.Generator().manual_seed(step)))
 
 
-class Sight(torch.nn.Module):
+class PatchCategories(torch.nn.Module):
     """What the image tokens alone tell: the category that each patch shows. It teaches the image encoder to see long
     before the words that the model says depend on the picture, and is no part of the checkpoint."""
 
@@ -224,8 +230,8 @@ class Sight(torch.nn.Module):
         return cross_entropy(scores, true.long()), (scores.argmax(-1) == true)[true > 0]
 
 
-class OtherPlan(Exception):
-    """A run that goes on with other steps or rates than it was begun with; the message names them."""
+class CannotTrain(Exception):
+    """A run that cannot be begun, or not gone on with as it was begun; the message says why."""
 
 
 class Trainer:
@@ -242,11 +248,19 @@ class Trainer:
         workers: int = 0,
         compiled: bool = False,
     ) -> None:
-        """Raises OtherPlan where the folder holds a run of another plan."""
+        """`lessons` about rooms that are held out are left out. Raises CannotTrain where a stage finds nothing to learn
+        from, and where the folder holds a run of another plan, other demonstrations or a model of other sizes."""
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
-        learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *lessons]
+        held_out_rooms = demonstrations[-HELD_OUT_ROOMS:]
+        known = {path.name for path in held_out_rooms}
+        learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *(path for path in lessons if path.name not in known)]
+        self.begun_with = asdict(plan) | {
+            "sizes": asdict(sizes),
+            "learned_from": [path.name for path in learned_from],
+            "held_out": [path.name for path in held_out_rooms],
+        }
         episodes = [episode for path in learned_from for episode in read_shard(path)]
-        held_out = [episode for path in demonstrations[-HELD_OUT_ROOMS:] for episode in read_shard(path)]
+        held_out = [episode for path in held_out_rooms for episode in read_shard(path)]
         source = folder / FINISHED
         if not source.is_dir():
             corpus = (text for path in demonstrations[:CORPUS_ROOMS] for text in _texts(read_shard(path)))
@@ -256,12 +270,14 @@ class Trainer:
         self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
         use_fast_layers(self.model, compiled)
-        self.sight = Sight(self.model)
+        self.sight = PatchCategories(self.model)
         self.model.to(device).train()
         self.sight.to(device)
         with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         rows = Rows(episodes, maker)
+        if missing := rows.missing(plan):
+            raise CannotTrain(f"the demonstrations hold no {', '.join(missing)} to learn from")
         self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
         made_up = {
@@ -281,13 +297,14 @@ class Trainer:
             betas=(0.9, 0.98),
             weight_decay=plan.weight_decay,
         )
+        self.seconds = 0.0
         self.step = self._resumed_step()
 
     def run(self, until: int | None = None) -> None:
         """Take the steps that are left, or those up to `until`; what is saved on the way lets a killed run go on to
         the same weights."""
         last = self.plan.steps if until is None else until
-        started, losses = time.monotonic(), []
+        started, losses = time.monotonic() - self.seconds, []
         coming = DataLoader(
             self.batches,
             batch_size=None,
@@ -298,15 +315,17 @@ class Trainer:
             losses.append(self._learn(batch))
             self.step += 1
             if self.step % self.plan.save_every == 0 or self.step == last:
-                self._report(float(np.mean(losses)), time.monotonic() - started)
+                self.seconds = time.monotonic() - started
                 self.save()
+                self._report(float(np.mean(losses)))
                 losses = []
 
     def save(self) -> None:
         """Write the state to go on from and the checkpoint as it is now."""
         state = {
             "model": self.model.state_dict(), "sight": self.sight.state_dict(),
-            "optimizer": self.optimizer.state_dict(), "step": self.step, "plan": asdict(self.plan),
+            "optimizer": self.optimizer.state_dict(), "step": self.step,
+            "seconds": self.seconds, "begun_with": self.begun_with,
         }  # fmt: skip
         draft = self.folder / (RESUMABLE + ".tmp")
         torch.save(state, draft)
@@ -323,11 +342,12 @@ class Trainer:
         if not path.exists():
             return 0
         state = torch.load(path, map_location=self.device, weights_only=True)
-        if changed := [name for name, value in asdict(self.plan).items() if state["plan"][name] != value]:
-            raise OtherPlan(f"{path} was begun with another {', '.join(changed)}: give the same, or another folder")
+        if changed := [name for name, value in self.begun_with.items() if state["begun_with"].get(name) != value]:
+            raise CannotTrain(f"{path} was begun with another {', '.join(changed)}: give the same, or another folder")
         self.model.load_state_dict(state["model"])
         self.sight.load_state_dict(state["sight"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.seconds = float(state["seconds"])
         return int(state["step"])
 
     def _learn(self, batch: Batch) -> float:
@@ -381,10 +401,10 @@ class Trainer:
             name: float(np.mean(values)) if values else math.nan for name, values in right.items()
         }
 
-    def _report(self, loss: float, seconds: float) -> None:
+    def _report(self, loss: float) -> None:
         held_out, shares = self._held_out()
         stage = self.plan.stage(self.step - 1)
-        numbers = [loss, self.plan.rate(self.step - 1), seconds, held_out, *shares.values()]
+        numbers = [loss, self.plan.rate(self.step - 1), self.seconds, held_out, *shares.values()]
         path = self.folder / CURVE
         new = not path.exists()
         with path.open("a", newline="") as file:
@@ -395,7 +415,7 @@ class Trainer:
         log.info(
             "step %d of %d (%s): loss %.3f, held out %.3f, right: %s, %.0f s",
             self.step, self.plan.steps, stage, loss, held_out,
-            ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), seconds,
+            ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), self.seconds,
         )  # fmt: skip
 
 
@@ -406,12 +426,15 @@ def plot_curve(folder: Path) -> None:
     with (folder / CURVE).open() as file:
         points = list(csv.DictReader(file))
     steps = [int(point["step"]) for point in points]
+    stage_ends = [int(point["step"]) for point, later in pairwise(points) if point["stage"] != later["stage"]]
     figure = Figure(figsize=(8, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, names in ((left, ("loss", "held_out_loss")), (right, SHARES)):
         for name in names:
             axes.plot(steps, [float(point[name]) for point in points], label=name.replace("_", " "))
-        axes.set_xlabel("step")
+        for end in stage_ends:
+            axes.axvline(end, color="0.8", zorder=0)
+        axes.set_xlabel("step (grey: the next stage begins)" if stage_ends else "step")
         axes.legend()
     figure.savefig(folder / "curve.png", dpi=120)
 
@@ -423,9 +446,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: value for name, value in vars(options).items() if name in Plan.__annotations__ and value is not None}
     plan = Plan(**(asdict(SMOKE if options.smoke else Plan()) | given))
     if options.smoke:
-        from training.demonstrate import TRAINING_SEED, make_shards
+        from training.demonstrate import make_shards
 
-        make_shards(options.demos, TRAINING_SEED, range(HELD_OUT_ROOMS + 4), workers=2)
+        make_shards(options.demos, SPLITS["training"], range(HELD_OUT_ROOMS + 4), workers=2)
     demonstrations = shards_in(options.demos)
     lessons = shards_in(options.lessons) if options.lessons else []
     if len(demonstrations) <= HELD_OUT_ROOMS:
@@ -433,6 +456,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if plan.lesson_steps and not lessons:
         sys.stderr.write("--lesson-steps needs --lessons, a folder that python -m training.demonstrate --pupil wrote\n")
+        return 2
+    if lessons and not plan.lesson_steps:
+        sys.stderr.write("--lessons are learned from in a stage of their own: say how long with --lesson-steps\n")
         return 2
     if importlib.util.find_spec("matplotlib") is None:
         sys.stderr.write("the curve is plotted with matplotlib: pip install -r requirements-dev.txt first\n")
@@ -443,12 +469,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trainer = Trainer(
             options.out, plan, demonstrations, device, SIZES[options.sizes], lessons, options.workers, options.compile
         )
-    except OtherPlan as error:
+    except CannotTrain as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    (options.out / "plan.json").write_text(
-        json.dumps(asdict(plan) | {"rooms": len(demonstrations), "lessons": len(lessons)}, indent=1) + "\n"
-    )
+    (options.out / "plan.json").write_text(json.dumps(trainer.begun_with, indent=1) + "\n")
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
     plot_curve(options.out)
