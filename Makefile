@@ -1,4 +1,4 @@
-# make demo: the main job on rooms and a model made on the spot.  make test: all tests.  make check: style and types.
+# make demo: the main job on rooms made on the spot and the small model that ships.  make test: all tests.  make check: style and types.
 PY := .venv/bin/python
 
 .PHONY: demo test check format clean

@@ -47,7 +47,7 @@ class RunConfig:
     """Put a vision-language model inside 3D scans of rooms and let it answer spatial questions.
 
     Choose what to run: --batch (a benchmark), --ply with --question (one question on one scan), --demo (rooms
-    and a model made on the spot), or --continue (go on with an earlier run).
+    made on the spot and the small model that ships), or --continue (go on with an earlier run).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
@@ -55,7 +55,7 @@ class RunConfig:
     batch: bool = False
     """Answer all questions of the benchmark or of --questions."""
     demo: bool = False
-    """Answer questions on procedural rooms, made on the spot, with the embedded model; also blind, to compare."""
+    """Answer questions on procedural rooms, made on the spot, with the small model that ships; also blind."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Go on with the newest run below --log-root, or with the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False

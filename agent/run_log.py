@@ -245,12 +245,12 @@ def protocol(config: RunConfig) -> str:
     width, height = config.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
+    decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
-        f"{blind}free camera in the scan, {config.steps} moves, {width}x{height} px, focal {config.focal:g} px, eye "
-        f"{config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first view by {config.first_view}"
-        f"{up}, {config.dtype}, {'greedy' if config.temperature == 0 else f'temperature {config.temperature:g}'}, "
-        f"replies of {config.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official "
-        "VSI-Bench scoring"
+        f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
+        f"px, focal {config.focal:g} px, eye {config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first "
+        f"view by {config.first_view}{up}, {config.dtype}, {decoding}, replies of {config.max_new_tokens} tokens at "
+        f"most{', constrained' if config.constrained else ''}, official VSI-Bench scoring"
     )
 
 
