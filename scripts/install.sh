@@ -5,6 +5,11 @@ set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 
+[ "$(uname)" = Linux ] || {
+    echo "This script installs on Linux only. Elsewhere: pip install -r $1" >&2
+    exit 1
+}
+
 has_library() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "$1"; }
 has_file() { for file in "$@"; do [ -e "$file" ] && return 0; done; return 1; }
 

@@ -1,0 +1,43 @@
+"""The benchmarks run and compare what they say they do; how fast is theirs to say."""
+
+import json
+
+import pytest
+
+from benchmarks import memory, renderers, turns
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs a benchmark with arguments; returns what it prints."""
+
+    def run(benchmark, arguments):
+        monkeypatch.setattr("sys.argv", ["benchmark", *arguments.split()])
+        benchmark.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_all_ways_through_the_turns_reply_the_same(command, tmp_path):
+    out = tmp_path / "turns.json"
+    printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --json {out}")
+    ways = json.loads(out.read_text())["ways"]
+    assert len(ways) == 4 and all(name in printed for name in ways)
+    assert {way["equal"] for way in ways.values()} == {1.0}
+    one_by_one, last = ways["one at a time, re-encoding"], ways["all turns batched, KV reuse"]
+    assert last["images_encoded"] == 3 * 5 and one_by_one["images_encoded"] == 3 * (1 + 2 + 3 + 4 + 5)
+    assert last["tokens_computed"] + last["tokens_reused"] == one_by_one["tokens_computed"]
+
+
+def test_renderers_are_measured_beside_the_old_habit(command, tmp_path):
+    out = tmp_path / "renderers.json"
+    command(renderers, f"--faces 1000 --views 2 --size 64 48 --json {out}")
+    rows = json.loads(out.read_text())["rows"]
+    assert "raycast" in {row["renderer"] for row in rows} and all(row["view_ms"] > 0 for row in rows)
+
+
+def test_memory_is_sampled_until_the_last_scan(command):
+    lines = command(memory, "--scans 2").splitlines()
+    assert lines[-1].split()[0] == "2" and int(lines[-1].split()[1]) > 50
