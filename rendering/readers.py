@@ -1,5 +1,6 @@
 """Reads a mesh or a cloud from a file, by the file's extension."""
 
+import json
 import logging
 import math
 import struct
@@ -20,8 +21,8 @@ _log = logging.getLogger(__name__)
 
 # The grey of a cloud's points that have no colour beside others that have.
 UNKNOWN_GREY = 160
-# What the parsers of trimesh and PIL raise on damaged files; they have no error of their own.
-_DAMAGED = (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error, EOFError, OSError)
+# Extensions of glTF that pack the geometry itself; trimesh would put zeros in its place.
+_PACKED = {"KHR_draco_mesh_compression", "EXT_meshopt_compression"}
 
 
 def read_geometry(path: Path) -> Geometry:
@@ -31,8 +32,13 @@ def read_geometry(path: Path) -> Geometry:
         raise SceneError(f"{path} is empty: download or export it again")
     try:
         geometry = reader(path)
-    except _DAMAGED as error:
-        raise SceneError(f"{path} cannot be read, {error}: download or export it again") from error
+    except SceneError:
+        raise
+    except MemoryError as error:
+        raise SceneError(f"{path} does not fit into memory ({error}): thin it out, or download it again") from error
+    except Exception as error:  # parsers of several packages: on damaged files they raise anything
+        why = str(error) or type(error).__name__
+        raise SceneError(f"{path} cannot be read, {why}: download or export it again") from error
     if not len(geometry.vertices):
         raise SceneError(f"{path} holds no vertices: download or export it again")
     return geometry
@@ -79,6 +85,8 @@ def read_with_trimesh(path: Path) -> Geometry:
     """All meshes of a GLB, GLTF or OBJ file, each placed by its transform; clouds where the file has no mesh."""
     from trimesh import PointCloud, Trimesh, load_scene
 
+    if path.suffix.lower() != ".obj" and (packed := _PACKED.intersection(_gltf_extensions(path))):
+        raise SceneError(f"{path} is compressed with {', '.join(packed)}: export it again without compression")
     scene = load_scene(path, process=False)
     meshes, clouds, lacking = [], [], 0
     looks = _Looks()
@@ -96,6 +104,16 @@ def read_with_trimesh(path: Path) -> Geometry:
     if not meshes and not clouds:
         raise ValueError("it holds neither a mesh nor a cloud")
     return _merged(meshes or clouds)
+
+
+def _gltf_extensions(path: Path) -> list[str]:
+    """The extensions of glTF that a GLB or glTF file cannot be read without."""
+    with path.open("rb") as file:
+        if path.suffix.lower() == ".glb":
+            file.seek(12)  # behind the file's header, at that of its first chunk: length and kind
+            (length,) = struct.unpack("<I4x", file.read(8))
+            return json.loads(file.read(length)).get("extensionsRequired", [])
+        return json.load(file).get("extensionsRequired", [])
 
 
 def _placed(vertices: np.ndarray, transform: np.ndarray) -> np.ndarray:

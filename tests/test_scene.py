@@ -1,5 +1,7 @@
 import gc
 import io
+import json
+import struct
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -415,6 +417,35 @@ def test_turning_upright_is_no_mirroring(file):
 def test_a_cut_off_glb_is_an_error(file, glb, share):
     with pytest.raises(SceneError, match=r"scan.glb cannot be read"):
         load_scene(file("scan.glb", glb[: int(share * len(glb))]))
+
+
+def changed_glb(data: bytes, change) -> bytes:
+    """A GLB whose JSON, changed in place, is laid out anew."""
+    (length,) = struct.unpack_from("<I", data, 12)
+    header = json.loads(data[20 : 20 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 4)
+    rest = data[20 + length :]
+    return data[:8] + struct.pack("<II", 20 + len(text) + len(rest), len(text)) + data[16:20] + text + rest
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda header: header["meshes"][0].update(primitives=[None]), "cannot be read"),
+        (lambda header: header["bufferViews"][0].update(byteLength=10**15), "cannot be read"),
+        (lambda header: header.update(extensionsRequired=["KHR_draco_mesh_compression"]), "compressed with KHR_draco"),
+    ],
+)
+def test_a_glb_that_trimesh_cannot_take_is_an_error_of_its_own(file, glb, change, complaint):
+    with pytest.raises(SceneError, match=f"scan.glb.* {complaint}"):
+        load_scene(file("scan.glb", changed_glb(glb, change)))
+
+
+def test_a_glb_of_the_first_version_is_an_error(file, glb):
+    with pytest.raises(SceneError, match=r"scan.glb cannot be read, only GLTF 2"):
+        load_scene(file("scan.glb", glb[:4] + struct.pack("<I", 1) + glb[8:]))
 
 
 def test_an_obj_has_its_materials_picture(file):
