@@ -8,7 +8,8 @@ from agent.config import ConfigError, Given, RunConfig, chosen, located, parse_c
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run) or 130 (interrupted)."""
+    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run), 3 (stopped by an error of
+    the program) or 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
         given = parse_command_line(argv)

@@ -1,5 +1,6 @@
 """What a person sees of a run: log lines, and a progress bar where the output is a terminal."""
 
+import io
 import logging
 import os
 import sys
@@ -43,7 +44,11 @@ class ConsoleHandler(logging.Handler):
 
 
 def log_to_console(every_turn: bool) -> None:
-    """Send our log lines to standard output; with `every_turn` also what each reply said and did."""
+    """Send our log lines to standard output; with `every_turn` also what each reply said and did.
+
+    What the output's encoding does not have is printed as its number."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     handler = ConsoleHandler()
     handler.setLevel(logging.DEBUG if every_turn else logging.INFO)
     logging.getLogger().addHandler(handler)

@@ -17,7 +17,7 @@ from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
 from agent.planning import Plan, plan_lines, plan_run
-from agent.run_log import RunLog
+from agent.run_log import RunLog, RunLogError
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status
 from agent.turns import (
@@ -42,8 +42,9 @@ VIEW_THREADS = min(8, os.cpu_count() or 1)
 
 
 class Outcome(NamedTuple):
-    """How a run ended: 0 when all questions finished, 1 when some failed (or, with `--check-data`, lack their scan),
-    130 when interrupted with the run's folder on disk; and the result rows so far, by question number."""
+    """How a run ended: 0 when all questions finished, 1 when some failed (or, with `--check-data`, lack their scan), 3
+    when an error that belongs to no question stopped it, 130 when interrupted, both with the run's folder on disk; and
+    the result rows so far, by question number."""
 
     status: int
     rows: list[dict[str, Any]]
@@ -102,8 +103,9 @@ def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, s
             return outcome
         plan = plan_run(config, questions)
         renderer, backend = tools_of(config, stack)
+        run = assembled(config, renderer, backend, run_log, stack)
         run_log.note_resumption()
-        return answer_and_score(questions, assembled(config, renderer, backend, run_log, stack), config, plan)
+        return answer_and_score(questions, run, config, plan)
     except KeyboardInterrupt:
         return interrupted(run_log, stack)
 
@@ -125,7 +127,10 @@ def assembled(config: RunConfig, renderer: Renderer, backend: Backend, run_log: 
 
 
 def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, plan: Plan) -> Outcome:
-    """Take all questions to their end and print the summary; an interrupt is raised again behind the exports."""
+    """Take all questions to their end and print the summary; an interrupt is raised again behind the exports.
+
+    An error that nobody foresaw is written down with its traceback, and how to go on is said.
+    """
     scheduler = schedule(questions, run.log, config, plan.batch_size)
     log.info("%s", plan.why)
     log.info("Run folder: %s", run.log.folder)
@@ -136,6 +141,13 @@ def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig,
         with undisturbed():
             run.log.export(session.facts())
         raise
+    except RunLogError:
+        raise  # nothing more can be written
+    except Exception:
+        log.exception("Stopped by an error of the program; what is finished is on disk. To go on:")
+        log.info("%s", run.log.resume_command)
+        run.log.export(session.facts())
+        return Outcome(3, run.log.rows)
     return report(run.log, config, session.facts())
 
 

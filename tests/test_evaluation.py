@@ -1,6 +1,7 @@
 """Whole runs: any batch size gives the same trajectories, and one bad question never stops the others."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +87,37 @@ def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms:
     there = sum(row["scene_name"] == broken.parent.name for row in rows)
     assert (summary["asked"]["questions"], summary["with_scan"]["questions"]) == (len(rows), there)
     assert summary["types"]["all"]["without_scan"] == len(rows) - there
+
+
+def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
+    class Breaking(ScriptedBackend):
+        calls = 0
+
+        def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+            self.calls += 1
+            return super().generate(conversations) if self.calls < 6 else [1 / 0]
+
+    config = rooms.config(tmp_path / "logs", batch_size=2)
+    with monkeypatch.context() as patch, caplog.at_level("INFO"):
+        patch.setattr("agent.evaluation.make_backend", lambda *_, **__: Breaking(random_policy()))
+        outcome = main_vsi_bench_loop(config)
+    folder = only_run(config.log_root)
+    assert outcome.status == 3 and len(outcome.rows) < len(rooms.rows)
+    assert f"--continue {folder}" in caplog.messages[-1]
+    assert "ZeroDivisionError" in (folder / "run.log").read_text()
+    assert json.loads((folder / "summary.json").read_text())["asked"]["questions"] == len(outcome.rows)
+    assert main_vsi_bench_loop(config, folder).status == 0
+    undisturbed = run_in_process(rooms.config(tmp_path / "whole", batch_size=2))
+    assert results(folder) == results(undisturbed)
+
+
+def test_what_the_output_cannot_encode_is_printed_as_its_number(rooms: RoomScans, tmp_path: Path):
+    scan = str(min(rooms.root.glob("scannet/scans/*/*.ply")))
+    command = [*rooms.command(tmp_path)[:2], "--ply", scan, "--question", "How many chairs are in this room?"]
+    flags = ["--model", "scripted:random", "--renderer", "blind", "--log-root", str(tmp_path)]
+    ended = run_command([*command, *flags], env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert ended.returncode == 0, ended.stderr
+    assert "\\xb0" in ended.stdout and (only_run(tmp_path) / "run.log").read_text().count("°")
 
 
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
