@@ -165,7 +165,7 @@ class RunLog:
         sessions = [*self._sessions(), *([session] if session else [])]
         batch_size = sessions[-1]["batch_size"] if sessions else None
         run = read_run(self.folder)
-        summary: dict[str, Any] = {"protocol": protocol(run.config), "model": run.config.model}
+        summary: dict[str, Any] = {"protocol": run.facts["protocol"], "model": run.config.model}
         summary["questions"] = {"count": run.facts["questions"], "sha256": run.fingerprint}
         summary |= summarize(self.rows, owed=run.facts["questions"] - len(self.rows))
         summary |= {"cost": costs(self._all_turns(), batch_size), "sessions": sessions}
@@ -294,9 +294,13 @@ def read_run(folder: Path) -> SavedRun:
     path = folder / "run.json"
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        config, fingerprint = facts["config"], facts["questions_sha256"]
+        schema, config, fingerprint = facts["schema"], facts["config"], facts["questions_sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunLogError(f"{path} is damaged ({type(error).__name__}: {error}); start a new run") from None
+    if schema != SCHEMA:
+        raise RunLogError(
+            f"{path} has schema {schema}, and this version writes {SCHEMA}: go on with that which began it"
+        )
     return SavedRun(config_from_dict(config, str(path)), fingerprint, facts)
 
 

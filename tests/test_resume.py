@@ -247,6 +247,18 @@ def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):
     assert kept == [(row["id"], row["status"], row["score"]) for row in rows]
 
 
+def test_a_run_keeps_the_protocol_that_it_was_begun_with(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {"protocol": "as it was then"}))
+    config = rooms.config(tmp_path)
+    main_vsi_bench_loop(config, folder)
+    assert json.loads((folder / "summary.json").read_text())["protocol"] == "as it was then"
+    (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
+    with pytest.raises(RunLogError, match="has schema 0, and this version writes 1"):
+        main_vsi_bench_loop(config, folder)
+
+
 def test_changed_answers_and_changed_questions_are_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     log_root = undisturbed.parent
     refused = run_command(continued(rooms, log_root, "--steps", "3"))
