@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from data.rooms import (
     Room,
     RoomObject,
     ScanStyle,
+    kept_rooms,
     make_room,
     room_questions,
     write_ply,
@@ -483,6 +485,24 @@ def test_questions_of_older_rooms_do_not_stay_beside_new_scans(tmp_path: Path, m
         write_rooms(tmp_path, 2, SEED + 1, COARSE)
     assert not (tmp_path / "questions.jsonl").exists()
     assert not (tmp_path / "rooms.json").exists()
+
+
+def test_kept_rooms_are_made_once_until_they_would_be_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_count = {"object_counting": 1}
+    with ThreadPoolExecutor(2) as pool:
+        at_once = [pool.submit(kept_rooms, tmp_path, 1, SEED, one_count) for _ in range(2)]
+        first, second = (each.result() for each in at_once)
+    assert first == second and [path.name for path in tmp_path.iterdir()] == [first.name]
+    (scan,) = first.rglob("*.ply")
+    made = scan.stat().st_mtime_ns
+    assert kept_rooms(tmp_path, 1, SEED, one_count) == first and scan.stat().st_mtime_ns == made
+    others = {
+        kept_rooms(tmp_path, 1, SEED, {"object_counting": 2}),
+        kept_rooms(tmp_path, 1, SEED + 1, one_count),
+    }
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "another generator")
+    others.add(kept_rooms(tmp_path, 1, SEED, one_count))
+    assert len(others | {first}) == 4
 
 
 def test_geometry_is_written_as_it_is(tmp_path: Path) -> None:

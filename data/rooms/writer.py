@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,23 @@ QUESTIONS_FILE = "questions.jsonl"
 def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
     """The folder of such rooms below `parent`, written when it is first asked for and then kept.
 
-    Its name tells rooms of another generator apart: after a change of this package's code they are written anew.
-    Raises what `write_rooms` does.
+    Its name tells rooms of another generator apart: after a change of this package's code they are written anew. It
+    appears whole, whoever else makes the same. Raises what `write_rooms` does.
     """
     asked = json.dumps(dict(per_type), sort_keys=True)
     sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
     version = hashlib.sha256("".join([asked, *sources]).encode()).hexdigest()[:8]
     folder = parent / f"rooms_{rooms}_seed{seed}_{version}"
-    if not (folder / QUESTIONS_FILE).exists():
+    if not folder.exists():
         log.info("Making %d furnished rooms with questions in %s", rooms, folder)
-        write_rooms(folder, rooms, seed, per_type=per_type)
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="rooms_", dir=parent) as draft:
+            write_rooms(Path(draft) / "made", rooms, seed, per_type=per_type)
+            try:
+                (Path(draft) / "made").rename(folder)
+            except OSError:
+                if not folder.exists():  # else another process was faster
+                    raise
     return folder
 
 
