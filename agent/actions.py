@@ -22,14 +22,25 @@ LIMITS = {
 ACTION_KEYS = (*LIMITS, "answer", "done")
 
 UNIT_WORDS = {
-    "objects": ("",),
+    "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
-    "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meters", "square metres"),
+    "m²": (
+        "",
+        "m²",
+        "m2",
+        "m^2",
+        "sqm",
+        "sq m",
+        *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
+    ),
 }
 """What may stand behind a number, by the question's unit; another unit is no valid answer."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
+"""What JSON's decoder leaves of a number that ends too early."""
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
@@ -109,7 +120,12 @@ def last_object(text: str) -> dict[str, object]:
 
 def is_cut_off(error: json.JSONDecodeError, text: str) -> bool:
     """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
-    return error.pos >= len(text) or error.msg.startswith("Unterminated string")
+    rest = text[error.pos :]
+    if not rest or error.msg.startswith("Unterminated string"):
+        return True
+    if error.msg == "Expecting value":
+        return any(word.startswith(rest) for word in LITERALS)
+    return BEGUN_FRACTION.fullmatch(rest) is not None
 
 
 def valid_answer(value: object, question: Question) -> str | None:
@@ -187,7 +203,7 @@ def _wanted(value: object, question: Question) -> str:
     if question.is_choice:
         return f"the answer {_shown(value)} is not one of the letters {', '.join(question.letters)}"
     if question.is_numeric:
-        return f"the answer {_shown(value)} is not a plain number"
+        return f"the answer {_shown(value)} is not a plain number of {question.unit}"
     return "the answer is empty"
 
 

@@ -75,7 +75,13 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
     [
         ("turn left please", "the reply holds no complete JSON object"),
         ('I {see}: {"rotation_angle_degrees": 30, "fo', "only one that is cut off"),
-        ('{"rotation_angle_degrees": 30, "note": {"answer": "A", "done": true}, "forw', "only one that is cut off"),
+        *(
+            (
+                f'{{"rotation_angle_degrees": 30, "note": {{"answer": "A", "done": true}}, {end}',
+                "only one that is cut off",
+            )
+            for end in ('"forw', '"done": fal', '"forward_meters": -', '"forward_meters": 1.', '"forward_meters": 1e-')
+        ),
         ('{"forward_meters": 1,}', 'property name enclosed in double quotes: "{'),
         ("{'forward_meters': 1}", "property name enclosed in double quotes"),
         ('{"forward_meters": +1.0}', "Expecting value"),
@@ -108,6 +114,16 @@ def test_done_without_a_letter_of_the_question_is_an_error(answer: object):
 @pytest.mark.parametrize(("answer", "text"), [(3, "3"), (2.5, "2.5"), ("4", "4"), ("1.5 m", "1.5"), ("2 meters.", "2")])
 def test_a_number_is_kept_as_text(answer: object, text: str):
     assert parse_action(reply(answer=answer, done=True), METERS).action.answer == text
+
+
+AREA = Question("5", "scannet", "s", "room_size_estimation", "How large?", (), "20")
+
+
+@pytest.mark.parametrize(
+    ("answer", "question"), [("3 objects", COUNT), ("1 object", COUNT), ("3 square meter", AREA), ("3 m^2", AREA)]
+)
+def test_a_number_may_stand_before_its_own_unit(answer: str, question: Question):
+    assert parse_action(reply(answer=answer, done=True), question).action.answer == answer[0]
 
 
 @pytest.mark.parametrize("answer", ["150 cm", "three", math.nan, math.inf, "1e999", "2 or 3", None, False])
