@@ -130,7 +130,14 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     rates = measure_rates(config.device, config.dtype)
     batch, few = min(plan.batch_size, len(questions)), min(config.concurrency, plan.batch_size, len(questions))
     rows = [batch if turn <= config.last_batched_turn else few for turn in range(turns)]
-    seconds = best_seconds(model, rates, conversation, rows, len(questions))
+    if rates is None:
+        time = f"Time: not known, too little memory is free on {model.device} to measure its speed"
+    else:
+        seconds = best_seconds(model, rates, conversation, rows, len(questions))
+        time = (
+            f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and nothing but the model takes "
+            f"time (measured here: {rates.bytes_per_s / 1e9:.0f} GB/s, {rates.flop_per_s / 1e12:.2f} TFLOP/s)"
+        )
     return [
         *lines,
         f"Tokens: {conversation.tokens} a question, {conversation.tokens * len(questions)} in all, at most "
@@ -138,8 +145,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
         f"Memory on {model.device}: {as_bytes(model.free_bytes)} free, {as_bytes(model.weight_bytes)} for "
         f"{model.parameters / 1e6:,.1f} million parameters",
         plan.why,
-        f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and nothing but the model takes time "
-        f"(measured here: {rates.bytes_per_s / 1e9:.0f} GB/s, {rates.flop_per_s / 1e12:.2f} TFLOP/s)",
+        time,
     ]
 
 

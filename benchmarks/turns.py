@@ -212,7 +212,7 @@ def report(results: dict[str, Measured]) -> str:
     return "\n".join(lines)
 
 
-def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: float) -> str:
+def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: float | None) -> str:
     """All figures with what they were measured with, for a program to read."""
     last = list(results.values())[-1]
     ways = {}
@@ -275,9 +275,13 @@ def main() -> None:
     workload = Workload(args.questions, args.turns, args.image_size)
     runs = [[measure(way, workload, make_runner) for way in ways] for _ in range(args.repeats)]
     results = {way.name: best_of(measured) for way, measured in zip(ways, zip(*runs, strict=True), strict=True)}
-    best_s = roofline_s(model, measure_rates(args.device, args.dtype), results[ways[-1].name], args.tokens)
+    rates = measure_rates(args.device, args.dtype)
+    best_s = roofline_s(model, rates, results[ways[-1].name], args.tokens) if rates else None
     print(report(results))
-    print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
+    if best_s is None:
+        print("roofline of the last way: not known, too little memory is free to measure the device's rates")
+    else:
+        print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
     if args.json:
         args.json.write_text(as_json(args, results, best_s))
 

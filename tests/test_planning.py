@@ -7,9 +7,11 @@ import torch
 from conftest import RoomScans, run_command
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
 
+from agent.backends import footprint as footprints
 from agent.backends.footprint import Footprint, Rates, Work, footprint, measure_rates, work_of
 from agent.backends.untrained import write_untrained_checkpoint
-from agent.planning import ConversationSize, best_seconds, fitting_batch
+from agent.evaluation import questions_of
+from agent.planning import ConversationSize, best_seconds, fitting_batch, plan_lines
 
 GIB = 2**30
 EIGHT_TURNS = ConversationSize(
@@ -101,6 +103,12 @@ def test_rates_are_measured_on_the_device():
     rates = measure_rates("cpu", "float32")
     assert rates.bytes_per_s > 1e8
     assert rates.flop_per_s > 1e8
+
+
+def test_a_device_without_room_to_measure_in_still_has_a_plan(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
+    monkeypatch.setitem(footprints._COPY_BYTES, "cpu", 2**50)
+    config = rooms.config(tmp_path, model=str(shape_8b), device="cpu")
+    assert plan_lines(config, questions_of(config))[-1].startswith("Time: not known, too little memory")
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from agent.backends.loading import checkpoint_config, checkpoint_part, free_bytes, resolve_device, resolve_dtype
+from agent.backends.loading import (
+    checkpoint_config,
+    checkpoint_part,
+    free_bytes,
+    is_out_of_memory,
+    resolve_device,
+    resolve_dtype,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -122,8 +129,18 @@ def count_tokens(model: str, text: str) -> int:
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 
-def measure_rates(device: str, dtype: str) -> Rates:
-    """Copy and multiply once on the device, after a warm-up; takes about a second."""
+def measure_rates(device: str, dtype: str) -> Rates | None:
+    """Copy and multiply once on the device, after a warm-up; takes about a second. None where too little memory is free
+    for that."""
+    try:
+        return _measured_rates(device, dtype)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _measured_rates(device: str, dtype: str) -> Rates:
     where = resolve_device(device)
     number = resolve_dtype(dtype, where)
     source = torch.ones(_COPY_BYTES[where.type], dtype=torch.uint8, device=where)

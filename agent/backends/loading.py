@@ -61,6 +61,13 @@ def free_bytes(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device's memory is used up."""
+    # The CPU's and MPS's allocators raise plain RuntimeErrors, and so does cuBLAS where its workspace finds no room.
+    words = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in words)
+
+
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, attention: str
 ) -> tuple["PreTrainedModel", "ProcessorMixin"]:

@@ -16,6 +16,7 @@ from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from agent.backends.grammar import ActionGrammar
 from agent.backends.kv_cache import CachedBatch, KVStore
+from agent.backends.loading import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -146,7 +147,7 @@ class ModelRunner:
                 self._store.release_others([])
             return result
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         # Outside the handler, whose error still holds the tensors of the failed call.
         if torch.cuda.is_available():
@@ -314,9 +315,3 @@ def _rolled_back(held: CachedBatch) -> Iterator[None]:
     except BaseException:
         held.roll_back()
         raise
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    # The CPU's and MPS's allocators raise plain RuntimeErrors, and so does cuBLAS where its workspace finds no room.
-    words = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in words)
