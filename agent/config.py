@@ -26,6 +26,10 @@ CAMERA_PITCH_DEG = -15.0
 PIXELS_PER_TOKEN_SIDE = 32
 """Qwen3-VL turns squares of 32x32 pixels into one token (patch 16, merge 2): other sizes would be resized."""
 
+IMAGE_TOKENS = (4, 16384)
+LONGEST_TO_SHORTEST = 200
+"""What qwen-vl-utils takes; it would resize or refuse other views."""
+
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -99,13 +103,15 @@ class RunConfig:
     device: Annotated[str, MayChange] = "auto"
     """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
-    """Attention kernel; auto: the one that transformers takes by itself."""
+    """Attention; auto: sdpa, where it can be had. sdpa shares keys and values among query heads without copying them,
+    eager and flash_attention_2 are transformers' own."""
     max_new_tokens: Count = 512
     """Longest reply, tokens."""
     temperature: Annotated[float, Ge(0)] = 0.0
-    """0: greedy decoding; above: sampling, repeatable with --seed."""
+    """0: greedy decoding; above: sampling, repeatable with --seed on the same kind of device."""
     constrained: bool = False
-    """Rule out tokens that would make a reply's JSON object malformed; needs xgrammar."""
+    """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
+    quotation marks; needs xgrammar."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 
@@ -146,6 +152,14 @@ class RunConfig:
             _check_bounds(name, getattr(self, name, None), hint)
         if any(side < PIXELS_PER_TOKEN_SIDE or side % PIXELS_PER_TOKEN_SIDE for side in self.image_size):
             raise ConfigError(f"--image-size takes multiples of {PIXELS_PER_TOKEN_SIDE} pixels, got {self.image_size}")
+        tokens = math.prod(self.image_size) // PIXELS_PER_TOKEN_SIDE**2
+        least, most = IMAGE_TOKENS
+        if not least <= tokens <= most or max(self.image_size) > LONGEST_TO_SHORTEST * min(self.image_size):
+            raise ConfigError(
+                f"--image-size takes views of {least} to {most} squares of {PIXELS_PER_TOKEN_SIDE}x"
+                f"{PIXELS_PER_TOKEN_SIDE} pixels, at most {LONGEST_TO_SHORTEST} times as long as wide, got "
+                f"{self.image_size}"
+            )
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
@@ -158,6 +172,16 @@ class RunConfig:
             raise ConfigError(
                 "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo"
             )
+        if self.concurrency > 1 and self.max_batched_turns == "all":
+            raise ConfigError(
+                "--concurrency is for turns that are not batched: leave it out with --max-batched-turns all"
+            )
+        if self.check_data and (self.plan or self.ply is not None):
+            raise ConfigError(
+                "--check-data looks for the scans of a benchmark: leave it out with --plan and with --ply"
+            )
+        if self.plan and self.continue_from is not None:
+            raise ConfigError("--plan tells of a run before it begins: leave it out with --continue")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
@@ -289,6 +313,7 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
 
 def located(config: RunConfig) -> RunConfig:
     """The same configuration with absolute paths, `~` replaced, so that a run can be continued from any folder."""
+    is_name = config.model == EMBEDDED or config.model.startswith("scripted:")
     model = Path(config.model).expanduser()
     return replace(
         config,
@@ -296,7 +321,7 @@ def located(config: RunConfig) -> RunConfig:
         ply=config.ply and _absolute(config.ply),
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
-        model=str(model.absolute()) if model.is_dir() else config.model,
+        model=str(model.absolute()) if model.is_dir() and not is_name else config.model,
     )
 
 
@@ -338,6 +363,8 @@ def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
     """Take `--config FILE` (or `--config=FILE`) out of the arguments."""
     rest, path, waiting = [], None, False
     for argument in argv:
+        if argument.startswith("--config") and (waiting or path):
+            raise ConfigError("--config is given twice: one YAML file holds all settings")
         if waiting:
             path, waiting = Path(argument), False
         elif argument == "--config":

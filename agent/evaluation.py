@@ -57,7 +57,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcom
     ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
     """
     questions = questions_of(config.checked())
-    if config.plan and not config.check_data:
+    if config.plan:
         report_plan(questions, config)
         return Outcome(0, [])
     complete = config.ply is not None or report_scans(questions, config)

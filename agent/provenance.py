@@ -4,13 +4,18 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("torch", "torchvision", "transformers", "qwen-vl-utils", "open3d", "pyrender", "trimesh", "numpy", "pillow")
+PACKAGES = (
+    "torch", "torchvision", "transformers", "tokenizers", "qwen-vl-utils", "xgrammar", "open3d", "pyrender", "trimesh",
+    "numpy", "pillow",
+)  # fmt: skip
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with "+changes" where files differ from it; None outside of git."""
-    folder = Path(__file__).resolve().parent
+    """The commit of this checkout, with "+changes" where files differ from it; None where it is none."""
+    folder = Path(__file__).resolve().parents[1]
     try:
+        if Path(_git(folder, "rev-parse", "--show-toplevel")) != folder:
+            return None  # a copy within another repository
         commit = _git(folder, "rev-parse", "HEAD")
         return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):

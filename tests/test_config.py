@@ -73,6 +73,13 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"focal": float("nan")}, "--focal"),
         ({"camera_pitch": 90.0}, "--camera-pitch takes a number below 90"),
         ({"image_size": (640, 470)}, "--image-size takes multiples of 32"),
+        ({"image_size": (32, 64)}, "--image-size takes views of 4 to 16384 squares"),
+        ({"image_size": (8192, 4096)}, "--image-size takes views of 4 to 16384 squares"),
+        ({"image_size": (32, 32 * 201)}, "at most 200 times"),
+        ({"concurrency": 2, "max_batched_turns": "all"}, "--concurrency"),
+        ({"plan": True, "check_data": True}, "--check-data"),
+        ({"ply": Path("a.ply"), "question": "Where?", "check_data": True}, "--check-data"),
+        ({"plan": True, "continue_from": "recent"}, "--plan"),
         ({"question": "Where?"}, "--ply and --question"),
         ({"focal": float("inf")}, "--focal takes a finite number"),
         ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
@@ -112,6 +119,18 @@ def test_a_resumed_run_knows_its_paths_by_any_name(tmp_path: Path, monkeypatch):
     (tmp_path / "weights").mkdir()
     saved = located(RunConfig(model="weights", ply=Path("a.ply"), question="Where?"))
     assert resumed(saved, given("--model", "weights", "--ply", "a.ply", "--question", "Where?")) == saved
+
+
+@pytest.mark.parametrize("name", ["embedded", "scripted:random"])
+def test_a_folder_of_the_same_name_is_no_model(tmp_path: Path, monkeypatch, name: str):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    assert located(RunConfig(model=name)).model == name
+
+
+def test_one_file_holds_the_settings():
+    with pytest.raises(ConfigError, match="--config is given twice"):
+        given("--config", "a.yaml", "--config=b.yaml")
 
 
 def test_the_explorer_gets_the_views_that_it_learned_from_unless_others_are_given():

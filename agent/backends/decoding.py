@@ -92,7 +92,8 @@ class RowSampling(LogitsProcessor):
     """Turns greedy decoding into sampling at a temperature, each row by random numbers of its own.
 
     The largest of log-probabilities plus Gumbel noise is a draw from the distribution (the Gumbel-max trick), and the
-    noise of a row depends on its `streams` name alone: a reply does not change with its batch or with a resume.
+    noise of a row depends on its `streams` name alone: a reply does not change with its batch or with a resume on the
+    same kind of device.
     """
 
     def __init__(self, temperature: float, streams: Sequence[str], device: torch.device) -> None:
