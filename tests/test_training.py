@@ -25,7 +25,7 @@ from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
 from rendering.camera import CameraPose
-from training import demonstrate, evaluate, train
+from training import demonstrate, diagnose, evaluate, train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from training.episodes import pupil_episodes, room_episodes
 from training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
@@ -600,6 +600,15 @@ def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("| explorer | view 0 only | blind | most frequent answer |")
     assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
+    explorer, _, blind = sorted((tmp_path / "runs").iterdir())
+    diagnose.main([str(explorer)])
+    heads, _, *rows, _, counts = (line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines())
+    assert [head.strip() for head in heads][2:] == ["score", "read perfectly", "follows notes", "unseen"]
+    of_type = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    assert len(of_type) == 9 and of_type["room_size_estimation"][3] == "-"
+    assert max(float(cells[2]) for cells in of_type.values()) == 100 and counts == []
+    diagnose.main([str(blind)])
+    assert " | - | 100 |" in capsys.readouterr().out, "the blind see nothing that could be read"
 
 
 def test_what_the_teacher_says_is_an_action(episodes):

@@ -1,0 +1,89 @@
+"""The command `python -m training.diagnose RUN`: whether an explorer's run lost its answers in seeing or in reading."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agent.evaluation import questions_of
+from agent.run_log import read_run
+from data.questions import QUESTION_TYPES, Question
+from data.scoring import score_answer
+from training.notes import notes_in
+from training.reading import think
+
+
+@dataclass(frozen=True)
+class Answered:
+    """How one question ended: its score, and what that were if the notes were read without a slip; whether the answer
+    is the one that they give, None where they do not settle it; and whether something asked about stayed unseen."""
+
+    question: Question
+    answer: str | None
+    score: float
+    read_perfectly: float
+    follows_notes: bool | None
+    unseen: bool
+
+
+def answered(run: Path) -> Iterator[Answered]:
+    """The scored questions of a run folder; raises what reading it or its questions raises."""
+    questions = {question.id: question for question in questions_of(read_run(run).config)}
+    for line in (run / "results.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["score"] is None:
+            continue
+        journal = (run / f"q{row['number']:03d}" / "turns.jsonl").read_text(encoding="utf-8").splitlines()
+        replies = [json.loads(turn)["reply"]["text"] for turn in journal]
+        question = questions[row["id"]]
+        notes = [note for reply in replies for note in notes_in(reply)]
+        given = think(question, notes, (0.0, 0.0)).answer
+        yield Answered(
+            question,
+            row["answer"],
+            row["score"],
+            row["score"] if given is None else score_answer(question.question_type, given, question.ground_truth or ""),
+            None if given is None else given == row["answer"],
+            "unseen" in replies[-1],
+        )
+
+
+def table(of_run: Sequence[Answered]) -> list[str]:
+    """A line for each question type, in percent, and one about the counts."""
+    columns = ("score", "read_perfectly", "follows_notes", "unseen")
+    heads = [name.replace("_", " ") for name in columns]
+    lines = [f"| type | questions | {' | '.join(heads)} |", "|---" * (len(columns) + 2) + "|"]
+    for name in QUESTION_TYPES:
+        these = [each for each in of_run if each.question.question_type == name]
+        if these:
+            cells = [_mean([getattr(each, key) for each in these]) for key in columns]
+            lines.append(f"| {name} | {len(these)} | {' | '.join(cells)} |")
+    off = [
+        round(float(each.answer or 0)) - round(float(each.question.ground_truth or 0))
+        for each in of_run
+        if each.question.question_type == "object_counting"
+    ]
+    parts = [("exact", 0), ("one too low", -1), ("one too high", 1)]
+    return [*lines, "", f"Counts: {', '.join(f'{off.count(by)} {name}' for name, by in parts)}, of {len(off)}."]
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{100 * np.mean(known):.0f}" if known else "-"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m training.diagnose", description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run, such as OUT/runs/... of training.evaluate")
+    options = parser.parse_args(arguments)
+    sys.stdout.write("\n".join(table(list(answered(options.run)))) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
