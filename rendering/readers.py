@@ -26,17 +26,16 @@ _PACKED = {"KHR_draco_mesh_compression", "EXT_meshopt_compression"}
 
 
 def read_geometry(path: Path) -> Geometry:
-    """What the file holds, in the file's own axes; raises SceneError when it cannot be read whole."""
+    """What the file holds, in the file's own axes; raises SceneError when it cannot be read whole, and MemoryError."""
     reader = reader_of(path)
     if path.stat().st_size == 0:
         raise SceneError(f"{path} is empty: download or export it again")
     try:
         geometry = reader(path)
-    except SceneError:
+    except (SceneError, MemoryError):
         raise
-    except MemoryError as error:
-        raise SceneError(f"{path} does not fit into memory ({error}): thin it out, or download it again") from error
     except Exception as error:  # parsers of several packages: on damaged files they raise anything
+        _log.debug("%s cannot be read", path, exc_info=True)
         why = str(error) or type(error).__name__
         raise SceneError(f"{path} cannot be read, {why}: download or export it again") from error
     if not len(geometry.vertices):

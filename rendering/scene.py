@@ -288,14 +288,16 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
     SceneError, one sentence that names the file and the mend.
     """
     path = Path(path)
-    geometry = read_geometry(path)
-    if up_axis == "y" or (up_axis == "auto" and path.suffix.lower() in _Y_UP_SUFFIXES):
-        x, y, z = geometry.vertices.T
-        geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
     try:
+        geometry = read_geometry(path)
+        if up_axis == "y" or (up_axis == "auto" and path.suffix.lower() in _Y_UP_SUFFIXES):
+            x, y, z = geometry.vertices.T
+            geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
         scene = make_scene(path.stem, geometry)
     except ValueError as error:
         raise SceneError(f"{path} cannot be used, {error}: download or export it again") from error
+    except MemoryError as error:
+        raise SceneError(f"{path} does not fit into memory: thin it out, or download it again") from error
     warn_of_its_size(scene, path)
     return scene
 

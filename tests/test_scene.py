@@ -307,6 +307,16 @@ def test_a_face_that_refers_to_a_missing_vertex_is_an_error(file):
         load_scene(file("scan.ply", ply(CORNERS, [[0, 1, 7]])))
 
 
+@pytest.mark.parametrize("where", ["rendering.scene.read_geometry", "rendering.scene.make_scene"])
+def test_a_scan_that_does_not_fit_into_memory_is_an_error(file, monkeypatch, where):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(where, full)
+    with pytest.raises(SceneError, match=r"scan.ply does not fit into memory"):
+        load_scene(file("scan.ply", ply(CORNERS, TRIANGLES)))
+
+
 def test_only_nan_vertices_are_an_error(file):
     with pytest.raises(SceneError, match="no vertex with finite coordinates"):
         load_scene(file("scan.ply", ply([[np.nan] * 3] * 3)))

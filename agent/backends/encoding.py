@@ -210,7 +210,7 @@ class ConversationEncoder:
         if prepared.size != image.size:
             raise ModelError(
                 f"the model cannot take an image of {image.width}x{image.height} pixels as it is: width and height "
-                "must be multiples of 32, at least 64 (--image-size)"
+                "must be multiples of 32, with 4 to 16384 squares of 32x32 in all (--image-size)"
             )
         inputs = processor(images=[prepared], do_resize=False, return_tensors="pt")
         # The image encoder casts to its own type first thing, so keeping the patches in that type loses nothing.
