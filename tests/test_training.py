@@ -19,6 +19,7 @@ from agent.backends.scripted import ScriptedBackend
 from agent.backends.untrained import ModelSizes
 from agent.config import NUM_STEPS
 from agent.conversation import Conversation, Message
+from agent.evaluation import main_vsi_bench_loop
 from agent.state import QuestionState
 from data.questions import Question
 from data.rooms import make_room, room_questions
@@ -37,7 +38,7 @@ from training.reading import asked, think
 from training.splits import SPLITS
 from training.store import read_shard, shards_in, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
-from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer
+from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
@@ -163,7 +164,7 @@ def test_counting_practice_goes_on_from_view_to_view(checkpoint, maker):
 def test_views_are_learned_only_where_nothing_was_overlooked(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
     walked = {number for number, each in enumerate(stored) if any("\nTo " in reply for reply in each.replies)}
-    learned = {number for number, _, _ in Rows(stored, maker)._sources["views"]}
+    learned = {number for number, _, _ in sources_of(stored)["views"]}
     assert walked and learned and not walked & learned
 
 
@@ -562,14 +563,25 @@ def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
     other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
     with pytest.raises(CannotTrain, match="another episode_steps, seed:"):
         Trainer(tmp_path, other, shards, torch.device("cpu"), TINY)
-    with pytest.raises(CannotTrain, match="another sizes, learned_from, held_out:"):
-        Trainer(tmp_path, PLAN, [*shards, shards[0]], torch.device("cpu"))
+    with pytest.raises(CannotTrain, match="another learned_from, held_out:"):
+        Trainer(tmp_path, PLAN, [*shards, shards[0]], torch.device("cpu"), TINY)
+    torch.save({"step": 1, "plan": {}}, tmp_path / "state.pt")
+    with pytest.raises(CannotTrain, match="written by another version"):
+        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY)
 
 
 def test_a_stage_that_finds_nothing_to_learn_from_is_refused_at_once(shards, tmp_path):
     plan = dataclasses.replace(PLAN, lesson_steps=1)
     with pytest.raises(CannotTrain, match="no lessons to learn from"):
         Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_of_other_sizes_is_not_gone_on_with(shards, tmp_path):
+    trainer(tmp_path, shards)
+    assert not (tmp_path / "state.pt").exists()
+    with pytest.raises(CannotTrain, match="holds a model of other sizes"):
+        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), dataclasses.replace(TINY, layers=3))
 
 
 def test_lessons_about_held_out_rooms_are_left_out(shards, lessons, tmp_path):
@@ -590,7 +602,7 @@ def test_the_commands_go_from_demonstrations_to_a_curve(tmp_path, capsys):
     with Image.open(run / "curve.png") as curve:
         assert min(curve.size) > 200
     assert train.main([str(demos), str(run), *steps, "--sizes", "large"]) == 2
-    assert "begun with another sizes" in capsys.readouterr().err
+    assert "holds a model of other sizes" in capsys.readouterr().err
     assert train.main([str(demos), str(run), *steps, "--lessons", str(demos)]) == 2
     assert "--lesson-steps" in capsys.readouterr().err
 
@@ -602,13 +614,41 @@ def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
     assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
     explorer, _, blind = sorted((tmp_path / "runs").iterdir())
     diagnose.main([str(explorer)])
-    heads, _, *rows, _, counts = (line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines())
+    heads, _, *rows, _, _, _ = (line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines())
     assert [head.strip() for head in heads][2:] == ["score", "read perfectly", "follows notes", "unseen"]
     of_type = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
     assert len(of_type) == 9 and of_type["room_size_estimation"][3] == "-"
-    assert max(float(cells[2]) for cells in of_type.values()) == 100 and counts == []
+    assert max(float(cells[2]) for cells in of_type.values()) == 100
     diagnose.main([str(blind)])
     assert " | - | 100 |" in capsys.readouterr().out, "the blind see nothing that could be read"
+
+
+def test_a_diagnosis_counts_what_was_answered(tmp_path):
+    count = Question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
+    size = Question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
+    of_run = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
+    of_run += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
+    _, _, of_counts, of_sizes, _, *sums = diagnose.table(of_run)
+    assert of_counts == "| object_counting | 6 | 50 | 50 | 100 | 0 |"
+    assert of_sizes == "| object_size_estimation | 3 | 100 | 100 | 50 | 33 |"
+    assert sums == [
+        "Counts: 1 exact, 2 one too low, 1 one too high, of 6.",
+        "Something unseen at the end: 1 of 3 questions about things that are not counted.",
+    ]
+
+
+def test_a_question_that_was_taken_up_again_is_diagnosed_once(rooms, tmp_path, capsys):
+    (row, *_) = rooms.rows
+    few = tmp_path / "one.jsonl"
+    few.write_text(json.dumps(row) + "\n")
+    config = rooms.config(tmp_path / "logs", questions=few, scan_root=tmp_path)
+    assert main_vsi_bench_loop(config).status == 1
+    (folder,) = (tmp_path / "logs").iterdir()
+    assert list(diagnose.answered(folder)) == []
+    again = dataclasses.replace(config, scan_root=rooms.root, continue_from=str(folder), retry_failed=True)
+    assert main_vsi_bench_loop(again, folder).status == 0
+    assert len(list(diagnose.answered(folder))) == 1
+    assert diagnose.main([str(tmp_path)]) == 2 and "run.json" in capsys.readouterr().err
 
 
 def test_what_the_teacher_says_is_an_action(episodes):
@@ -630,9 +670,9 @@ def test_jitter_keeps_the_picture(episodes):
 
 def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
-    one, two = (train.Rows(stored, maker).draw(PLAN, 7) for _ in range(2))
+    one, two = (Rows(stored, sources_of(stored), maker).draw(PLAN, 7) for _ in range(2))
     assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
-    other = train.Rows(stored, maker).draw(dataclasses.replace(PLAN, seed=1), 7)
+    other = Rows(stored, sources_of(stored), maker).draw(dataclasses.replace(PLAN, seed=1), 7)
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from agent.evaluation import questions_of
-from agent.run_log import read_run
-from data.questions import QUESTION_TYPES, Question
+from agent.run_log import RunLogError, read_run
+from agent.state import Status
+from data.questions import QUESTION_TYPES, Question, QuestionError
 from data.scoring import score_answer
 from training.notes import notes_in
 from training.reading import think
@@ -31,11 +32,13 @@ class Answered:
 
 
 def answered(run: Path) -> Iterator[Answered]:
-    """The scored questions of a run folder; raises what reading it or its questions raises."""
+    """The scored questions of a run folder that did not fail; raises RunLogError or QuestionError where the folder or
+    its questions cannot be read, OSError where a file is missing."""
     questions = {question.id: question for question in questions_of(read_run(run).config)}
-    for line in (run / "results.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if row["score"] is None:
+    lines = (run / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = {row["id"]: row for row in map(json.loads, lines)}  # of a question that was taken up again the last
+    for row in rows.values():
+        if row["score"] is None or row["status"] == Status.FAILED:
             continue
         journal = (run / f"q{row['number']:03d}" / "turns.jsonl").read_text(encoding="utf-8").splitlines()
         replies = [json.loads(turn)["reply"]["text"] for turn in journal]
@@ -53,7 +56,7 @@ def answered(run: Path) -> Iterator[Answered]:
 
 
 def table(of_run: Sequence[Answered]) -> list[str]:
-    """A line for each question type, in percent, and one about the counts."""
+    """A line for each question type, in percent, one about the counts and one about what stayed unseen."""
     columns = ("score", "read_perfectly", "follows_notes", "unseen")
     heads = [name.replace("_", " ") for name in columns]
     lines = [f"| type | questions | {' | '.join(heads)} |", "|---" * (len(columns) + 2) + "|"]
@@ -68,7 +71,13 @@ def table(of_run: Sequence[Answered]) -> list[str]:
         if each.question.question_type == "object_counting"
     ]
     parts = [("exact", 0), ("one too low", -1), ("one too high", 1)]
-    return [*lines, "", f"Counts: {', '.join(f'{off.count(by)} {name}' for name, by in parts)}, of {len(off)}."]
+    looking = [each.unseen for each in of_run if each.question.kind.family not in ("counting", "room_size")]
+    return [
+        *lines,
+        "",
+        f"Counts: {', '.join(f'{off.count(by)} {name}' for name, by in parts)}, of {len(off)}.",
+        f"Something unseen at the end: {sum(looking)} of {len(looking)} questions about things that are not counted.",
+    ]
 
 
 def _mean(values: Sequence[float | None]) -> str:
@@ -81,7 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.diagnose", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a run, such as OUT/runs/... of training.evaluate")
     options = parser.parse_args(arguments)
-    sys.stdout.write("\n".join(table(list(answered(options.run)))) + "\n")
+    try:
+        lines = table(list(answered(options.run)))
+    except (RunLogError, QuestionError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 

@@ -93,10 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
-    sight = look(make_backend(options.model, max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]), views)
+    accuracy = look(make_backend(options.model, max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]), views)
     sys.stdout.write(
-        f"{sight.views} views: precision {sight.precision:.2f}, recall {sight.recall:.2f}, places off by "
-        f"{sight.place_error_m:.2f} m, sizes by {sight.size_error:.0%}\n"
+        f"{accuracy.views} views: precision {accuracy.precision:.2f}, recall {accuracy.recall:.2f}, places off by "
+        f"{accuracy.place_error_m:.2f} m, sizes by {accuracy.size_error:.0%}\n"
     )
     return 0
 

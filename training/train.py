@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -50,7 +50,7 @@ STAGES = {
 }
 """Kinds of rows that the steps of a stage take turns with."""
 HELD_OUT_PRACTICE = 64
-SIGHT_WEIGHT = 1.0
+PATCH_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 DRAFT = "checkpoint.tmp"
 """What is written here takes its place when it is whole: a run that is killed meanwhile goes on."""
@@ -116,27 +116,31 @@ Source = tuple[int, int, bool]
 """
 
 
+def sources_of(episodes: Sequence[StoredEpisode]) -> dict[str, list[Source]]:
+    """Where the rows of each kind that is not made up come from."""
+    seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
+    views = [
+        (number, turn, mirrored) for number, each in seeing for turn in _whole_views(each) for mirrored in (False, True)
+    ]
+    crowds = [view for view in views if _is_crowd(episodes[view[0]].replies[view[1]])]
+    return {
+        "episodes": [(number, 0, False) for number, each in enumerate(episodes) if not each.by_pupil],
+        "lessons": [(number, 0, False) for number, each in enumerate(episodes) if each.by_pupil],
+        "drills": [(number, 0, False) for number, each in seeing if _can_be_drilled(each)],
+        "views": views + crowds * CROWDS_MORE,
+        "second looks": views,
+    }
+
+
 class Rows:
     """The demonstrations as training rows, by kind; each is encoded when it is first drawn."""
 
-    def __init__(self, episodes: Sequence[StoredEpisode], maker: RowMaker) -> None:
+    def __init__(
+        self, episodes: Sequence[StoredEpisode], sources: Mapping[str, Sequence[Source]], maker: RowMaker
+    ) -> None:
         self._maker = maker
         self._episodes = episodes
-        seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
-        views = [
-            (number, turn, mirrored)
-            for number, each in seeing
-            for turn in _whole_views(each)
-            for mirrored in (False, True)
-        ]
-        crowds = [view for view in views if _is_crowd(episodes[view[0]].replies[view[1]])]
-        self._sources: dict[str, list[Source]] = {
-            "episodes": [(number, 0, False) for number, each in enumerate(episodes) if not each.by_pupil],
-            "lessons": [(number, 0, False) for number, each in enumerate(episodes) if each.by_pupil],
-            "drills": [(number, 0, False) for number, each in seeing if _can_be_drilled(each)],
-            "views": views + crowds * CROWDS_MORE,
-            "second looks": views,
-        }
+        self._sources = sources
         self._known: dict[tuple[str, Source], Row] = {}
         self.made_up = {"practice": maker.practice, "counting": maker.counting}
         self._pools: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
@@ -153,11 +157,6 @@ class Rows:
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(kind, sources[place]))
         return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
-
-    def missing(self, plan: Plan) -> list[str]:
-        """The kinds of rows that a plan's steps take and that there are none of."""
-        kinds = {plan.rows(step)[0] for step in range(plan.steps)}
-        return sorted(kind for kind in kinds - self.made_up.keys() if not self._sources[kind])
 
     def _made_up_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
         """The rows of a pool that are made up, shortest first; those of the last pool of each kind are kept."""
@@ -261,6 +260,11 @@ class Trainer:
         }
         episodes = [episode for path in learned_from for episode in read_shard(path)]
         held_out = [episode for path in held_out_rooms for episode in read_shard(path)]
+        sources = sources_of(episodes)
+        if missing := sorted(
+            {plan.rows(step)[0] for step in range(plan.steps)} & {kind for kind in sources if not sources[kind]}
+        ):
+            raise CannotTrain(f"the demonstrations hold no {', '.join(missing)} to learn from")
         source = folder / FINISHED
         if not source.is_dir():
             corpus = (text for path in demonstrations[:CORPUS_ROOMS] for text in _texts(read_shard(path)))
@@ -269,15 +273,16 @@ class Trainer:
             draft.rename(source)
         self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
+        text = self.model.config.text_config
+        if (text.hidden_size, text.num_hidden_layers) != (sizes.hidden, sizes.layers):
+            raise CannotTrain(f"{source} holds a model of other sizes: give its --sizes, or another folder")
         use_fast_layers(self.model, compiled)
-        self.sight = PatchCategories(self.model)
+        self.patches = PatchCategories(self.model)
         self.model.to(device).train()
-        self.sight.to(device)
+        self.patches.to(device)
         with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
-        rows = Rows(episodes, maker)
-        if missing := rows.missing(plan):
-            raise CannotTrain(f"the demonstrations hold no {', '.join(missing)} to learn from")
+        rows = Rows(episodes, sources, maker)
         self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
         made_up = {
@@ -292,7 +297,7 @@ class Trainer:
         }
         self.shares = _shares_of_ids(self.processor.tokenizer)
         self.optimizer = torch.optim.AdamW(
-            [*self.model.parameters(), *self.sight.parameters()],
+            [*self.model.parameters(), *self.patches.parameters()],
             lr=plan.learning_rate,
             betas=(0.9, 0.98),
             weight_decay=plan.weight_decay,
@@ -323,7 +328,7 @@ class Trainer:
     def save(self) -> None:
         """Write the state to go on from and the checkpoint as it is now."""
         state = {
-            "model": self.model.state_dict(), "sight": self.sight.state_dict(),
+            "model": self.model.state_dict(), "patches": self.patches.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step,
             "seconds": self.seconds, "begun_with": self.begun_with,
         }  # fmt: skip
@@ -342,10 +347,12 @@ class Trainer:
         if not path.exists():
             return 0
         state = torch.load(path, map_location=self.device, weights_only=True)
+        if "begun_with" not in state:
+            raise CannotTrain(f"{path} was written by another version: give another folder")
         if changed := [name for name, value in self.begun_with.items() if state["begun_with"].get(name) != value]:
             raise CannotTrain(f"{path} was begun with another {', '.join(changed)}: give the same, or another folder")
         self.model.load_state_dict(state["model"])
-        self.sight.load_state_dict(state["sight"])
+        self.patches.load_state_dict(state["patches"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.seconds = float(state["seconds"])
         return int(state["step"])
@@ -355,7 +362,7 @@ class Trainer:
             group["lr"] = self.plan.rate(self.step)
         batch = batch.to(self.device)
         loss = self._loss(batch)[0]
-        total = loss + SIGHT_WEIGHT * self.sight.loss(batch.shown)[0] if len(batch.images) else loss
+        total = loss + PATCH_WEIGHT * self.patches.loss(batch.shown)[0] if len(batch.images) else loss
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -388,7 +395,7 @@ class Trainer:
                 loss, hits = self._loss(batch)
                 losses.append(float(loss))
                 if len(batch.images):
-                    right["patches"] += self.sight.loss(batch.shown)[1].tolist()
+                    right["patches"] += self.patches.loss(batch.shown)[1].tolist()
                 wanted = batch.labels[:, 1:]
                 of_share = self.shares[wanted[wanted != IGNORED].cpu().numpy()]
                 for name in SHARES[1:-1]:
@@ -485,7 +492,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path, help="folder of the run; an unfinished run in it goes on")
     parser.add_argument("--lessons", type=Path, help="folder that python -m training.demonstrate --pupil wrote")
     parser.add_argument("--smoke", action="store_true", help="a few rooms and steps, made on the spot")
-    parser.add_argument("--sizes", choices=SIZES, default="small", help="of a new run's model (%(default)s)")
+    parser.add_argument("--sizes", choices=SIZES, default="small", help="of the model (%(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
     parser.add_argument(
         "--compile", action="store_true", help="compile the layers: a third faster, needs a C++ compiler"
