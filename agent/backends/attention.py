@@ -1,5 +1,6 @@
 """Attention in which several query heads share keys and values, without copying these for each of them."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,15 +37,21 @@ def attend_packed(
     (rows, key heads, columns, head size), `attention_mask` None or (rows, 1, new columns, columns); returns (rows, new
     columns, heads, head size).
 
-    The query heads of a key head stand side by side as if they were new columns, which is the same sums.
+    The query heads of a key head stand side by side: a single column as if they were columns, several columns in a call
+    for each.
     """
     rows, heads, columns, size = query.shape
     shared = heads // key.shape[1]
     if attention_mask is None or shared == 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    packed = query.reshape(rows, key.shape[1], shared * columns, size)
-    mask = attention_mask if columns == 1 else attention_mask.repeat(1, 1, shared, 1)
-    seen = scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=kwargs.get("scaling"))
+    grouped = query.reshape(rows, key.shape[1], shared, columns, size)
+    attend = partial(
+        scaled_dot_product_attention, key=key, value=value, attn_mask=attention_mask, scale=kwargs.get("scaling")
+    )
+    if columns == 1:
+        seen = attend(grouped.squeeze(3))
+    else:
+        seen = torch.stack([attend(group) for group in grouped.unbind(2)], dim=2)
     return seen.reshape(rows, heads, columns, size).transpose(1, 2).contiguous(), None
 
 
