@@ -3,13 +3,14 @@
 
 import signal
 import sys
+import traceback
 
 from agent.config import ConfigError, Given, RunConfig, chosen, located, parse_command_line, resumed
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run), 3 (stopped by an error of
-    the program) or 130 (interrupted)."""
+    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run or write), 3 (stopped by an
+    error of the program) or 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
     try:
         given = parse_command_line(argv)
@@ -27,6 +28,9 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("Interrupted before anything was asked; to go on, give the same command again.")
         return 130
+    except Exception:  # noqa: BLE001 (its status must not be that of failed questions)
+        traceback.print_exc()
+        return 3
     finally:  # nothing is left to end early, and a second notice would spoil the exit status
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)

@@ -41,6 +41,7 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
 """What JSON's decoder leaves of a number that ends too early."""
+BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
@@ -121,7 +122,7 @@ def last_object(text: str) -> dict[str, object]:
 def is_cut_off(error: json.JSONDecodeError, text: str) -> bool:
     """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
     rest = text[error.pos :]
-    if not rest or error.msg.startswith("Unterminated string"):
+    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text):
         return True
     if error.msg == "Expecting value":
         return any(word.startswith(rest) for word in LITERALS)

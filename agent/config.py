@@ -141,7 +141,7 @@ class RunConfig:
     refill: Annotated[bool, MayChange] = False
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
     concurrency: Annotated[Count, MayChange] = 1
-    """Questions that are completed at a time once their batched turns are done."""
+    """Questions that are completed at a time once their batched turns are done; means nothing when all are batched."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -171,10 +171,6 @@ class RunConfig:
         if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":
             raise ConfigError(
                 "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo"
-            )
-        if self.concurrency > 1 and self.max_batched_turns == "all":
-            raise ConfigError(
-                "--concurrency is for turns that are not batched: leave it out with --max-batched-turns all"
             )
         if self.check_data and (self.plan or self.ply is not None):
             raise ConfigError(

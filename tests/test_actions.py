@@ -80,7 +80,14 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
                 f'{{"rotation_angle_degrees": 30, "note": {{"answer": "A", "done": true}}, {end}',
                 "only one that is cut off",
             )
-            for end in ('"forw', '"done": fal', '"forward_meters": -', '"forward_meters": 1.', '"forward_meters": 1e-')
+            for end in (
+                '"forw',
+                '"done": fal',
+                '"forward_meters": -',
+                '"forward_meters": 1.',
+                '"forward_meters": 1e-',
+                r'"x": "\u00',
+            )
         ),
         ('{"forward_meters": 1,}', 'property name enclosed in double quotes: "{'),
         ("{'forward_meters': 1}", "property name enclosed in double quotes"),

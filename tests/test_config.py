@@ -76,7 +76,6 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"image_size": (32, 64)}, "--image-size takes views of 4 to 16384 squares"),
         ({"image_size": (8192, 4096)}, "--image-size takes views of 4 to 16384 squares"),
         ({"image_size": (32, 32 * 201)}, "at most 200 times"),
-        ({"concurrency": 2, "max_batched_turns": "all"}, "--concurrency"),
         ({"plan": True, "check_data": True}, "--check-data"),
         ({"ply": Path("a.ply"), "question": "Where?", "check_data": True}, "--check-data"),
         ({"plan": True, "continue_from": "recent"}, "--plan"),

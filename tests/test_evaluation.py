@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,6 +110,15 @@ def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tm
     assert main_vsi_bench_loop(config, folder).status == 0
     undisturbed = run_in_process(rooms.config(tmp_path / "whole", batch_size=2))
     assert results(folder) == results(undisturbed)
+
+
+def test_an_error_before_the_run_begins_has_the_same_status():
+    code = (
+        "import sys, agent.evaluation, render_point_cloud_qwen_angle_batched as command;"
+        "agent.evaluation.main_vsi_bench_loop = None; sys.exit(command.main(['--batch']))"
+    )
+    ended = run_command([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
+    assert ended.returncode == 3 and "TypeError" in ended.stderr
 
 
 def test_what_the_output_cannot_encode_is_printed_as_its_number(rooms: RoomScans, tmp_path: Path):

@@ -30,7 +30,7 @@ def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int])
     if not folder.exists():
         log.info("Making %d furnished rooms with questions in %s", rooms, folder)
         parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="rooms_", dir=parent) as draft:
+        with tempfile.TemporaryDirectory(prefix=".making_rooms_", dir=parent) as draft:
             write_rooms(Path(draft) / "made", rooms, seed, per_type=per_type)
             try:
                 (Path(draft) / "made").rename(folder)
