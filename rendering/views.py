@@ -102,7 +102,7 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     level = around[:, : len(_RING)]
     openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
     standing = _stands_on_floor(scene, places)
-    if openness[standing].max(initial=0.0) < OPENNESS * openness.max():
+    if not standing.any() or openness[standing].max() < OPENNESS * openness.max():
         _log.warning("%s: no open place has the floor below it; questions begin at a place without", scene.name)
         standing[:] = True
     open_enough = openness >= OPENNESS * openness[standing].max()

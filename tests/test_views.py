@@ -5,7 +5,9 @@ import pytest
 from simple_rooms import BLUE, GREEN, RED, box, closed_room, landmark_room, scene_of
 
 from rendering.camera import CameraPose, Intrinsics
+from rendering.geometry import Geometry
 from rendering.renderers import make_renderer
+from rendering.scene import make_scene
 from rendering.views import first_view, project, sharpness, start_position, visible_share
 
 VIEW = Intrinsics(160, 128, 80.0)
@@ -62,6 +64,20 @@ def test_a_scan_that_lacks_its_floor_is_not_entered_inside_a_wardrobe(caplog):
     assert outside_of_wardrobe(position, 0.9)
     assert position[2] == pytest.approx(1.6, abs=0.1)
     assert "no open place has the floor below it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [
+        [(0, 0, 0), (0, 4, 0), (0, 4, 3)],
+        [(0, 0, 0), (4, 0, 1), (4, 0, 3)],
+        [(0, 0, 0), (4, 0, 0), (4, 4, 0)],
+        [(1, 2, 3)] * 3,
+    ],
+)
+def test_a_scan_of_a_single_wall_or_point_has_a_start(corners):
+    lone = Geometry(np.float32(corners), np.array([[0, 1, 2]], dtype=np.int32), np.zeros((3, 3), dtype=np.uint8))
+    assert np.isfinite(start_position(make_scene("lone", lone), 1.6)).all()
 
 
 @pytest.mark.parametrize("size_m", [1.0, 1.4, 2.0])
