@@ -72,7 +72,7 @@ class _RunLogFile(logging.FileHandler):
 def log_to_file(path: Path) -> Iterator[None]:
     """Append all our log lines, with their time, to a run's log file while the context lasts."""
     try:
-        handler = _RunLogFile(path, encoding="utf-8")
+        handler = _RunLogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise RunLogError(f"{path} cannot be opened ({error.strerror}): a file that can be written is needed") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

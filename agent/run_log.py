@@ -434,9 +434,9 @@ def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file or leave the old one."""
+    """Write a whole file or leave the old one. Bytes of a path that are no UTF-8 are written as \\udc80 and up."""
     draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
     draft.replace(path)
 
 

@@ -130,6 +130,17 @@ def test_what_the_output_cannot_encode_is_printed_as_its_number(rooms: RoomScans
     assert "\\xb0" in ended.stdout and (only_run(tmp_path) / "run.log").read_text().count("°")
 
 
+def test_a_path_that_is_not_utf8_costs_nothing_but_its_own_question(rooms: RoomScans, tmp_path: Path):
+    scans = tmp_path / os.fsdecode(b"donn\xe9es")
+    shutil.copytree(rooms.root, scans)
+    shutil.rmtree(min(scans.glob("scannet/scans/*")))
+    folder = run_in_process(rooms.config(tmp_path, scan_root=scans, steps=0))
+    assert (folder / "summary.json").exists()
+    assert "donn\\udce9es" in (folder / "results.csv").read_text(encoding="utf-8")
+    assert "donn\\udce9es" in (folder / "run.log").read_text(encoding="utf-8")
+    assert {row["error"] is None for row in results(folder)} == {True, False}
+
+
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
     config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere", plan=True)
     with caplog.at_level("INFO"):
