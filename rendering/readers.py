@@ -5,6 +5,7 @@ import logging
 import math
 import struct
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,24 +60,30 @@ def read_pcd(path: Path) -> Geometry:
     import open3d as o3d
 
     cloud = o3d.io.read_point_cloud(str(path), format="pcd")
-    promised, rows = _pcd_points(path)
+    header, rows = _pcd_header(path)
+    promised = int(header["POINTS"][0])
+    sizes = dict(zip(header.get("FIELDS", []), header.get("SIZE", []), strict=False))
+    if rows is None and "8" in (sizes.get(axis) for axis in "xyz"):
+        raise SceneError(f"{path} holds binary coordinates of 8 bytes, which Open3D reads as 0: save them as float")
     found = len(cloud.points) if rows is None else min(rows, len(cloud.points))
     if found < promised:
         raise ValueError(f"it is cut off or damaged: its header promises {promised} points, {found} can be read")
+    if {"r", "g", "b"} <= sizes.keys():
+        _log.warning("%s: colours in fields r, g and b are not read; save them as one field rgb", path)
     colours = (np.asarray(cloud.colors) * 255).round().astype(np.uint8) if cloud.has_colors() else None
     return Geometry(np.asarray(cloud.points), no_faces(), colours)
 
 
-def _pcd_points(path: Path) -> tuple[int, int | None]:
-    """How many points a PCD header promises, and how many rows an ascii file has: Open3D fills missing rows up."""
+def _pcd_header(path: Path) -> tuple[dict[str, list[str]], int | None]:
+    """The lines of a PCD header by their first word, and how many rows an ascii file has: Open3D fills missing rows
+    up."""
+    header: dict[str, list[str]] = {}
     with path.open("rb") as file:
-        promised = None
         for line in file:
-            match line.split():
-                case [b"POINTS", count]:
-                    promised = int(count)
-                case [b"DATA", encoding] if promised is not None:
-                    return promised, sum(1 for row in file if row.strip()) if encoding == b"ascii" else None
+            name, *values = line.decode("latin-1").split() or [""]
+            header[name] = values
+            if name == "DATA" and "POINTS" in header:
+                return header, sum(1 for row in file if row.strip()) if values == ["ascii"] else None
     raise ValueError("its header has no POINTS and DATA lines")
 
 
@@ -86,6 +93,8 @@ def read_with_trimesh(path: Path) -> Geometry:
 
     if path.suffix.lower() != ".obj" and (packed := _PACKED.intersection(_gltf_extensions(path))):
         raise SceneError(f"{path} is compressed with {', '.join(packed)}: export it again without compression")
+    if path.suffix.lower() == ".obj" and _has_byte_colours(path):
+        raise SceneError(f"{path} holds vertex colours above 1, and in OBJ 1 is full: divide by 255 and export it again")
     scene = load_scene(path, process=False)
     meshes, clouds, lacking = [], [], 0
     looks = _Looks()
@@ -113,6 +122,14 @@ def _gltf_extensions(path: Path) -> list[str]:
             (length,) = struct.unpack("<I4x", file.read(8))
             return json.loads(file.read(length)).get("extensionsRequired", [])
         return json.load(file).get("extensionsRequired", [])
+
+
+def _has_byte_colours(path: Path) -> bool:
+    """Whether an OBJ file's vertices, `v x y z r g b`, have colours above 1, all of which trimesh would make white."""
+    with path.open("rb") as file:
+        rows = (line.split() for line in file if line.startswith(b"v "))
+        coloured = takewhile(lambda row: len(row) == 7, rows)
+        return any(float(value) > 1 for row in coloured for value in row[4:])
 
 
 def _placed(vertices: np.ndarray, transform: np.ndarray) -> np.ndarray:

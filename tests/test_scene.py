@@ -373,6 +373,34 @@ def test_a_damaged_pcd_is_an_error(file, data):
         load_scene(file("scan.pcd", data))
 
 
+def test_pcd_coordinates_that_open3d_reads_as_zeros_are_refused(file):
+    doubles = PCD_HEADER.replace("SIZE 4 4 4", "SIZE 8 8 8")
+    ascii_rows = "\n".join(" ".join(map(str, corner)) for corner in CORNERS)
+    assert len(load_scene(file("scan.pcd", doubles + "ascii\n" + ascii_rows)).vertices) == 4
+    with pytest.raises(SceneError, match="binary coordinates of 8 bytes"):
+        load_scene(file("scan.pcd", (doubles + "binary\n").encode() + np.float64(CORNERS).tobytes()))
+
+
+def test_pcd_colours_that_are_not_read_are_told(file, caplog):
+    header = PCD_HEADER.replace("x y z", "x y z r g b").replace("4 4 4", "4 4 4 1 1 1")
+    header = header.replace("F F F", "F F F U U U").replace("1 1 1\nWIDTH", "1 1 1 1 1 1\nWIDTH")
+    rows = "\n".join(" ".join(map(str, (*corner, 200, 30, 30))) for corner in CORNERS)
+    load_scene(file("scan.pcd", header + "ascii\n" + rows))
+    assert "colours in fields r, g and b are not read" in caplog.text
+
+
+@pytest.mark.parametrize(("colour", "seen"), [("1 0.2 0", (255, 51, 0)), ("0 0 0", (0, 0, 0))])
+def test_obj_vertex_colours_are_fractions(file, colour, seen):
+    vertices = "".join(f"v {' '.join(map(str, corner))} {colour}\n" for corner in CORNERS)
+    assert {*map(tuple, load_scene(file("scan.obj", vertices + "f 1 2 3\n")).colours)} == {seen}
+
+
+def test_obj_vertex_colours_of_bytes_are_refused(file):
+    vertices = "".join(f"v {' '.join(map(str, corner))} 200 30 {number}\n" for number, corner in enumerate(CORNERS))
+    with pytest.raises(SceneError, match="divide by 255"):
+        load_scene(file("scan.obj", vertices + "f 1 2 3\n"))
+
+
 def picture(colour) -> Image.Image:
     """A plain picture with a dark upper left quarter."""
     image = Image.new("RGB", (32, 32), colour)
