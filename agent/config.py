@@ -207,6 +207,10 @@ RESOLVED_ONCE = ("renderer", "dtype")
 """Knobs whose "auto" is settled when a run begins, and saved as what it was found to be."""
 
 
+FILTERS = ("datasets", "question_types", "scenes", "ids")
+"""Knobs that name which questions are asked."""
+
+
 def flag(name: str) -> str:
     """The command-line flag of a RunConfig field."""
     return "--continue" if name == "continue_from" else "--" + name.replace("_", "-")
@@ -230,8 +234,14 @@ class Given:
 
 
 def parse_command_line(argv: list[str]) -> Given:
-    """Read the arguments and the YAML file of --config, if they name one; raises ConfigError where it is unreadable."""
+    """Read the arguments and the YAML file of --config, if they name one.
+
+    Raises ConfigError where that is unreadable, or a filter of questions has no value.
+    """
     config_file, flags = _split_config_file(argv)
+    for given, following in zip(flags, [*flags[1:], "--"], strict=True):
+        if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
+            raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
     return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
 
 
@@ -285,8 +295,14 @@ def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
         flag(field.name)
         for field in fields(RunConfig)
         if MayChange not in getattr(hints[field.name], "__metadata__", ())
-        and getattr(saved, field.name) != getattr(wanted, field.name)
+        and _as_compared(field.name, saved) != _as_compared(field.name, wanted)
     ]
+
+
+def _as_compared(name: str, config: RunConfig) -> Any:
+    """A knob's value; that of a filter without its order, since questions keep that of their source."""
+    value = getattr(config, name)
+    return frozenset(value) if name in FILTERS else value
 
 
 def resumed(saved: RunConfig, given: Given) -> RunConfig:

@@ -304,7 +304,7 @@ def _parse_row(row: Row, place: str) -> Question:
         question_type=_name(row["question_type"], "question_type", place),
         question=text if isinstance(text, str) else "",
         options=_options(row["options"], place),
-        ground_truth=_truth(row["ground_truth"]),
+        ground_truth=_truth(row["ground_truth"], place),
     )
     _check_type(question, place)
     _check_content(question, place)
@@ -323,12 +323,12 @@ def _name(value: object, column: str, place: str) -> str:
     raise QuestionError(f"{place}: {column} is {value!r}; it takes a text or a whole number")
 
 
-def _truth(value: object) -> str | None:
-    if isinstance(value, str):
-        return value.strip()
+def _truth(value: object, place: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value and value.strip()
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return None
+    raise QuestionError(f"{place}: ground_truth is {value!r}; it takes a text or a number")
 
 
 _LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""

@@ -192,6 +192,15 @@ def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_defaul
 def test_every_difference_that_can_change_an_answer_is_named():
     assert changed_answers(RunConfig(), RunConfig(batch_size=3, device="cpu", log_root=Path("x"))) == []
     assert changed_answers(RunConfig(), RunConfig(seed=1, image_size=(320, 224))) == ["--seed", "--image-size"]
+    assert changed_answers(RunConfig(ids=("3", "1")), RunConfig(ids=("1", "3"))) == []
+    assert changed_answers(RunConfig(ids=("3", "1")), RunConfig(ids=("3",))) == ["--ids"]
+    assert changed_answers(RunConfig(options=("a", "b")), RunConfig(options=("b", "a"))) == ["--options"]
+
+
+@pytest.mark.parametrize("flags", [("--ids",), ("--scenes", "--steps", "3"), ("--question_types", "--batch")])
+def test_a_filter_without_a_value_is_refused(flags):
+    with pytest.raises(ConfigError, match=f"{flags[0]} is given without a value"):
+        given("--batch", *flags)
 
 
 def test_help_loads_neither_torch_nor_a_renderer():

@@ -183,10 +183,17 @@ BAD_ROWS = [
     ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
     ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
     ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
-    ({**COUNTING, "id": "8", "ground_truth": True}, "ground_truth None"),
+    ({**COUNTING, "id": "8", "ground_truth": True}, "ground_truth is True"),
+    ({**COUNTING, "id": "8", "ground_truth": [3]}, "ground_truth is [3]"),
     ({**COUNTING, "id": "8", "ground_truth": "0"}, "no finite number above 0"),
     ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
 ]
+
+
+def test_a_long_cell_of_csv_is_read_whole(tmp_path: Path) -> None:
+    long = {**COUNTING, "question": "How many chairs? " * 10_000}
+    write_csv(tmp_path / "q.csv", [long])
+    assert load_questions(tmp_path / "q.csv")[0].question == long["question"]
 
 
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
