@@ -94,7 +94,7 @@ def read_with_trimesh(path: Path) -> Geometry:
     if path.suffix.lower() != ".obj" and (packed := _PACKED.intersection(_gltf_extensions(path))):
         raise SceneError(f"{path} is compressed with {', '.join(packed)}: export it again without compression")
     if path.suffix.lower() == ".obj" and _has_byte_colours(path):
-        raise SceneError(f"{path} holds vertex colours above 1, and in OBJ 1 is full: divide by 255 and export it again")
+        raise SceneError(f"{path} holds vertex colours above 1, and 1 is full in OBJ: divide by 255, export it again")
     scene = load_scene(path, process=False)
     meshes, clouds, lacking = [], [], 0
     looks = _Looks()

@@ -397,7 +397,7 @@ def test_obj_vertex_colours_are_fractions(file, colour, seen):
 
 def test_obj_vertex_colours_of_bytes_are_refused(file):
     vertices = "".join(f"v {' '.join(map(str, corner))} 200 30 {number}\n" for number, corner in enumerate(CORNERS))
-    with pytest.raises(SceneError, match="divide by 255"):
+    with pytest.raises(SceneError, match=r"vertex colours above 1, .* divide by 255"):
         load_scene(file("scan.obj", vertices + "f 1 2 3\n"))
 
 
