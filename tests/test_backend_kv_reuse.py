@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.backends import OutOfMemory
+from agent.backends import OutOfMemory, kv_cache
 from agent.backends.kv_cache import GrowingLayer
 from agent.backends.qwen3vl import Qwen3VLBackend
 from agent.backends.untrained import write_untrained_checkpoint
@@ -88,6 +88,19 @@ def memory_runs_out(backend, when):
         yield
     finally:
         hook.remove()
+
+
+def fails_once(monkeypatch, name, behind=0):
+    """Makes a function of the cache fail once as on a full device, after `behind` calls that work."""
+    working, calls = getattr(kv_cache, name), []
+
+    def failing(*args):
+        calls.append(name)
+        if len(calls) == behind + 1:
+            raise torch.OutOfMemoryError("no memory is left")
+        return working(*args)
+
+    monkeypatch.setattr(kv_cache, name, failing)
 
 
 class TestReuse:
@@ -253,9 +266,33 @@ class TestMemory:
         rows = backend._runner._store._rows
         with memory_runs_out(backend, lambda *_: len(rows) > 2), caplog.at_level(logging.WARNING):
             replies = backend.generate(conversations[:2])
-        assert "let go of the KV cache of 2 other conversations" in caplog.text
+        assert "let go of the KV cache of 2 conversations" in caplog.text
         assert all(reply.reused_tokens > 0 for reply in replies)
         assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations[:2])]
+
+    @pytest.mark.parametrize("place", ["_packed", "_with_room"])
+    def test_running_out_while_rows_are_regrouped_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch, place):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        fails_once(monkeypatch, place)
+        with caplog.at_level(logging.WARNING):
+            (reply,) = same_replies(backend, plain, conversations[:1])
+        assert "conversations, trying again" in caplog.text
+        assert reply.images_encoded == (2 if place == "_packed" else 1), "what was lost, and that alone, counts again"
+
+    def test_running_out_while_the_cache_is_packed_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
+        conversations = [begin(n) for n in range(4)]
+        backend = reusing(checkpoint)
+        backend.generate(conversations)
+        held = backend._runner._store._rows["q0"].batch.nbytes
+        backend = reusing(checkpoint, kv_cache_bytes=held // 2)
+        fails_once(monkeypatch, "_packed", behind=backend._runner._model.config.text_config.num_hidden_layers)
+        with caplog.at_level(logging.WARNING):
+            same_replies(backend, plain, conversations)
+        assert "the KV cache cannot be packed" in caplog.text
+        assert not backend._runner._store.held()
+        same_replies(backend, plain, conversations)
 
     def test_only_what_is_in_use_is_held(self, checkpoint):
         backend = reusing(checkpoint)

@@ -23,7 +23,7 @@ class ModelError(Exception):
 
 
 class OutOfMemory(ModelError):
-    """The device cannot hold this batch; a smaller one may fit. Nothing of the failed call is kept."""
+    """The device cannot hold this batch; a smaller one may fit. No reply of the failed call is kept."""
 
 
 @dataclass(frozen=True)

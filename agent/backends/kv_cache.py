@@ -179,13 +179,14 @@ class KVStore:
         if row is not None and row.batch is not None:
             row.batch.rows[row.batch.rows.index(row)] = None
 
-    def release_others(self, conversations: Sequence[EncodedConversation]) -> int:
-        """Let go of all conversations but these; returns how many of them held anything."""
-        kept = {encoded.id for encoded in conversations}
-        others = [row for row in self._rows.values() if row.encoded.id not in kept]
-        for row in others:
-            self.release(row.encoded.id)
-        return sum(bool(row.ids) for row in others)
+    def held(self) -> set[str]:
+        """The ids of the conversations of which anything is held."""
+        return {id for id, row in self._rows.items() if row.ids}
+
+    def release_others(self, conversations: Sequence[EncodedConversation]) -> None:
+        """Let go of all conversations but these."""
+        for id in self._rows.keys() - {encoded.id for encoded in conversations}:
+            self.release(id)
 
     def trim(self) -> None:
         """Let go of conversations until the rest is within the limit, and pack the batches that lost rows."""

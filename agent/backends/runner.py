@@ -111,14 +111,19 @@ class ModelRunner:
         """
         for encoded in batch:
             self._check_length(encoded)
+        started, reused = time.perf_counter(), self._reusable(batch)
+        held = self._store.held()
         try:
-            return self._attempt(batch)
+            result = self._attempt(batch, started, reused)
         except OutOfMemory:
-            released = self._store.release_others(batch)
+            self._store.release_others(batch)
+            released = held - self._store.held()  # the failed attempt may have lost some by itself
             if not released:
                 raise
-        log.warning("Out of memory: let go of the KV cache of %d other conversations, trying again", released)
-        return self._attempt(batch)
+            log.warning("Out of memory: let go of the KV cache of %d conversations, trying again", len(released))
+            result = self._attempt(batch, started, reused)
+        self._tidy_up()
+        return result
 
     def release(self, conversation_id: str) -> None:
         """Let go of a conversation's keys and values; unknown ones are ignored."""
@@ -138,27 +143,31 @@ class ModelRunner:
                 "use fewer --steps, a smaller --image-size or fewer --max-new-tokens"
             )
 
-    def _attempt(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
+    def _tidy_up(self) -> None:
+        """Keep of the store what it has room for."""
+        if not self._keeps:
+            self._store.release_others([])
+            return
         try:
-            result = self._generate(batch)
-            if self._keeps:
+            with _told_as_out_of_memory("the KV cache cannot be packed"):
                 self._store.trim()
-            else:
-                self._store.release_others([])
-            return result
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside the handler, whose error still holds the tensors of the failed call.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        raise OutOfMemory(
-            f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
-        )
+        except OutOfMemory as error:  # the replies are there, and the store has let go of what it could not pack
+            log.warning("Out of memory: %s, some conversations will be encoded again", error)
 
-    def _generate(self, batch: Sequence[EncodedConversation]) -> GeneratedBatch:
-        started = time.perf_counter()
-        reused = [self._store.reusable(encoded) for encoded in batch]
+    def _attempt(self, batch: Sequence[EncodedConversation], started: float, reused: Sequence[int]) -> GeneratedBatch:
+        """Generate once. `started` and `reused`, from before any attempt, are what the costs are counted from."""
+        with _told_as_out_of_memory(
+            f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
+        ):
+            return self._generate(batch, started, reused)
+
+    def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
+        return [self._store.reusable(encoded) for encoded in batch]
+
+    def _generate(
+        self, batch: Sequence[EncodedConversation], started: float, reused_before: Sequence[int]
+    ) -> GeneratedBatch:
+        reused = list(map(min, reused_before, self._reusable(batch)))
         images = [len(_new_turns(encoded, length)) for encoded, length in zip(batch, reused, strict=True)]
         self._catch_up(batch)
         held = self._store.arrange(batch)
@@ -181,8 +190,6 @@ class ModelRunner:
         options = self._options
         # generate() wants ids for the held columns too, but reads only those that are not held.
         ids = torch.nn.functional.pad(columns.ids, (held.mask.shape[1], 0), value=self._pad_id)
-        # The model keeps M-RoPE offsets of its last call; positions are given here, and old ones must not mix in.
-        self._model.model.rope_deltas = None
         with _rolled_back(held):
             output = self._model.generate(
                 input_ids=ids.to(self._model.device),
@@ -305,6 +312,21 @@ def _never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int
     """
     unused = range(len(tokenizer), vocab_size)
     return sorted({*tokenizer.get_added_vocab().values(), *unused} - set(end_ids))
+
+
+@contextmanager
+def _told_as_out_of_memory(message: str) -> Iterator[None]:
+    """Raise OutOfMemory in place of the many errors of a full device, what the failed call held given back."""
+    try:
+        yield
+        return
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the handler, whose error still holds the tensors of the failed call.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    raise OutOfMemory(message)
 
 
 @contextmanager
