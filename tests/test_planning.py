@@ -1,5 +1,6 @@
 """Sizes of runs, from configurations alone: no weights exist anywhere in these tests."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from agent.backends import footprint as footprints
 from agent.backends.footprint import Footprint, Rates, Work, footprint, measure_rates, work_of
 from agent.backends.untrained import write_untrained_checkpoint
 from agent.evaluation import questions_of
-from agent.planning import ConversationSize, best_seconds, fitting_batch, plan_lines
+from agent.planning import ConversationSize, best_seconds, conversation_size, fitting_batch, plan_lines, plan_run
 
 GIB = 2**30
 EIGHT_TURNS = ConversationSize(
@@ -58,6 +59,25 @@ def test_a_question_takes_the_bytes_of_all_its_tokens():
 )
 def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budget: int, questions: int, size: int):
     assert fitting_batch(budget, GIB, questions) == size
+
+
+@pytest.mark.parametrize(
+    ("asked", "free_gib", "size", "warned"),
+    [("auto", 10, 3, False), (2, 10, 2, False), (5, 10, 5, True), ("auto", 5.9, 1, True), ("auto", 3, 1, True)],
+)
+def test_the_plan_shares_out_what_is_free_beside_the_weights(
+    rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch, asked, free_gib, size, warned
+):
+    """4 GiB of weights and 1 GiB a question: of 10 GiB half of the 6 beside them is for keys and values."""
+    config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
+    questions = questions_of(config)
+    sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0), 32, 4, int(free_gib * GIB))
+    tokens = conversation_size(config, questions, sizes).tokens
+    sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // tokens))
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    plan = plan_run(config, questions)
+    assert plan.batch_size == size
+    assert ("MORE than fits" in plan.why) == warned
 
 
 def test_the_least_time_is_that_of_the_binding_limit():
