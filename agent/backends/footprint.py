@@ -20,8 +20,8 @@ from agent.backends.loading import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_MATRIX_SIDE = {"cuda": 8192, "cpu": 1024, "mps": 2048}
-_COPY_BYTES = {"cuda": 2**31, "cpu": 2**27, "mps": 2**28}
+_MATRIX_SIDE = {"cuda": 8192, "cpu": 1024}
+_COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
 
 
 @dataclass(frozen=True)

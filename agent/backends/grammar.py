@@ -74,5 +74,7 @@ class WellFormed(LogitsProcessor):
             else:
                 matcher.fill_next_token_bitmask(self._bitmask, row)
         self._begun = True
-        self._library.apply_token_bitmask_inplace(scores, self._bitmask.to(scores.device))
+        # On CUDA "auto" is Triton, which needs a C compiler on the machine that runs it.
+        backend = "cpu" if scores.device.type == "cpu" else "torch_native"
+        self._library.apply_token_bitmask_inplace(scores, self._bitmask.to(scores.device), backend=backend)
         return scores

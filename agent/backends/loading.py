@@ -33,13 +33,11 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"--device {name!r} is no device: use auto, cpu, cuda, cuda:<number> or mps") from error
+        raise ModelError(f"--device {name!r} is no device: use auto, cpu, cuda, cuda or cuda:<number>") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use cpu")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ModelError("--device mps is not there: use cpu")
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda, cuda:<number> or mps")
+    if device.type not in ("cpu", "cuda"):
+        raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
     return device
 
 
@@ -55,7 +53,8 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def free_bytes(device: torch.device) -> int:
     """Memory that is free now: the device's own, or the machine's where the device shares it."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch keeps it for later
+        return torch.cuda.mem_get_info(device)[0] + unused
     import psutil  # not needed on CUDA, nor always there
 
     return psutil.virtual_memory().available
@@ -63,7 +62,7 @@ def free_bytes(device: torch.device) -> int:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device's memory is used up."""
-    # The CPU's and MPS's allocators raise plain RuntimeErrors, and so does cuBLAS where its workspace finds no room.
+    # The CPU's allocator raises plain RuntimeErrors, and so does cuBLAS where its workspace finds no room.
     words = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in words)
 
@@ -79,6 +78,10 @@ def load_checkpoint(
     """
     source = _existing_source(model)
     checkpoint_config(model)
+    if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
+        raise ModelError(f"--attention {attention} works on CUDA in bfloat16 or float16 alone: use sdpa")
+    if dtype == torch.float32:  # else cuDNN's convolution, of an image's patches, rounds to TF32's 10 bits
+        torch.backends.cudnn.allow_tf32 = False
     logging.disable_progress_bar()
     processor = checkpoint_part(AutoProcessor, model)
     try:

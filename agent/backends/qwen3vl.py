@@ -14,7 +14,7 @@ class Qwen3VLBackend:
     """Replies with a Qwen3-VL checkpoint; in float32 a reply is the same in a batch as alone, token for token. Fewer
     bits round differently in batches of different sizes, and of two tokens that are nearly as likely take either.
 
-    `model` is a hub id or a folder, `device` is "auto", "cpu", "cuda", "cuda:<number>" or "mps", `dtype` is "auto",
+    `model` is a hub id or a folder, `device` is "auto", "cpu", "cuda" or "cuda:<number>", `dtype` is "auto",
     "float32", "bfloat16" or "float16", `attention` is "auto", "sdpa", "eager" or "flash_attention_2". A reply is at
     most `max_new_tokens` long; it ends earlier at the model's end token or with its first complete action object.
     Decoding is greedy at `temperature` 0; above it, the random numbers depend on `seed`, the conversation's id and its
@@ -40,7 +40,6 @@ class Qwen3VLBackend:
         constrained: bool = False,
         kv_reuse: bool = True,
         kv_cache_bytes: int | None = None,
-        min_new_tokens: int = 0,
     ) -> None:
         from agent.backends.encoding import ConversationEncoder
         from agent.backends.kv_cache import can_keep
@@ -59,7 +58,7 @@ class Qwen3VLBackend:
             kv_reuse = False
         if kv_cache_bytes is None:
             kv_cache_bytes = int(free_bytes(where) * KV_SHARE)
-        options = GenerationOptions(max_new_tokens, min_new_tokens, temperature, seed, constrained)
+        options = GenerationOptions(max_new_tokens, temperature=temperature, seed=seed, constrained=constrained)
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(loaded, processor)
         self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, options, kv_cache_bytes if kv_reuse else 0)
