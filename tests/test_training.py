@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -76,6 +77,12 @@ def maker(checkpoint):
 
 def trainer(folder, shards):
     return Trainer(folder, PLAN, shards, torch.device("cpu"), TINY)
+
+
+def test_batches_reach_workers_that_are_started_anew(shards, tmp_path):
+    """From Python 3.14 on worker processes get the batches pickled."""
+    batches = trainer(tmp_path, shards).batches
+    assert torch.equal(pickle.loads(pickle.dumps(batches))[0].ids, batches[0].ids)
 
 
 def test_the_teacher_answers_nearly_all_questions(episodes):

@@ -346,7 +346,7 @@ class Trainer:
         path = self.folder / RESUMABLE
         if not path.exists():
             return 0
-        state = torch.load(path, map_location=self.device, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
         if "begun_with" not in state:
             raise CannotTrain(f"{path} was written by another version: give another folder")
         if changed := [name for name, value in self.begun_with.items() if state["begun_with"].get(name) != value]:
