@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -239,7 +240,7 @@ def parse_command_line(argv: list[str]) -> Given:
     Raises ConfigError where that is unreadable, or a filter of questions has no value.
     """
     config_file, flags = _split_config_file(argv)
-    for given, following in zip(flags, [*flags[1:], "--"], strict=True):
+    for given, following in pairwise([*flags, "--"]):
         if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
             raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
     return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
