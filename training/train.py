@@ -64,20 +64,22 @@ class Plan:
     the teacher corrected.
 
     Steps of each stage, and rows a step: `episode_rows` of conversations with views, `view_rows` of all else.
-    `learning_rate` is the highest, reached after `warmup` steps, then falls as a cosine to a twentieth. `save_every`
+    `learning_rate` is reached after `warmup` steps, held, and falls in a line to a twentieth over the last share
+    `cooldown` of the steps: a cosine would leave little of it for the conversations, which come last. `save_every`
     steps the state is saved and the held-out rooms are looked at.
     """
 
-    word_steps: int = 1000
-    view_steps: int = 8000
+    word_steps: int = 600
+    view_steps: int = 2600
     view_rows: int = 32
-    episode_steps: int = 2000
+    episode_steps: int = 1200
     episode_rows: int = 16
     lesson_steps: int = 0
     learning_rate: float = 1.5e-3
     warmup: int = 100
+    cooldown: float = 0.25
     weight_decay: float = 0.05
-    save_every: int = 100
+    save_every: int = 200
     seed: int = 0
 
     @property
@@ -103,8 +105,8 @@ class Plan:
         """The learning rate of a step."""
         if step < self.warmup:
             return self.learning_rate * (step + 1) / self.warmup
-        share = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.learning_rate * (0.05 + 0.95 * (1 + math.cos(math.pi * share)) / 2)
+        left = (self.steps - step) / max(1.0, self.cooldown * self.steps)
+        return self.learning_rate * (0.05 + 0.95 * min(1.0, left))
 
 
 SMOKE = Plan(word_steps=20, view_steps=20, view_rows=8, episode_steps=20, episode_rows=4, warmup=5, save_every=20)
