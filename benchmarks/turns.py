@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
-from agent.backends.encoding import ConversationEncoder
+from agent.backends.encoding import ConversationEncoder, as_it_is
 from agent.backends.footprint import Rates, measure_rates, work_of
 from agent.backends.runner import GenerationOptions, ModelRunner
 from agent.backends.untrained import ModelSizes, make_config, make_processor
@@ -174,11 +173,6 @@ def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tu
         eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id, do_sample=False
     )
     return model.eval(), processor
-
-
-def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    """Views are made at a size that no preparation changes, so that qwen-vl-utils need not be installed here."""
-    return image
 
 
 def equal_share(first: Measured, second: Measured) -> float:

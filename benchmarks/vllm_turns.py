@@ -21,9 +21,9 @@ from PIL import Image
 from transformers import ProcessorMixin
 from vllm import LLM, SamplingParams
 
-from agent.backends.encoding import ConversationEncoder
+from agent.backends.encoding import ConversationEncoder, as_it_is
 from agent.conversation import Conversation
-from benchmarks.turns import SHAPES, Workload, as_it_is, build
+from benchmarks.turns import SHAPES, Workload, build
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from agent.backends.encoding import ConversationEncoder
+from agent.backends.encoding import ConversationEncoder, as_it_is
 from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
 from data.rooms.questions import COUNTING
@@ -103,7 +103,7 @@ class RowMaker:
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
-        self._encoder = ConversationEncoder(model, sizes_only, prepare=_as_it_is)
+        self._encoder = ConversationEncoder(model, sizes_only, prepare=as_it_is)
 
     def episode(self, stored: StoredEpisode) -> Row:
         """The whole conversation; everything that the teacher said is to be learned, but for a walk that was cut short:
@@ -267,10 +267,6 @@ def _noted(stored: StoredEpisode, turn: int, mirrored: bool) -> list[Note]:
     """What the teacher noted of a view, as if it were the first, left for right if mirrored."""
     notes = seen_from_first(stored.replies[turn])
     return [note.mirrored for note in reversed(notes)] if mirrored else notes
-
-
-def _as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    return image
 
 
 class _SizesOnly:

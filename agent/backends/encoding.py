@@ -84,6 +84,11 @@ def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
     return prepared
 
 
+def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
+    """In place of `prepare_image` for views of a size that it would not change: qwen-vl-utils need not be installed."""
+    return image
+
+
 class ConversationEncoder:
     """Encodes conversations turn by turn, with the chat template, tokenizer and image processor of a checkpoint.
 
