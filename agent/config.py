@@ -183,8 +183,8 @@ class RunConfig:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
             raise ConfigError("choose one of --batch, --demo and --ply with --question")
-        filters = (self.datasets, self.question_types, self.scenes, self.ids, self.num_questions)
-        if self.ply is not None and (self.questions is not None or any(filters)):
+        filters = any(getattr(self, name) for name in (*FILTERS, "num_questions"))
+        if self.ply is not None and (self.questions is not None or filters):
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")

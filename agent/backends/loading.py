@@ -33,7 +33,7 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"--device {name!r} is no device: use auto, cpu, cuda, cuda or cuda:<number>") from error
+        raise ModelError(f"--device {name!r} is no device: use auto, cpu, cuda or cuda:<number>") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use cpu")
     if device.type not in ("cpu", "cuda"):
