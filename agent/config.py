@@ -113,6 +113,9 @@ class RunConfig:
     constrained: bool = False
     """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
     quotation marks; needs xgrammar."""
+    compile: Annotated[bool, MayChange] = False
+    """Compile the decoding steps: faster, after some twenty seconds for a single row and as many for more; needs a C++
+    compiler, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 
@@ -173,6 +176,8 @@ class RunConfig:
             raise ConfigError(
                 "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo"
             )
+        if self.compile and self.attention not in ("auto", "sdpa"):
+            raise ConfigError(f"--compile does not go with --attention {self.attention}: use sdpa")
         if self.check_data and (self.plan or self.ply is not None):
             raise ConfigError(
                 "--check-data looks for the scans of a benchmark: leave it out with --plan and with --ply"

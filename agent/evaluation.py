@@ -218,6 +218,7 @@ def backend_of(config: RunConfig) -> Backend:
         seed=config.seed,
         attention=config.attention,
         constrained=config.constrained,
+        compiled=config.compile,
         kv_reuse=config.kv_reuse,
     )
 

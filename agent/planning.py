@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.backends import KV_SHARE, checkpoint_of
+from agent.backends import COMPILED_COPIES, KV_SHARE, checkpoint_of
 from agent.config import RunConfig
 from agent.prompts import opening_text
 from data.questions import Question
@@ -87,8 +87,8 @@ def conversation_size(config: RunConfig, questions: Sequence[Question], model: "
 def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
-    Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained needs cannot
-    be had.
+    Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained or --compile
+    needs cannot be had.
     """
     if config.model.startswith("scripted:"):
         size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
@@ -99,13 +99,21 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
         from agent.backends.grammar import require_xgrammar
 
         require_xgrammar()
+    if config.compile:
+        from agent.backends.compiled import require_compiler
+        from agent.backends.loading import resolve_device
+
+        require_compiler(resolve_device(config.device))
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
-    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    copies = COMPILED_COPIES if config.compile and model.device == "cpu" else 0
+    budget = max(0, int((model.free_bytes - model.weight_bytes * (1 + copies)) * KV_SHARE))
     question = model.work.kv_bytes_per_token * conversation.tokens
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
+    if copies:
+        why += f", {as_bytes(model.weight_bytes * copies)} for the weights' copies of compiled programs"
     if config.batch_size == "auto":
         why += f", at most {LARGEST_BATCH}"
     if min(size, len(questions)) * question > budget:

@@ -1,4 +1,4 @@
-"""What a turn costs: four ways through the same conversations, timed side by side in one process."""
+"""What a turn costs: several ways through the same conversations, timed side by side in one process."""
 
 import argparse
 import json
@@ -76,11 +76,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Way:
-    """A schedule: how many of the turns are batched, and whether keys and values are kept."""
+    """A schedule: how many of the turns are batched, whether keys and values are kept, and whether decoding steps are
+    compiled."""
 
     name: str
     batched_turns: int
     reuse: bool
+    compiled: bool = False
 
 
 class Workload:
@@ -115,10 +117,10 @@ class Workload:
 
 
 def measure(
-    way: Way, workload: Workload, make_runner: Callable[[bool], tuple[ConversationEncoder, ModelRunner]]
+    way: Way, workload: Workload, make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]]
 ) -> Measured:
     """Take all turns of all questions in one way."""
-    encoder, runner = make_runner(way.reuse)
+    encoder, runner = make_runner(way)
     conversations = workload.begin()
     measured = Measured(
         turn_seconds=[0.0] * workload.turns,
@@ -234,6 +236,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
     parser.add_argument("--constrained", action="store_true", help="rule out what would spoil the action object")
+    parser.add_argument("--compile", action="store_true", help="also with compiled decoding steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
@@ -246,11 +249,13 @@ def main() -> None:
     """Measure and print."""
     args = arguments()
     model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
-    options = GenerationOptions(args.tokens, min_new_tokens=args.tokens, constrained=args.constrained)
 
-    def make_runner(reuse: bool) -> tuple[ConversationEncoder, ModelRunner]:
+    def make_runner(way: Way) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(model, processor, as_it_is)
-        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if reuse else 0)
+        options = GenerationOptions(
+            args.tokens, min_new_tokens=args.tokens, constrained=args.constrained, compiled=way.compiled
+        )
+        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if way.reuse else 0)
 
     print(
         f"{args.shape} shape, {model.num_parameters() / 1e6:.1f} M parameters, {args.questions} questions x "
@@ -265,7 +270,12 @@ def main() -> None:
         Way(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
         Way("all turns batched, KV reuse", args.turns, True),
     ]
-    measure(ways[-1], Workload(2, 2, args.image_size), make_runner)  # first calls load kernels
+    if args.compile:
+        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in (ways[0], ways[-1])]
+    for way in ways[-2:]:  # first calls load kernels, or make programs
+        started = time.perf_counter()
+        measure(way, Workload(2, 2, args.image_size), make_runner)
+        print(f"first calls, {way.name}: {time.perf_counter() - started:.1f} s", flush=True)
     workload = Workload(args.questions, args.turns, args.image_size)
     runs = [[measure(way, workload, make_runner) for way in ways] for _ in range(args.repeats)]
     results = {way.name: best_of(measured) for way, measured in zip(ways, zip(*runs, strict=True), strict=True)}

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from agent.backends import OutOfMemory, kv_cache
 from agent.backends.kv_cache import GrowingLayer
@@ -348,6 +349,75 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
     assert len(lengths) > 3
 
 
+class TestCompiledSteps:
+    """One backend for all of them: making its programs takes longer than anything else here."""
+
+    @pytest.fixture(scope="class")
+    def backend(self, checkpoint):
+        return reusing(checkpoint, compiled=True)
+
+    @pytest.fixture
+    def plain_steps(self, backend):
+        """The shapes of steps that the backend's model takes by itself."""
+        shapes = []
+
+        def note(model, args, inputs):
+            if inputs["input_ids"].shape[1] == 1:
+                shapes.append(tuple(inputs["input_ids"].shape))
+
+        hook = backend._runner._model.register_forward_pre_hook(note, with_kwargs=True)
+        yield shapes
+        hook.remove()
+
+    def test_give_the_replies_of_re_encoding(self, backend, plain, plain_steps):
+        conversations = [begin(n, words=9 * n + 1) for n in range(4)]
+        reused, lengths = [], set()
+        for turn in range(6):
+            for group in (conversations, conversations[:1], conversations[1:])[turn % 3 :]:
+                replies = same_replies(backend, plain, group)
+                reused += [reply.reused_tokens > 0 for reply in replies]
+                lengths |= {reply.generated_tokens for reply in replies}
+                for conversation, reply in zip(group, replies, strict=True):
+                    answer(conversation, reply, "You moved. " * turn)
+            backend.release(conversations.pop(turn % 2))
+            conversations.append(begin(10 + turn, words=20))
+        assert sum(reused) > len(reused) / 2 and len(lengths) > 3
+        assert not plain_steps
+
+    def test_are_compiled_for_one_row_and_for_more_and_never_again(self, backend):
+        def take(numbers, words):
+            group = [begin(n, words) for n in numbers]
+            take_turn(backend, group)
+            for conversation in group:
+                backend.release(conversation)
+
+        take([1], 1)
+        take([1, 2], 1)
+        before = counters["stats"]["unique_graphs"]
+        for rows, words in ((1, 30), (2, 30), (3, 9), (4, 60), (7, 2)):
+            take(range(rows), words)
+        assert counters["stats"]["unique_graphs"] == before > 0
+
+    def test_are_taken_again_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
+        conversations = [begin(n) for n in range(20, 23)]
+        take_turn(backend, conversations)
+        fails_once(monkeypatch, "_with_room")
+        with caplog.at_level(logging.WARNING):
+            same_replies(backend, plain, conversations[:2])
+        assert "trying again" in caplog.text
+
+    def test_follow_sampling_and_the_grammar_without_a_cache_that_is_kept(self, checkpoint):
+        options = {"temperature": 3.0, "constrained": True, "kv_reuse": False}
+        conversations = [begin(n) for n in range(3)]
+        replies = reusing(checkpoint, compiled=True, **options).generate(conversations)
+        assert [r.tokens for r in replies] == [r.tokens for r in reusing(checkpoint, **options).generate(conversations)]
+        assert [r.reused_tokens for r in replies] == [0, 0, 0]
+
+    def test_need_a_compiler_and_attention_that_takes_a_mask(self, checkpoint, monkeypatch):
+        with pytest.raises(ValueError, match="--compile does not go with --attention eager"):
+            reusing(checkpoint, compiled=True, attention="eager")
+
+
 def test_a_layer_grows_and_shortens_like_transformers_own():
     from transformers.cache_utils import DynamicLayer
 
@@ -356,7 +426,7 @@ def test_a_layer_grows_and_shortens_like_transformers_own():
         states = torch.randn(2, 3, columns, 4), torch.randn(2, 3, columns, 4)
         for mine, other in zip(ours.update(*states), theirs.update(*states), strict=True):
             assert torch.equal(mine, other)
-    ours.shorten(6)
+    ours.hold(6)
     theirs.crop(-92)
     assert ours.get_seq_length() == theirs.get_seq_length() == 6
     assert torch.equal(ours.keys, theirs.keys)

@@ -22,13 +22,15 @@ def command(monkeypatch, capsys):
 @pytest.mark.usefixtures("one_thread")
 def test_all_ways_through_the_turns_reply_the_same(command, tmp_path):
     out = tmp_path / "turns.json"
-    printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --json {out}")
+    printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --compile --json {out}")
     ways = json.loads(out.read_text())["ways"]
-    assert len(ways) == 4 and all(name in printed for name in ways)
+    assert len(ways) == 6 and all(name in printed for name in ways)
     assert {way["equal"] for way in ways.values()} == {1.0}
     one_by_one, last = ways["one at a time, re-encoding"], ways["all turns batched, KV reuse"]
     assert last["images_encoded"] == 3 * 5 and one_by_one["images_encoded"] == 3 * (1 + 2 + 3 + 4 + 5)
     assert last["tokens_computed"] + last["tokens_reused"] == one_by_one["tokens_computed"]
+    compiled = ways["all turns batched, KV reuse, compiled"]
+    assert compiled["images_encoded"] == 3 * 5 and compiled["tokens_reused"] == last["tokens_reused"]
 
 
 def test_renderers_are_measured_beside_the_old_habit(command, tmp_path):

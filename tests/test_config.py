@@ -90,6 +90,7 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"retry_failed": True}, "--retry-failed"),
         ({"renderer": "blind", "first_view": "sharpness"}, "--first-view sharpness"),
         ({"demo": True, "first_view": "sharpness"}, "--first-view sharpness"),
+        ({"compile": True, "attention": "flash_attention_2"}, "--compile does not go with --attention"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):

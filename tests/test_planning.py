@@ -1,5 +1,6 @@
 """Sizes of runs, from configurations alone: no weights exist anywhere in these tests."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,23 @@ def test_the_plan_shares_out_what_is_free_beside_the_weights(
     plan = plan_run(config, questions)
     assert plan.batch_size == size
     assert ("MORE than fits" in plan.why) == warned
+
+
+def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
+    """1 GiB of weights that two programs hold too: of 10 GiB half of the 7 beside them is for keys and values."""
+    config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
+    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024), 32, 4, 10 * GIB)
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    why = plan_run(config, questions_of(config)).why
+    assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
+
+
+def test_a_compiler_that_is_not_there_is_missed_before_anything_is_loaded(rooms: RoomScans, shape_8b: Path, tmp_path):
+    command = [*rooms.command(tmp_path), "--model", str(shape_8b), "--compile"]
+    nowhere = os.environ | {"CXX": str(tmp_path / "c++"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    ended = run_command(command, env=nowhere)
+    assert ended.returncode == 2, ended.stderr
+    assert "--compile does not work here" in ended.stderr and "install a C++ compiler" in ended.stderr
 
 
 def test_the_least_time_is_that_of_the_binding_limit():

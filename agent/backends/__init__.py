@@ -16,6 +16,9 @@ EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "
 that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
+COMPILED_COPIES = 2
+"""How often a compiled model's weights are held on a CPU beside the first time: by its program for one row and by that
+for more."""
 
 
 class ModelError(Exception):
@@ -88,6 +91,7 @@ def make_backend(
     seed: int = 0,
     attention: str = "auto",
     constrained: bool = False,
+    compiled: bool = False,
     kv_reuse: bool = True,
     kv_cache_bytes: int | None = None,
 ) -> Backend:
@@ -116,6 +120,7 @@ def make_backend(
         seed=seed,
         attention=attention,
         constrained=constrained,
+        compiled=compiled,
         kv_reuse=kv_reuse,
         kv_cache_bytes=kv_cache_bytes,
     )

@@ -55,8 +55,16 @@ class GrowingLayer(DynamicLayer):
         self._show(columns)
         return self.keys, self.values
 
-    def shorten(self, columns: int) -> None:
-        """Forget all but the first `columns`; with 0 the memory is given back as well."""
+    def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The buffers of keys and of values, with room for at least so many columns. Those behind the held ones may be
+        written to, then be held; until then they are finite, so that a mask leaves nothing of them."""
+        used = self.get_seq_length()
+        self._buffers = [_with_room(buffer, used, columns) for buffer in self._buffers]
+        self._show(used)
+        return self._buffers[0], self._buffers[1]
+
+    def hold(self, columns: int) -> None:
+        """Hold the first `columns` of the buffers and no others; with 0 the memory is given back as well."""
         if not self.is_initialized:
             return
         if columns == 0:
@@ -117,7 +125,7 @@ class CachedBatch:
     def roll_back(self) -> None:
         """Undo what a failed call has added behind the columns that `mask` knows."""
         for layer in self.cache.layers:
-            layer.shorten(self.mask.shape[1])
+            layer.hold(self.mask.shape[1])
 
     def cut(self, row: CachedRow, length: int) -> None:
         """Keep the first `length` tokens of a row."""
@@ -309,6 +317,7 @@ def _with_room(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
     rows, heads, _, size = buffer.shape
     grown = buffer.new_empty(rows, heads, columns + max(_ROOM, columns // 4), size)
     grown[:, :, :used] = buffer[:, :, :used]
+    grown[:, :, used:] = 0
     return grown
 
 

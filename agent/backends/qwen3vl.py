@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from agent.backends import KV_SHARE, Reply
+from agent.backends import COMPILED_COPIES, KV_SHARE, Reply
 from agent.conversation import Conversation
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,8 @@ class Qwen3VLBackend:
     most `max_new_tokens` long; it ends earlier at the model's end token or with its first complete action object.
     Decoding is greedy at `temperature` 0; above it, the random numbers depend on `seed`, the conversation's id and its
     turn alone. `constrained` rules out tokens that would make the action object malformed; it needs xgrammar.
+    With `compiled` decoding steps are compiled, and faster once that is done; it needs `attention` by "sdpa" and a C++
+    compiler, and on a CPU the weights are held twice more.
 
     With `kv_reuse` a turn computes only what is new in a conversation: keys and values stay on the device until the
     conversation is released, at most `kv_cache_bytes` of them (by default half of what is free once the model is
@@ -38,9 +40,11 @@ class Qwen3VLBackend:
         seed: int = 0,
         attention: str = "auto",
         constrained: bool = False,
+        compiled: bool = False,
         kv_reuse: bool = True,
         kv_cache_bytes: int | None = None,
     ) -> None:
+        from agent.backends.compiled import require_compiler
         from agent.backends.encoding import ConversationEncoder
         from agent.backends.kv_cache import can_keep
         from agent.backends.loading import free_bytes, load_checkpoint, resolve_device, resolve_dtype
@@ -50,15 +54,25 @@ class Qwen3VLBackend:
             raise ValueError(f"--max-new-tokens is {max_new_tokens}: it takes 1 or more")
         if temperature < 0:
             raise ValueError(f"--temperature is {temperature}: it takes 0 (greedy) or more")
+        if compiled and attention not in ("auto", "sdpa"):
+            raise ValueError(f"--compile does not go with --attention {attention}: it takes sdpa")
         self.name = model
         where = resolve_device(device)
+        if compiled:
+            require_compiler(where)
         loaded, processor = load_checkpoint(model, resolve_dtype(dtype, where), where, attention)
-        if kv_reuse and not can_keep(loaded):
-            log.warning("%s does not keep plain keys and values: every turn computes the whole conversation", model)
-            kv_reuse = False
+        if (kv_reuse or compiled) and not can_keep(loaded):
+            log.warning(
+                "%s does not keep plain keys and values: every turn computes the whole conversation%s",
+                model, ", and no step is compiled" if compiled else "",
+            )  # fmt: skip
+            kv_reuse = compiled = False
         if kv_cache_bytes is None:
-            kv_cache_bytes = int(free_bytes(where) * KV_SHARE)
-        options = GenerationOptions(max_new_tokens, temperature=temperature, seed=seed, constrained=constrained)
+            copies = loaded.get_memory_footprint() * COMPILED_COPIES if compiled and where.type == "cpu" else 0
+            kv_cache_bytes = max(0, int((free_bytes(where) - copies) * KV_SHARE))
+        options = GenerationOptions(
+            max_new_tokens, temperature=temperature, seed=seed, constrained=constrained, compiled=compiled
+        )
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(loaded, processor)
         self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, options, kv_cache_bytes if kv_reuse else 0)

@@ -12,6 +12,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from agent.backends import ModelError, OutOfMemory
 from agent.backends.attention import pack_heads
+from agent.backends.compiled import CompiledLoop
 from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from agent.backends.grammar import ActionGrammar
@@ -30,13 +31,14 @@ _FAR_BEHIND = 64
 @dataclass(frozen=True)
 class GenerationOptions:
     """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy;
-    `constrained` replies end in a well-formed action object or at their longest."""
+    `constrained` replies end in a well-formed action object or at their longest. `compiled` is how steps are taken."""
 
     max_new_tokens: int
     min_new_tokens: int = 0
     temperature: float = 0.0
     seed: int = 0
     constrained: bool = False
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class ModelRunner:
         self._pad_id: int = model.generation_config.pad_token_id
         vocab_size = model.config.text_config.vocab_size
         self._forbidden = Forbidden(_never_generated(tokenizer, self._end_ids, vocab_size), model.device)
+        self._loop = CompiledLoop(model) if options.compiled else None
         self._grammar = ActionGrammar(tokenizer, vocab_size, self._end_ids) if options.constrained else None
 
     @torch.inference_mode()
@@ -199,6 +202,7 @@ class ModelRunner:
                 pad_token_id=self._pad_id,
                 logits_processor=self._choice(batch),
                 stopping_criteria=StoppingCriteriaList([stop]),
+                custom_generate=self._loop,
             )
         return output[:, ids.shape[1] :].tolist()
 
@@ -252,7 +256,7 @@ class ModelRunner:
             "attention_mask": torch.cat([held.mask, columns.mask], dim=1).long().to(device),
             "position_ids": columns.positions.to(device),
         }
-        if self._keeps:  # else the model makes the cache of its own choice, for this call
+        if self._keeps or self._loop is not None:  # else the model makes the cache of its own choice, for this call
             inputs["past_key_values"] = held.cache
         if columns.turns:
             pixels = torch.cat([self._encoder.pixels(turn) for turn in columns.turns])
