@@ -1,5 +1,6 @@
 """Decoding steps compiled by `torch.compile`, in place of the loop that `generate()` has by itself."""
 
+import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from agent.backends.kv_cache import GrowingLayer
+
+log = logging.getLogger(__name__)
 
 # Steps attend to so many columns more whenever all columns that they attend to are taken.
 _WINDOW = 64
@@ -48,6 +51,7 @@ class CompiledLoop:
         self._head = model.lm_head
         self._on_cpu = model.device.type == "cpu"
         self._compiled = torch.compile(self._step)
+        self._begun: set[bool] = set()
 
     def __call__(
         self,
@@ -70,6 +74,7 @@ class CompiledLoop:
         given = inputs["attention_mask"]  # generate() leaves out one that masks nothing
         mask = (torch.ones_like(input_ids) if given is None else given).bool()[:, None, None]
         going_on = torch.ones_like(input_ids[:, 0], dtype=torch.bool)
+        self._announce(len(input_ids) > 1)
         with inductor_config.patch(freezing=True) if self._on_cpu else nullcontext():
             while True:
                 newest = logits_processor(input_ids, logits.float()).argmax(dim=1, keepdim=True)
@@ -89,6 +94,13 @@ class CompiledLoop:
         for layer in layers:
             layer.hold(column)
         return input_ids
+
+    def _announce(self, several: bool) -> None:
+        if several not in self._begun:
+            log.info(
+                "Compiling the decoding step for %s: some twenty seconds", "several rows" if several else "one row"
+            )
+            self._begun.add(several)
 
     def _step(
         self,
