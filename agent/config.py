@@ -114,8 +114,8 @@ class RunConfig:
     """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
     quotation marks; needs xgrammar."""
     compile: Annotated[bool, MayChange] = False
-    """Compile the decoding steps: faster, after some twenty seconds for a single row and as many for more; needs a C++
-    compiler, and on a CPU room for the weights twice more."""
+    """Compile the decoding steps, for a single row and for more, each when first needed: seconds for a small model, a
+    minute for 36 layers; then they are faster. Needs a C++ compiler, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 

@@ -106,7 +106,7 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
         require_compiler(resolve_device(config.device))
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
-    copies = COMPILED_COPIES if config.compile and model.device == "cpu" else 0
+    copies = COMPILED_COPIES if config.compile and model.device.startswith("cpu") else 0
     budget = max(0, int((model.free_bytes - model.weight_bytes * (1 + copies)) * KV_SHARE))
     question = model.work.kv_bytes_per_token * conversation.tokens
     fitting = fitting_batch(budget, question, len(questions))

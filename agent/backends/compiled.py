@@ -1,12 +1,12 @@
 """Decoding steps compiled by `torch.compile`, in place of the loop that `generate()` has by itself."""
 
 import logging
-from contextlib import nullcontext
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dynamo import config as dynamo_config
 from torch._dynamo import mark_dynamic
-from torch._dynamo.exc import TorchDynamoException
 from torch._inductor import config as inductor_config
 from torch.nn.functional import pad
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -23,35 +23,40 @@ log = logging.getLogger(__name__)
 
 # Steps attend to so many columns more whenever all columns that they attend to are taken.
 _WINDOW = 64
+# So many programs may be made in a process, two for each model.
+_PROGRAMS = 128
 
 Buffers = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer, (rows, heads, room, head size) each."""
 
 
 def require_compiler(device: torch.device) -> None:
-    """Raise ModelError where `torch.compile` does not work, as a rule for want of a C++ compiler."""
+    """Raise ModelError where `torch.compile` does not work: it needs a C++ compiler, and on CUDA Triton as well."""
     try:
         torch.compile(torch.neg)(torch.zeros(2, device=device))
-    except TorchDynamoException as error:
+    except RuntimeError as error:
         reason = str(error).partition("\n")[0]
-        raise ModelError(f"--compile does not work here ({reason}): install a C++ compiler, or leave it out") from error
+        needed = "a C++ compiler and Triton" if device.type == "cuda" else "a C++ compiler"
+        raise ModelError(f"--compile does not work here ({reason}): install {needed}, or leave it out") from error
 
 
 class CompiledLoop:
-    """Greedy decoding for `generate(custom_generate=...)`: the prompt as ever, then compiled steps.
+    """A loop for `generate(custom_generate=...)`: the prompt as ever, then compiled steps, each of which takes the
+    largest of what the processors leave.
 
     A step is a Qwen3-VL's language model for one new token of each row. It writes to the buffers of the cache where
     they are, and attends to a stretch of them of which a mask leaves out what is not there yet; so one program serves
-    any number of columns. There are two, for a single row and for more, each made when it is first needed, which takes
-    some twenty seconds. On a CPU each holds the weights once more, in the order that its matrix products read best.
+    any number of columns. There are two, for a single row and for more, each made when it is first needed: a minute's
+    work for 36 layers. On a CPU each holds the weights once more, in the order that its matrix products read best, and
+    PyTorch keeps them until the process ends.
     """
 
     def __init__(self, model: "PreTrainedModel") -> None:
         self._language = model.model.language_model
         self._head = model.lm_head
-        self._on_cpu = model.device.type == "cpu"
-        self._compiled = torch.compile(self._step)
-        self._begun: set[bool] = set()
+        self._freezes = model.device.type == "cpu"
+        self._compiled = torch.compile(self._step, fullgraph=True)
+        self._made: set[bool] = set()
 
     def __call__(
         self,
@@ -71,36 +76,46 @@ class CompiledLoop:
         prompt = input_ids[:, layers[0].get_seq_length() :]
         logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
         positions = inputs["position_ids"][:, :, -1:].clone()
+        _vary(positions, 1)
         given = inputs["attention_mask"]  # generate() leaves out one that masks nothing
         mask = (torch.ones_like(input_ids) if given is None else given).bool()[:, None, None]
         going_on = torch.ones_like(input_ids[:, 0], dtype=torch.bool)
-        self._announce(len(input_ids) > 1)
-        with inductor_config.patch(freezing=True) if self._on_cpu else nullcontext():
-            while True:
-                newest = logits_processor(input_ids, logits.float()).argmax(dim=1, keepdim=True)
-                newest[~going_on] = generation_config.pad_token_id
-                input_ids = torch.cat([input_ids, newest], dim=1)
-                going_on &= ~stopping_criteria(input_ids, None)
-                column = input_ids.shape[1] - 1
-                if not going_on.any():
-                    break
-                if column == mask.shape[-1]:
-                    mask, buffers = _widened(mask, layers)
-                mask[..., column] = True
-                positions += 1
-                _vary(newest, 0)
-                _vary(positions, 1)
-                logits = self._compiled(newest, positions, mask, newest.new_tensor([column]), buffers)
+        buffers: Buffers = []
+        while True:
+            newest = logits_processor(input_ids, logits.float()).argmax(dim=1, keepdim=True)
+            newest.masked_fill_(~going_on[:, None], generation_config.pad_token_id)
+            input_ids = torch.cat([input_ids, newest], dim=1)
+            going_on &= ~stopping_criteria(input_ids, None)
+            column = input_ids.shape[1] - 1
+            if not going_on.any():
+                break
+            if column == mask.shape[-1]:
+                buffers.clear()  # else all that are outgrown would be held beside the new ones
+                mask, buffers = _widened(mask, layers)
+            mask[..., column] = True
+            positions += 1
+            _vary(newest, 0)
+            logits = self._take_step(newest, positions, mask, newest.new_full((1,), column), buffers)
         for layer in layers:
             layer.hold(column)
         return input_ids
 
-    def _announce(self, several: bool) -> None:
-        if several not in self._begun:
-            log.info(
-                "Compiling the decoding step for %s: some twenty seconds", "several rows" if several else "one row"
-            )
-            self._begun.add(several)
+    def _take_step(self, ids: torch.Tensor, *inputs: Any) -> torch.Tensor:
+        """`_step` compiled; the first one for a single row and the first for more, which make the program, are told of
+        in the log."""
+        several = len(ids) > 1
+        started = time.perf_counter()
+        if several not in self._made:
+            log.info("Compiling the decoding step for %s", "several rows" if several else "a single row")
+        with (
+            inductor_config.patch(freezing=self._freezes),
+            dynamo_config.patch(recompile_limit=_PROGRAMS),  # by default too few for a fifth model in one process
+        ):
+            logits = self._compiled(ids, *inputs)
+        if several not in self._made:
+            log.info("Compiled in %.0f s", time.perf_counter() - started)
+            self._made.add(several)
+        return logits
 
     def _step(
         self,

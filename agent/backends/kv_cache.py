@@ -56,8 +56,11 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The buffers of keys and of values, with room for at least so many columns. Those behind the held ones may be
-        written to, then be held; until then they are finite, so that a mask leaves nothing of them."""
+        """The buffers of keys and of values, with room for at least so many columns.
+
+        Those behind the held ones may be written to and then be held. They are finite until then: where a mask rules
+        them out they add exactly 0, as NaN would not.
+        """
         used = self.get_seq_length()
         self._buffers = [_with_room(buffer, used, columns) for buffer in self._buffers]
         self._show(used)
@@ -317,7 +320,7 @@ def _with_room(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
     rows, heads, _, size = buffer.shape
     grown = buffer.new_empty(rows, heads, columns + max(_ROOM, columns // 4), size)
     grown[:, :, :used] = buffer[:, :, :used]
-    grown[:, :, used:] = 0
+    grown[:, :, used:] = 0  # `reserve` promises that
     return grown
 
 
