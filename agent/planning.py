@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.backends import COMPILED_COPIES, KV_SHARE, checkpoint_of
+from agent.backends import KV_SHARE, checkpoint_of, weight_copies
 from agent.config import RunConfig
 from agent.prompts import opening_text
 from data.questions import Question
@@ -106,14 +106,14 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
         require_compiler(resolve_device(config.device))
     model = footprint(checkpoint_of(config.model), config.dtype, config.device)
     conversation = conversation_size(config, questions, model)
-    copies = COMPILED_COPIES if config.compile and model.device.startswith("cpu") else 0
-    budget = max(0, int((model.free_bytes - model.weight_bytes * (1 + copies)) * KV_SHARE))
+    copied = model.weight_bytes * weight_copies(config.compile, model.device)
+    budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * conversation.tokens
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
-    if copies:
-        why += f", {as_bytes(model.weight_bytes * copies)} for the weights' copies of compiled programs"
+    if copied:
+        why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
     if config.batch_size == "auto":
         why += f", at most {LARGEST_BATCH}"
     if min(size, len(questions)) * question > budget:

@@ -16,9 +16,6 @@ EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "
 that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
-COMPILED_COPIES = 2
-"""How often a compiled model's weights are held on a CPU beside the first time: by its program for one row and by that
-for more."""
 
 
 class ModelError(Exception):
@@ -74,6 +71,12 @@ class Backend(Protocol):
     def peak_memory_bytes(self) -> int:
         """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
         ...
+
+
+def weight_copies(compiled: bool, device: str) -> int:
+    """How often a model's weights are held beside the first time: on a CPU by the compiled program for one row and by
+    that for more."""
+    return 2 if compiled and device.startswith("cpu") else 0
 
 
 def checkpoint_of(model: str) -> str:

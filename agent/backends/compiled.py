@@ -81,21 +81,25 @@ class CompiledLoop:
         mask = (torch.ones_like(input_ids) if given is None else given).bool()[:, None, None]
         going_on = torch.ones_like(input_ids[:, 0], dtype=torch.bool)
         buffers: Buffers = []
-        while True:
-            newest = logits_processor(input_ids, logits.float()).argmax(dim=1, keepdim=True)
-            newest.masked_fill_(~going_on[:, None], generation_config.pad_token_id)
-            input_ids = torch.cat([input_ids, newest], dim=1)
-            going_on &= ~stopping_criteria(input_ids, None)
-            column = input_ids.shape[1] - 1
-            if not going_on.any():
-                break
-            if column == mask.shape[-1]:
-                buffers.clear()  # else all that are outgrown would be held beside the new ones
-                mask, buffers = _widened(mask, layers)
-            mask[..., column] = True
-            positions += 1
-            _vary(newest, 0)
-            logits = self._take_step(newest, positions, mask, newest.new_full((1,), column), buffers)
+        with (
+            inductor_config.patch(freezing=self._freezes),
+            dynamo_config.patch(recompile_limit=_PROGRAMS),  # by default too few for a fifth model in one process
+        ):
+            while True:
+                newest = logits_processor(input_ids, logits.float()).argmax(dim=1, keepdim=True)
+                newest.masked_fill_(~going_on[:, None], generation_config.pad_token_id)
+                input_ids = torch.cat([input_ids, newest], dim=1)
+                going_on &= ~stopping_criteria(input_ids, None)
+                column = input_ids.shape[1] - 1
+                if not going_on.any():
+                    break
+                if column == mask.shape[-1]:
+                    buffers.clear()  # else all that are outgrown would be held beside the new ones
+                    mask, buffers = _widened(mask, layers)
+                mask[..., column] = True
+                positions += 1
+                _vary(newest, 0)
+                logits = self._take_step(newest, positions, mask, newest.new_full((1,), column), buffers)
         for layer in layers:
             layer.hold(column)
         return input_ids
@@ -107,11 +111,7 @@ class CompiledLoop:
         started = time.perf_counter()
         if several not in self._made:
             log.info("Compiling the decoding step for %s", "several rows" if several else "a single row")
-        with (
-            inductor_config.patch(freezing=self._freezes),
-            dynamo_config.patch(recompile_limit=_PROGRAMS),  # by default too few for a fifth model in one process
-        ):
-            logits = self._compiled(ids, *inputs)
+        logits = self._compiled(ids, *inputs)
         if several not in self._made:
             log.info("Compiled in %.0f s", time.perf_counter() - started)
             self._made.add(several)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from agent.backends import COMPILED_COPIES, KV_SHARE, Reply
+from agent.backends import KV_SHARE, Reply, weight_copies
 from agent.conversation import Conversation
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class Qwen3VLBackend:
             )  # fmt: skip
             kv_reuse = compiled = False
         if kv_cache_bytes is None:
-            copies = loaded.get_memory_footprint() * COMPILED_COPIES if compiled and where.type == "cpu" else 0
-            kv_cache_bytes = max(0, int((free_bytes(where) - copies) * KV_SHARE))
+            copied = loaded.get_memory_footprint() * weight_copies(compiled, str(where))
+            kv_cache_bytes = max(0, int((free_bytes(where) - copied) * KV_SHARE))
         options = GenerationOptions(
             max_new_tokens, temperature=temperature, seed=seed, constrained=constrained, compiled=compiled
         )

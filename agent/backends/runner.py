@@ -12,6 +12,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from agent.backends import ModelError, OutOfMemory
 from agent.backends.attention import pack_heads
+from agent.backends.compiled import CompiledLoop
 from agent.backends.decoding import ActionStop, Forbidden, RowSampling
 from agent.backends.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from agent.backends.grammar import ActionGrammar
@@ -20,8 +21,6 @@ from agent.backends.loading import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from agent.backends.compiled import CompiledLoop
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class ModelRunner:
         self._pad_id: int = model.generation_config.pad_token_id
         vocab_size = model.config.text_config.vocab_size
         self._forbidden = Forbidden(_never_generated(tokenizer, self._end_ids, vocab_size), model.device)
-        self._loop = _compiled_loop(model) if options.compiled else None
+        self._loop = CompiledLoop(model) if options.compiled else None
         self._grammar = ActionGrammar(tokenizer, vocab_size, self._end_ids) if options.constrained else None
 
     @torch.inference_mode()
@@ -298,12 +297,6 @@ class ModelRunner:
             streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device))
         return processors
-
-
-def _compiled_loop(model: "PreTrainedModel") -> "CompiledLoop":
-    from agent.backends.compiled import CompiledLoop  # loads PyTorch's compilers
-
-    return CompiledLoop(model)
 
 
 def _new_turns(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
