@@ -115,7 +115,7 @@ class RunConfig:
     quotation marks; needs xgrammar."""
     compile: Annotated[bool, MayChange] = False
     """Compile the decoding steps, for a single row and for more, each when first needed: seconds for a small model, a
-    minute for 36 layers; then they are faster. Needs a C++ compiler, and on a CPU room for the weights twice more."""
+    minute or more for 36 layers; for long runs. Needs a C++ compiler, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 

@@ -47,8 +47,8 @@ class CompiledLoop:
     A step is a Qwen3-VL's language model for one new token of each row. It writes to the buffers of the cache where
     they are, and attends to a stretch of them of which a mask leaves out what is not there yet; so one program serves
     any number of columns. There are two, for a single row and for more, each made when it is first needed: a minute's
-    work for 36 layers. On a CPU each holds the weights once more, in the order that its matrix products read best, and
-    PyTorch keeps them until the process ends.
+    work or more for 36 layers. On a CPU each holds the weights once more, in the order that its matrix products read
+    best, and PyTorch keeps them until the process ends.
     """
 
     def __init__(self, model: "PreTrainedModel") -> None:
