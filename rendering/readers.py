@@ -59,9 +59,10 @@ def read_pcd(path: Path) -> Geometry:
     """The cloud of a PCD file, through Open3D; raises ValueError when it is not whole."""
     import open3d as o3d
 
-    cloud = o3d.io.read_point_cloud(str(path), format="pcd")
+    # Before Open3D reads the file: without a POINTS line it allocates whatever number it finds in memory.
     header, rows = _pcd_header(path)
     promised = int(header["POINTS"][0])
+    cloud = o3d.io.read_point_cloud(str(path), format="pcd")
     sizes = dict(zip(header.get("FIELDS", []), header.get("SIZE", []), strict=False))
     if rows is None and "8" in (sizes.get(axis) for axis in "xyz"):
         raise SceneError(f"{path} holds binary coordinates of 8 bytes, which Open3D reads as 0: save them as float")
