@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
 
+from models.transformers.untrained import write_untrained_checkpoint
 from rendering.camera import CameraPose, Intrinsics
 from rendering.geometry import Geometry, Texturing, no_faces
-from rendering.renderers import BACKGROUND_RGB, RenderError, make_renderer
+from rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer
 from rendering.renderers.child import ChildRenderer
+from rendering.renderers.pyrender_egl import egl_device_of
 from rendering.renderers.raycast import RaycastRenderer, sample
 from rendering.scene import make_scene
 from rendering.views import project
@@ -273,6 +276,95 @@ def gl_name() -> str:
     return "pyrender"
 
 
+@pytest.mark.parametrize(
+    ("cuda_device", "ordinals", "index"),
+    [
+        (0, [2, 3, 0, 1, None], 2),
+        (3, [2, 3, 0, 1, None], 1),
+        (0, [None, 0], 1),
+        (1, [0, None], None),
+        (0, [None], None),
+        (0, [], None),
+    ],
+)
+def test_views_are_drawn_on_the_egl_device_that_is_the_cuda_device(cuda_device, ordinals, index):
+    assert egl_device_of(cuda_device, ordinals) == index
+
+
+MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
+
+
+@pytest.mark.skipif(not MESA.exists(), reason="needs Mesa's EGL driver")
+@pytest.mark.parametrize(("vendor", "ordinals"), [(MESA, {None}), (Path("/nowhere"), set())])
+def test_without_nvidias_driver_no_egl_device_has_a_cuda_ordinal(vendor, ordinals):
+    code = "from rendering.renderers.pyrender_egl import cuda_ordinals; print(set(cuda_ordinals()))"
+    assert in_a_process(code, {"__EGL_VENDOR_LIBRARY_FILENAMES": str(vendor)}) == str(ordinals)
+
+
+def test_a_painter_says_on_which_device_it_draws(gl_name):
+    """As if EGL's first device were CUDA's fourth."""
+    code = "import rendering.renderers.pyrender_egl as egl; egl.cuda_ordinals = lambda: [3]; "
+    assert in_a_process(code + "print(egl.PyrenderPainter(3).device)").endswith("(EGL device 0, CUDA device 3)")
+    assert in_a_process(code + "print(egl.PyrenderPainter(0).device)").endswith("(EGL device 0)")
+    assert in_a_process(code + "print(egl.PyrenderPainter(3).device)", {"EGL_DEVICE_ID": "0"}).endswith(
+        "(EGL device 0)"
+    )
+
+
+def test_the_environments_egl_device_overrides_the_cuda_device(gl_name, monkeypatch, caplog):
+    with caplog.at_level(logging.INFO):
+        make_renderer(gl_name, cuda_device=0).close()
+    assert "renderer pyrender on " in caplog.text
+    assert "EGL_DEVICE_ID" not in os.environ
+    monkeypatch.setenv("EGL_DEVICE_ID", "99")
+    with pytest.raises(RenderError, match="Invalid device ID"):
+        make_renderer(gl_name, cuda_device=0)
+
+
+NO_LIBRARY = "libX11.so.6: cannot open shared object file: No such file or directory"
+NO_MODULE = "No module named 'open3d'"
+
+
+def without_open3d(folder: Path, error: str) -> dict[str, str]:
+    """An environment in which importing open3d raises this error, and prints whether torch was imported before."""
+    package = folder / "stand_in" / "open3d"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"import sys\nprint('torch first:', 'torch' in sys.modules)\nraise {error}\n")
+    return os.environ | {"PYTHONPATH": str(package.parent)}
+
+
+@pytest.mark.parametrize("renderer", RENDERER_NAMES)
+def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, tmp_path, renderer):
+    command = rooms.command(tmp_path / "logs", "--renderer", renderer)
+    ended = run_command(command, env=without_open3d(tmp_path, f"OSError({NO_LIBRARY!r})"))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        f"error: every renderer needs open3d, which cannot be loaded ({NO_LIBRARY}): apt-get"
+    )
+    assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("logs/*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (f"ImportError({NO_LIBRARY!r})", "libx11-6"),
+        (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", "pip install -r requirements.txt"),
+    ],
+)
+def test_open3d_is_missed_before_the_weights_are_read_but_after_torch_is_imported(
+    rooms: RoomScans, tmp_path, error, fix
+):
+    model = write_untrained_checkpoint(tmp_path / "model")
+    for weights in model.glob("*.safetensors"):
+        weights.unlink()
+    command = rooms.command(tmp_path / "logs", "--model", str(model))
+    ended = run_command(command, env=without_open3d(tmp_path, error))
+    assert ended.returncode == 2
+    assert fix in ended.stderr and ended.stderr.count("\n") == 1
+    assert "torch first: True" in ended.stdout
+
+
 def test_bilinear_samples_repeat_and_count_v_upwards():
     image = np.uint8([[[0, 0, 0], [100, 100, 100]], [[200, 200, 200], [40, 40, 40]]])
     uv = np.array([[0.25, 0.75], [0.75, 0.75], [0.25, 0.25], [0.5, 0.75], [1.25, -0.25], [0.0, 0.75]])
@@ -283,11 +375,17 @@ def test_importing_loads_no_graphics_library():
     modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl, renderers.open3d_filament"
     imports = "; ".join(f"import rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
+    assert in_a_process(f"import sys; {imports}; {check}") == "[]"
+
+
+def in_a_process(code: str, environment: dict[str, str] | None = None) -> str:
+    """What some Python code prints in a process with these additional environment variables."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {imports}; {check}"],
+        [sys.executable, "-c", code],
         cwd=Path(__file__).parents[1],
+        env=os.environ | (environment or {}),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()

@@ -43,9 +43,13 @@ class ChildRenderer:
     silence, is tried once more in a new child; if that fails too, the view is an error, and the next starts another.
     """
 
-    def __init__(self, name: str, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw."""
+    def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
+        """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw.
+
+        With `cuda_device`, pyrender draws on that GPU; see `PyrenderPainter`.
+        """
         self.name = name
+        self._cuda_device = cuda_device
         self._view_limit_s = view_limit_s
         self.device = ""
         self._lock = threading.Lock()
@@ -112,9 +116,10 @@ class ChildRenderer:
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         root = str(Path(__file__).resolve().parents[2])
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
         # A session of its own: Ctrl-C is for the run, which may still wait for a view.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno())],
+            [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
@@ -162,11 +167,11 @@ class ChildRenderer:
         self._process = None
 
 
-def _make_painter(name: str) -> Painter:
+def _make_painter(name: str, cuda_device: int | None) -> Painter:
     if name == "pyrender":
         from rendering.renderers.pyrender_egl import PyrenderPainter
 
-        return PyrenderPainter()
+        return PyrenderPainter(cuda_device)
     from rendering.renderers.open3d_filament import FilamentPainter
 
     return FilamentPainter()
@@ -191,9 +196,9 @@ def _draw_test_picture(painter: Painter) -> None:
         raise RuntimeError("it measures wrong depths in a test picture")
 
 
-def _serve(name: str, connection: Connection) -> None:
+def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
     """Draw what is asked for until the other side hangs up."""
-    painter = _make_painter(name)
+    painter = _make_painter(name, cuda_device)
     _draw_test_picture(painter)
     connection.send(painter.device)
     answers: dict[str, Callable] = {
@@ -211,4 +216,4 @@ def _serve(name: str, connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Connection(int(sys.argv[2])))
+    _serve(sys.argv[1], Connection(int(sys.argv[2])), int(sys.argv[3]) if sys.argv[3] else None)

@@ -1,6 +1,10 @@
 """Makes a renderer by name, or finds the best that works here."""
 
 import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rendering.renderers.base import Renderer, RenderError
 from rendering.renderers.blind import BlindRenderer
@@ -10,30 +14,68 @@ from rendering.renderers.raycast import RaycastRenderer
 _log = logging.getLogger(__name__)
 
 RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
+# Debian's packages of the shared libraries that Open3D's wheels load.
+_OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
 # Mesa's drivers that draw on the CPU, where ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
-def make_renderer(name: str) -> Renderer:
+def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     """The renderer of this name, tried out and ready to draw.
 
     "auto" is pyrender where that draws on a GPU, else raycast; a line in the log says which and why. Any other name
-    is that renderer or a RenderError, never silently another one.
+    is that renderer or a RenderError, never silently another one. With `cuda_device`, pyrender draws on that GPU unless
+    the environment sets EGL_DEVICE_ID; without, on the first EGL device.
+
+    Raises RenderError also if Open3D cannot be loaded: moves and first views cast rays with it under every renderer.
+    Loads Open3D. If the process needs PyTorch on a GPU, load that before: products on the GPU have crashed in the other
+    order (isl-org/Open3D issues 4877 and 5597).
     """
+    _load_open3d()
     if name == "auto":
-        return _best_renderer()
+        return _best_renderer(cuda_device)
     if name == "raycast":
         return RaycastRenderer()
     if name == "blind":
         return BlindRenderer()
     if name in RENDERER_NAMES:
-        return ChildRenderer(name)
+        renderer = ChildRenderer(name, cuda_device)
+        _log.info("renderer %s on %s", name, renderer.device)
+        return renderer
     raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
 
 
-def _best_renderer() -> Renderer:
+def _load_open3d() -> None:
     try:
-        renderer = ChildRenderer("pyrender")
+        with _interrupts_delayed():
+            import open3d  # noqa: F401
+    except (ImportError, OSError) as error:  # OSError where Open3D loads a library with ctypes, as 0.19 does
+        lacks_library = "shared object" in str(error)
+        fix = f"apt-get install {_OPEN3D_PACKAGES}" if lacks_library else "pip install -r requirements.txt"
+        raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
+
+
+@contextmanager
+def _interrupts_delayed() -> Iterator[None]:
+    """Raise an interrupt only at the end: amid its import Open3D would turn one into an ImportError, or crash."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted
+        return
+    caught: list[int] = []
+    before = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if caught:
+        raise KeyboardInterrupt
+
+
+def _best_renderer(cuda_device: int | None) -> Renderer:
+    try:
+        renderer = ChildRenderer("pyrender", cuda_device)
     except RenderError as error:
         _log.info("renderer auto: raycast, because OpenGL does not work here: %s", error)
         return RaycastRenderer()

@@ -1,6 +1,9 @@
 """Draws with OpenGL through pyrender on an EGL device: for machines with a GPU."""
 
+import ctypes
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +14,28 @@ from rendering.scene import Surface
 
 # From OpenCV's camera axes (y down, z forward) to OpenGL's (y up, z backward).
 _OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+_EGL_EXTENSIONS = 0x3055
+# From the EGL extension EGL_NV_device_cuda.
+_EGL_CUDA_DEVICE_NV = 0x323A
 
 
 class PyrenderPainter:
     """Painter through pyrender. All surfaces stay in one pyrender scene, since pyrender frees on the graphics card
     whatever is not in the scene that it draws; all but the one to be drawn are invisible."""
 
-    def __init__(self) -> None:
+    def __init__(self, cuda_device: int | None = None) -> None:
+        """Draw on the GPU that is this CUDA device.
+
+        If `cuda_device` is None or EGL does not offer it, draws on the first EGL device. EGL_DEVICE_ID in the
+        environment overrides both; otherwise it is set here, where pyrender reads it.
+        """
         os.environ["PYOPENGL_PLATFORM"] = "egl"
+        where = f"EGL device {os.environ.get('EGL_DEVICE_ID', '0')}"
+        if cuda_device is not None and "EGL_DEVICE_ID" not in os.environ:
+            index = egl_device_of(cuda_device, cuda_ordinals())
+            if index is not None:
+                os.environ["EGL_DEVICE_ID"] = str(index)
+                where = f"EGL device {index}, CUDA device {cuda_device}"
         import pyrender
         from OpenGL import GL
 
@@ -26,7 +43,7 @@ class PyrenderPainter:
         self._scene = pyrender.Scene(bg_color=[*(channel / 255 for channel in BACKGROUND_RGB), 1.0])
         self._canvas = pyrender.OffscreenRenderer(64, 64)
         self._nodes: dict[int, pyrender.Node] = {}
-        self.device = GL.glGetString(GL.GL_RENDERER).decode()
+        self.device = f"{GL.glGetString(GL.GL_RENDERER).decode()} ({where})"
         # OpenGL takes an image's rows to fill whole words, which RGB rows of most widths do not.
         GL.glPixelStorei(GL.GL_UNPACK_ALIGNMENT, 1)
 
@@ -71,3 +88,45 @@ class PyrenderPainter:
         texture = self._pyrender.Texture(source=part.image, source_channels="RGB")
         material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True, baseColorTexture=texture)
         return self._pyrender.Primitive(part.vertices, indices=part.faces, texcoord_0=part.uv, material=material)
+
+
+def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | None:
+    """Index of the EGL device that is a CUDA device, given `cuda_ordinals()`; None if there is none."""
+    return ordinals.index(cuda_device) if cuda_device in ordinals else None
+
+
+def cuda_ordinals() -> list[int | None]:
+    """The CUDA ordinal of each EGL device, None for a device that CUDA does not see; [] if EGL cannot list devices.
+
+    The order is that of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. The ordinals are those of CUDA in this
+    process, so they count within CUDA_VISIBLE_DEVICES, as PyTorch does; EGL itself lists all devices whatever that
+    variable says. Sources: NVIDIA/cuda-python pull request 2865; RLinf/RLinf pull request 1458, seen in a container
+    with 4 of 8 GPUs. Raises OSError without libEGL.
+    """
+    # Not through PyOpenGL: its version 3.1.0, which pyrender pins, fails to import OpenGL.GL after OpenGL.EGL.
+    address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
+    address_of.argtypes, address_of.restype = [ctypes.c_char_p], ctypes.c_void_p
+
+    def function(name: bytes, result: type, *arguments: type) -> Callable[..., Any] | None:
+        address = address_of(name)
+        return ctypes.CFUNCTYPE(result, *arguments)(address) if address else None
+
+    c_int, c_uint, c_void_p = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+    list_devices = function(b"eglQueryDevicesEXT", c_uint, c_int, ctypes.POINTER(c_void_p), ctypes.POINTER(c_int))
+    read_string = function(b"eglQueryDeviceStringEXT", ctypes.c_char_p, c_void_p, c_int)
+    read_number = function(b"eglQueryDeviceAttribEXT", c_uint, c_void_p, c_int, ctypes.POINTER(ctypes.c_ssize_t))
+    count = c_int()
+    if not (list_devices and read_string and read_number and list_devices(0, None, count)):
+        return []
+    devices = (c_void_p * count.value)()
+    if not list_devices(len(devices), devices, count):
+        return []
+    ordinals: list[int | None] = []
+    for device in devices[: count.value]:
+        ordinal = ctypes.c_ssize_t()
+        # NVIDIA's driver 450.80 crashes if asked for the ordinal of a GPU that a cgroup hides from this process, but
+        # lists no extensions for that GPU (Magnum, WindowlessEglApplication.cpp).
+        extensions = (read_string(device, _EGL_EXTENSIONS) or b"").split()
+        known = b"EGL_NV_device_cuda" in extensions and read_number(device, _EGL_CUDA_DEVICE_NV, ordinal)
+        ordinals.append(ordinal.value if known else None)
+    return ordinals
