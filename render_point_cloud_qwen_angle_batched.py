@@ -5,58 +5,55 @@ import signal
 import sys
 import traceback
 
-from agent.config import ConfigError, Given, RunConfig, chosen, located, parse_command_line, resumed
+from agent.config import ConfigError, RunConfig, chosen, located, parse_command_line, resumed
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run or write), 3 (stopped by an
-    error of the program) or 130 (interrupted)."""
+    unexpected error) or 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
+    refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         given = parse_command_line(argv)
         config = chosen(given, RunConfig())
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
-        return run(config, given)
-    except ConfigError as error:
-        return refuse(error)
+
+        from agent.console import log_to_console  # all of these here, so that --help stays instant
+        from agent.demo import demo_defaults, run_demo
+        from agent.evaluation import main_vsi_bench_loop
+        from agent.run_folder import saved_config
+        from data.questions import QuestionError
+        from data.scans import ScanNotFound
+        from models import ModelError
+        from rendering.renderers import RenderError
+        from runs import RunError
+        from runs.reader import find_run
+
+        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
+        log_to_console(every_turn=config.ply is not None)
+        if config.continue_from is not None:
+            folder = find_run(config.continue_from, located(config).log_root, batched_only=config.batch)
+            return main_vsi_bench_loop(resumed(saved_config(folder), given), folder).status
+        if config.demo:
+            return run_demo(located(demo_defaults(given)))
+        return main_vsi_bench_loop(located(config)).status
     except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
         from agent.console import print_nowhere
 
         print_nowhere()
         return 0
     except KeyboardInterrupt:
-        print("Interrupted before anything was asked; to go on, give the same command again.")
+        print("Interrupted before anything was asked; to continue, give the same command again.")
         return 130
-    except Exception:  # noqa: BLE001 (its status must not be that of failed questions)
+    except Exception as error:  # noqa: BLE001 (its status must not be that of failed questions)
+        if isinstance(error, refusals):
+            return refuse(error)
         traceback.print_exc()
         return 3
     finally:  # nothing is left to end early, and a second notice would spoil the exit status
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
-
-
-def run(config: RunConfig, given: Given) -> int:
-    """Start or continue the run that is described."""
-    from agent.backends import ModelError  # all of these here, so that --help stays instant
-    from agent.console import log_to_console
-    from agent.demo import demo_defaults, run_demo
-    from agent.evaluation import main_vsi_bench_loop
-    from agent.run_log import RunLogError, find_run, read_run
-    from data.questions import QuestionError
-    from data.scans import ScanNotFound
-    from rendering.renderers import RenderError
-
-    log_to_console(every_turn=config.ply is not None)
-    try:
-        if config.continue_from is None:
-            if config.demo:
-                return run_demo(located(demo_defaults(given)))
-            return main_vsi_bench_loop(located(config)).status
-        folder = find_run(config.continue_from, located(config).log_root, batched_only=config.batch)
-        return main_vsi_bench_loop(resumed(read_run(folder).config, given), folder).status
-    except (QuestionError, ScanNotFound, RenderError, ModelError, RunLogError) as error:
-        return refuse(error)
 
 
 def refuse(error: Exception) -> int:

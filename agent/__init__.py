@@ -1,1 +1,1 @@
-"""Who asks, looks, moves and answers: prompts, actions, question state, schedule, run log and models."""
+"""The loop: configuration, schedule, turns, and the policies that decide."""

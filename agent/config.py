@@ -1,11 +1,12 @@
 """Every knob of a run, declared once: the flags, the YAML file and the saved run.json all come from RunConfig."""
 
+import ast
 import inspect
 import json
 import math
 import shlex
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -15,7 +16,9 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.backends import EMBEDDED, EXPLORER_SETTINGS
+from models import EMBEDDED, EXPLORER_SETTINGS
+from models.gpus import GpuName
+from models.transformers.families import QWEN3_VL
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
@@ -24,13 +27,6 @@ FOCAL_PX = 300.0
 CAMERA_HEIGHT_M = 1.6
 CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
-PIXELS_PER_TOKEN_SIDE = 32
-"""Qwen3-VL turns squares of 32x32 pixels into one token (patch 16, merge 2): other sizes would be resized."""
-
-IMAGE_TOKENS = (4, 16384)
-LONGEST_TO_SHORTEST = 200
-"""What qwen-vl-utils takes; it would resize or refuse other views."""
-
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -52,7 +48,7 @@ class RunConfig:
     """Put a vision-language model inside 3D scans of rooms and let it answer spatial questions.
 
     Choose what to run: --batch (a benchmark), --ply with --question (one question on one scan), --demo (rooms
-    made on the spot and the small model that ships), or --continue (go on with an earlier run).
+    made on the spot and the small model that ships), or --continue (resume an earlier run).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
@@ -62,13 +58,17 @@ class RunConfig:
     demo: bool = False
     """Answer questions on procedural rooms, made on the spot, with the small model that ships; also blind."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
-    """Go on with the newest run below --log-root, or with the run in this folder."""
+    """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False
-    """With --continue: take up all questions again that failed."""
+    """With --continue: retry all failed questions."""
     check_data: Annotated[bool, MayChange] = False
     """Print how many questions have their scan, then stop."""
     plan: Annotated[bool, MayChange] = False
-    """Print questions, scans, images, tokens, memory, batch size and a least time, then stop; loads no weights."""
+    """Print questions, scans, images, tokens, memory, batch size and the time a run will take, then stop; loads no
+    weights."""
+
+    plan_device: Annotated[GpuName | None, MayChange] = None
+    """With --plan: plan for one such GPU in bfloat16 instead of this machine, from its datasheet; measures nothing."""
 
     ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """One scan: .ply, .pcd, .glb, .gltf or .obj."""
@@ -104,8 +104,8 @@ class RunConfig:
     device: Annotated[str, MayChange] = "auto"
     """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
-    """Attention; auto: sdpa, where it can be had. sdpa shares keys and values among query heads without copying them,
-    eager and flash_attention_2 are transformers' own."""
+    """Attention; auto: sdpa. sdpa shares keys and values among query heads without copying them, eager is transformers'
+    own. flash_attention_2 is for the image encoder, text keeps sdpa; needs CUDA and the package flash-attn."""
     max_new_tokens: Count = 512
     """Longest reply, tokens."""
     temperature: Annotated[float, Ge(0)] = 0.0
@@ -114,8 +114,9 @@ class RunConfig:
     """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
     quotation marks; needs xgrammar."""
     compile: Annotated[bool, MayChange] = False
-    """Compile the decoding steps, for a single row and for more, each when first needed: seconds for a small model, a
-    minute or more for 36 layers; for long runs. Needs a C++ compiler, and on a CPU room for the weights twice more."""
+    """Compile the decoding steps, for a single row and for more, each when first needed; on CUDA also replay them as
+    CUDA graphs. Takes seconds for a small model, a minute or more for 36 layers: for long runs. Needs a C++ compiler,
+    on CUDA Triton as well, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
 
@@ -144,8 +145,9 @@ class RunConfig:
     """Questions in one batch; auto: as many as the memory beside the weights holds, at most 64."""
     refill: Annotated[bool, MayChange] = False
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
-    concurrency: Annotated[Count, MayChange] = 1
-    """Questions that are completed at a time once their batched turns are done; means nothing when all are batched."""
+    concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
+    after the other."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -154,15 +156,14 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
-        if any(side < PIXELS_PER_TOKEN_SIDE or side % PIXELS_PER_TOKEN_SIDE for side in self.image_size):
-            raise ConfigError(f"--image-size takes multiples of {PIXELS_PER_TOKEN_SIDE} pixels, got {self.image_size}")
-        tokens = math.prod(self.image_size) // PIXELS_PER_TOKEN_SIDE**2
-        least, most = IMAGE_TOKENS
-        if not least <= tokens <= most or max(self.image_size) > LONGEST_TO_SHORTEST * min(self.image_size):
+        square, (least, most) = QWEN3_VL.pixels_per_token, QWEN3_VL.tokens_per_view
+        if any(side < square or side % square for side in self.image_size):
+            raise ConfigError(f"--image-size takes multiples of {square} pixels, got {self.image_size}")
+        tokens, longest = math.prod(self.image_size) // square**2, QWEN3_VL.longest_to_shortest
+        if not least <= tokens <= most or max(self.image_size) > longest * min(self.image_size):
             raise ConfigError(
-                f"--image-size takes views of {least} to {most} squares of {PIXELS_PER_TOKEN_SIDE}x"
-                f"{PIXELS_PER_TOKEN_SIDE} pixels, at most {LONGEST_TO_SHORTEST} times as long as wide, got "
-                f"{self.image_size}"
+                f"--image-size takes views of {least} to {most} squares of {square}x{square} pixels, at most {longest} "
+                f"times as long as wide, got {self.image_size}"
             )
 
     def checked(self) -> "RunConfig":
@@ -176,14 +177,23 @@ class RunConfig:
             raise ConfigError(
                 "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo"
             )
-        if self.compile and self.attention not in ("auto", "sdpa"):
-            raise ConfigError(f"--compile does not go with --attention {self.attention}: use sdpa")
+        if self.compile and self.attention == "eager":
+            raise ConfigError("--compile does not go with --attention eager: use sdpa")
         if self.check_data and (self.plan or self.ply is not None):
             raise ConfigError(
                 "--check-data looks for the scans of a benchmark: leave it out with --plan and with --ply"
             )
         if self.plan and self.continue_from is not None:
             raise ConfigError("--plan tells of a run before it begins: leave it out with --continue")
+        if self.plan_device is not None:
+            if not self.plan:
+                raise ConfigError("--plan-device says which GPU to plan for: it needs --plan")
+            if self.device != "auto" or self.dtype == "float32":
+                raise ConfigError(
+                    "--plan-device plans for that GPU in bfloat16: leave out --device, and --dtype float32"
+                )
+            if self.model.startswith("scripted:"):
+                raise ConfigError(f"--plan-device plans for a model on a GPU: {self.model} needs none")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
@@ -209,8 +219,27 @@ class RunConfig:
         return self.batch or self.demo or self.ply is not None or shows or self.continue_from is not None
 
 
+SECTIONS = {
+    "what_to_run": (
+        "batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device",
+        "ply", "question", "options", "question_type", "ground_truth",
+    ),
+    "questions": ("questions", "datasets", "question_types", "scenes", "ids", "num_questions"),
+    "scans_and_camera": (
+        "scan_root", "renderer", "first_view", "up_axis", "image_size", "focal", "camera_height", "camera_pitch",
+        "scene_cache_gib",
+    ),
+    "model": (
+        "model", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained", "compile",
+        "kv_reuse",
+    ),
+    "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
+    "output": ("log_root",),
+}  # fmt: skip
+"""How --help groups the flags."""
+
 RESOLVED_ONCE = ("renderer", "dtype")
-"""Knobs whose "auto" is settled when a run begins, and saved as what it was found to be."""
+"""Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 
 
 FILTERS = ("datasets", "question_types", "scenes", "ids")
@@ -260,13 +289,42 @@ def chosen(given: Given, base: RunConfig) -> RunConfig:
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
     """`default` with the values that the flags give; every switch has a `--no-` form that turns it off."""
     about = inspect.cleandoc(RunConfig.__doc__ or "")
-    return tyro.cli(
-        RunConfig,
-        default=default,
+    sections = _sections()
+    grouped: Any = make_dataclass("Flags", zip(SECTIONS, sections, strict=True))
+    defaults = [section(*(getattr(default, each.name) for each in fields(section))) for section in sections]
+    given = tyro.cli(
+        grouped,
+        default=grouped(*defaults),
         args=flags,
         prog="render_point_cloud_qwen_angle_batched.py",
         description=f"{about}\n\n--config FILE.yaml takes the same names; flags win over it.",
+        config=(tyro.conf.OmitArgPrefixes,),
     )
+    parts = (getattr(given, part.name) for part in fields(given))
+    return RunConfig(**{each.name: getattr(part, each.name) for part in parts for each in fields(part)})
+
+
+def _sections() -> list[Any]:
+    """A dataclass for each of SECTIONS with its fields of RunConfig."""
+    hints, helps = get_type_hints(RunConfig, include_extras=True), _field_docs()
+    sections = []
+    for title, names in SECTIONS.items():
+        members = [(name, Annotated[hints[name], tyro.conf.arg(help=helps[name])]) for name in names]
+        section = make_dataclass(title, members)
+        section.__doc__ = ""  # else tyro shows the generated signature
+        sections.append(section)
+    return sections
+
+
+def _field_docs() -> dict[str, str]:
+    """The text below each field of RunConfig."""
+    (declared,) = ast.parse(inspect.getsource(RunConfig)).body
+    assert isinstance(declared, ast.ClassDef)
+    docs = {}
+    for line, following in pairwise(declared.body):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(following, ast.Expr):
+            docs[line.target.id] = " ".join(ast.literal_eval(following.value).split())
+    return docs
 
 
 def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
@@ -324,7 +382,7 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     wanted = replace(wanted, **autos)
     if changed := changed_answers(saved, wanted):
         raise ConfigError(
-            f"{', '.join(changed)} would change answers of this run; leave them out to go on with it, or start anew"
+            f"{', '.join(changed)} would change answers of this run; leave them out to resume it, or start a new run"
         )
     return wanted.checked()
 

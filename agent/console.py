@@ -7,15 +7,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from agent.run_log import RunLogError
+from runs import RunError
+from runs.records import ResultRow
 
-OUR_LOGGERS = ("agent", "rendering", "data")
+OUR_LOGGERS = ("agent", "envs", "models", "runs", "rendering", "data")
 
 
 class _Console(Console):
@@ -52,6 +53,10 @@ def log_to_console(every_turn: bool) -> None:
     handler = ConsoleHandler()
     handler.setLevel(logging.DEBUG if every_turn else logging.INFO)
     logging.getLogger().addHandler(handler)
+    _log_everything()
+
+
+def _log_everything() -> None:
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(logging.DEBUG)
 
@@ -74,9 +79,10 @@ def log_to_file(path: Path) -> Iterator[None]:
     try:
         handler = _RunLogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise RunLogError(f"{path} cannot be opened ({error.strerror}): a file that can be written is needed") from None
+        raise RunError(f"{path} cannot be opened ({error.strerror}): a file that can be written is needed") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
+    _log_everything()
     try:
         yield
     finally:
@@ -87,8 +93,8 @@ def log_to_file(path: Path) -> Iterator[None]:
 class Progress:
     """Counts finished questions and their mean score; draws a bar with the time left on a terminal."""
 
-    def __init__(self, total: int, rows: Sequence[dict[str, Any]]):
-        self._scores = [row["score"] for row in rows if row["score"] is not None]
+    def __init__(self, total: int, rows: Sequence[ResultRow]):
+        self._scores = [row.score for row in rows if row.score is not None]
         self._bar = RichProgress(
             TextColumn("questions"),
             BarColumn(),
@@ -107,10 +113,10 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def finished(self, row: dict[str, Any]) -> None:
+    def finished(self, row: ResultRow) -> None:
         """One more question has its result."""
-        if row["score"] is not None:
-            self._scores.append(row["score"])
+        if row.score is not None:
+            self._scores.append(row.score)
         self._bar.update(self._task, advance=1, score=self._score)
 
     @property

@@ -1,14 +1,14 @@
 """What --demo runs: the main job on procedural rooms with the embedded model, beside the same model blind."""
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from agent.backends import EMBEDDED
 from agent.config import ConfigError, Given, RunConfig, chosen
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import QUESTIONS_FILE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer
+from models import EMBEDDED
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def run_demo(config: RunConfig) -> int:
         frequent = most_frequent_answer(questions_of(config))["overall"]
         log.info(
             "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% with always the most frequent answer",
-            aggregate(seeing.rows)["overall"], aggregate(blind.rows)["overall"], frequent,
+            aggregate(map(asdict, seeing.rows))["overall"], aggregate(map(asdict, blind.rows))["overall"], frequent,
         )  # fmt: skip
     return seeing.status
 

@@ -2,24 +2,30 @@
 
 import logging
 import os
+import re
 import resource
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple, cast
 
-from agent.backends import Backend, ModelError, OutOfMemory, make_backend
 from agent.config import ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
-from agent.planning import Plan, plan_lines, plan_run
-from agent.run_log import RunLog, RunLogError
+from agent.planning import Plan, plan_lines, plan_run, plan_without_model
+from agent.policies import Policy
+from agent.policies.controls import RandomPolicy
+from agent.policies.model import ModelPolicy
+from agent.policies.replies import action_format
+from agent.records import result_row
+from agent.run_folder import begin_folder, note_resumption, open_folder
 from agent.scheduler import Scheduler
-from agent.state import QuestionState, Status
+from agent.state import QuestionState
 from agent.turns import (
     Run,
     complete_question_sequentially,
@@ -27,13 +33,18 @@ from agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
-from agent.world import World
 from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
+from envs.library import CameraSettings, SceneLibrary
+from models import Backend, ModelError, ModelOptions, OutOfMemory
+from models.engines import make_backend
 from rendering.readers import reader_of
 from rendering.renderers import Renderer, make_renderer
 from rendering.scene import SceneError
+from runs import RunError
+from runs.records import ResultRow
+from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +58,19 @@ class Outcome(NamedTuple):
     the result rows so far, by question number."""
 
     status: int
-    rows: list[dict[str, Any]]
+    rows: list[ResultRow]
 
 
-def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcome:
+def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: Policy | None = None) -> Outcome:
     """Answer every question of a run and score it.
 
-    `folder` is the run to go on with, None for a new one. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
-    ModelError or RunLogError when the run cannot begin, RunLogError also when its folder can no longer be written.
+    `folder` is the run to resume, None for a new one; `policy` decides in place of the model that `config` names.
+    Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError when the run cannot begin,
+    RunError also when its folder can no longer be written.
     """
     questions = questions_of(config.checked())
+    if policy is not None:
+        config = replace(config, model=policy.name or type(policy).__name__)
     if config.plan:
         report_plan(questions, config)
         return Outcome(0, [])
@@ -64,87 +78,108 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None) -> Outcom
     if config.check_data:
         return Outcome(0 if complete else 1, [])
     with ExitStack() as stack:
-        if folder is None:
-            return begin_run(config, questions, stack)
-        return resume_run(config, questions, folder, stack)
+        run_log = None
+        if folder is not None:
+            run_log = open_run(folder, questions, config)
+            stack.callback(run_log.close)
+            if finished := finished_outcome(run_log, questions, config):
+                return finished
+        try:
+            plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
+            renderer = make_renderer(config.renderer, cuda_device_of(config.device))
+            stack.callback(renderer.close)
+            policy = policy or policy_of(config, plan)
+            if run_log is None:
+                config = resolved(config, renderer, plan)
+                run_log = begin_folder(config, fingerprint(questions), len(questions))
+                stack.callback(run_log.close)
+            else:
+                note_resumption(run_log, config)
+            stack.enter_context(log_to_file(run_log.folder / "run.log"))
+            library = library_of(config, renderer)
+            stack.callback(library.close)
+            pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+            log.info("%s", plan.why)
+            log.info("Run folder: %s", run_log.folder)
+            run = Run(library, policy, run_log, pool)
+            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent)
+            return answer_and_score(scheduler, run, config, len(questions))
+        except KeyboardInterrupt:
+            if run_log is None:
+                raise
+            return interrupted(run_log, stack)
 
 
-def begin_run(config: RunConfig, questions: Sequence[Question], stack: ExitStack) -> Outcome:
-    """A new run: its folder is made once the renderer and the model are ready."""
-    plan = plan_run(config, questions)
-    renderer, backend = tools_of(config, stack)
-    config = replace(
-        config,
-        renderer=cast(RendererName, renderer.name),
-        dtype=cast(DtypeName, plan.model.dtype) if plan.model else config.dtype,
-    )
-    run_log = RunLog.create(config, fingerprint(questions), len(questions))
-    stack.callback(run_log.close)
-    try:
-        run = assembled(config, renderer, backend, run_log, stack)
-        return answer_and_score(questions, run, config, plan)
-    except KeyboardInterrupt:
-        return interrupted(run_log, stack)
-
-
-def resume_run(config: RunConfig, questions: Sequence[Question], folder: Path, stack: ExitStack) -> Outcome:
-    """Go on with a run that was begun earlier; the model is loaded only where there is something left to ask."""
-    run_log = RunLog(folder, config)
-    stack.callback(run_log.close)
+def open_run(folder: Path, questions: Sequence[Question], config: RunConfig) -> RunWriter:
+    """The run to resume, its failed questions pending again if they are to be retried."""
+    run_log = open_folder(folder, config)
     run_log.require_questions(fingerprint(questions))
-    try:
-        if config.retry_failed:
-            log.info("Taking up %d failed questions again", run_log.reopen_failed())
-        if all(run_log.is_done(question.id) for question in questions):
-            log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), folder)
-            outcome = report(run_log, config)
-            if outcome.status:
-                log.info("Some of them failed; to take those up again, add --retry-failed")
-            return outcome
-        plan = plan_run(config, questions)
-        renderer, backend = tools_of(config, stack)
-        run = assembled(config, renderer, backend, run_log, stack)
-        run_log.note_resumption()
-        return answer_and_score(questions, run, config, plan)
-    except KeyboardInterrupt:
-        return interrupted(run_log, stack)
+    if config.retry_failed:
+        log.info("Retrying %d failed questions", run_log.reopen_failed())
+    return run_log
 
 
-def tools_of(config: RunConfig, stack: ExitStack) -> tuple[Renderer, Backend]:
-    """The renderer and the model, ready to work; raises RenderError or ModelError."""
-    renderer = make_renderer(config.renderer)
-    stack.callback(renderer.close)
-    return renderer, backend_of(config)
+def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: RunConfig) -> Outcome | None:
+    """The outcome of a run in which every question has its result; None where one is pending."""
+    if not all(run_log.is_done(question.id) for question in questions):
+        return None
+    log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), run_log.folder)
+    outcome = report(run_log, config)
+    if outcome.status:
+        log.info("Some of them failed; to retry those, add --retry-failed")
+    return outcome
 
 
-def assembled(config: RunConfig, renderer: Renderer, backend: Backend, run_log: RunLog, stack: ExitStack) -> Run:
-    """All that turns need beside what the stack holds already; let go of in order when it is left."""
-    stack.enter_context(log_to_file(run_log.folder / "run.log"))
-    world = World(config, renderer)
-    stack.callback(world.close)
-    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    return Run(world, backend, run_log, pool)
+def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
+    """The configuration with what "auto" stands for in this run."""
+    dtype = plan.model.dtype if plan.model else config.dtype
+    return replace(config, renderer=cast(RendererName, renderer.name), dtype=cast(DtypeName, dtype))
 
 
-def answer_and_score(questions: Sequence[Question], run: Run, config: RunConfig, plan: Plan) -> Outcome:
-    """Take all questions to their end and print the summary; an interrupt is raised again behind the exports.
+def cuda_device_of(device: str) -> int | None:
+    """The CUDA ordinal in a `--device` value, 0 for "auto" and "cuda", None for any other value.
 
-    An error that nobody foresaw is written down with its traceback, and how to go on is said.
+    Does not check that the GPU exists or that the value is valid: the backend does.
     """
-    scheduler = schedule(questions, run.log, config, plan.batch_size)
-    log.info("%s", plan.why)
-    log.info("Run folder: %s", run.log.folder)
+    named = re.fullmatch(r"auto|cuda(?::(\d+))?", device)
+    return int(named[1] or 0) if named else None
+
+
+def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
+    """The scans that a configuration names, behind a renderer."""
+    camera = CameraSettings(
+        config.image_size, config.focal, config.camera_height, config.camera_pitch, config.first_view
+    )
+    cache_bytes = int(config.scene_cache_gib * 2**30)
+    return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes)
+
+
+def policy_of(config: RunConfig, plan: Plan) -> Policy:
+    """Who decides: the random control, or the model that a configuration names, loaded; raises ModelError."""
+    kind, _, name = config.model.partition(":")
+    if kind != "scripted":
+        return ModelPolicy(backend_of(config, plan), action_format(config.constrained))
+    if name != "random":
+        raise ModelError(f"there is no scripted policy {name!r}: use scripted:random")
+    return RandomPolicy(config.seed)
+
+
+def answer_and_score(scheduler: Scheduler, run: Run, config: RunConfig, total: int) -> Outcome:
+    """Take all questions to their end and print the summary; an interrupt is raised again after the exports.
+
+    An unexpected error is logged with its traceback and the command that resumes the run.
+    """
     session = Session(run, scheduler)
     try:
-        answer_questions(scheduler, run, len(questions))
+        answer_questions(scheduler, run, total)
     except KeyboardInterrupt:
         with undisturbed():
             run.log.export(session.facts())
         raise
-    except RunLogError:
+    except RunError:
         raise  # nothing more can be written
     except Exception:
-        log.exception("Stopped by an error of the program; what is finished is on disk. To go on:")
+        log.exception("Stopped by an unexpected error; what is finished is on disk. To resume:")
         log.info("%s", run.log.resume_command)
         run.log.export(session.facts())
         return Outcome(3, run.log.rows)
@@ -167,22 +202,22 @@ class Session:
             "questions_per_hour": round(3600 * finished / seconds, 1),
             "batch_size": self._scheduler.batch_size,
             "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-            "peak_device_memory_bytes": self._run.backend.peak_memory_bytes(),
+            "peak_device_memory_bytes": self._run.policy.peak_memory_bytes(),
         }
 
 
-def interrupted(run_log: RunLog, stack: ExitStack) -> Outcome:
-    """Let go of all that a run holds, and say how to go on with it."""
+def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
+    """Release all that a run holds, and log the command that resumes it."""
     with undisturbed():
         stack.close()
-        log.info("Interrupted; what is finished is on disk. To go on:")
+        log.info("Interrupted; what is finished is on disk. To resume:")
         log.info("%s", run_log.resume_command)
         return Outcome(130, run_log.rows)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Until it is left, further interrupts are ignored: schedulers and people often send two."""
+    """Ignores repeated SIGINT and SIGTERM inside this block: schedulers and people often send two."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is interrupted, and only it may say what a signal does
         return
@@ -194,33 +229,34 @@ def undisturbed() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def report(run_log: RunLog, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
+def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
     """Write the exports, and print the summary of a benchmark, or the score of a single question."""
     summary, rows = run_log.export(session), run_log.rows
     if config.ply is None:
         lines = format_summary(summary)
     else:
-        scored = (row for row in rows if row["score"] is not None)
-        lines = [f"Score: {row['score']:g} of 1, where {row['ground_truth']} is right" for row in scored]
+        scored = (row for row in rows if row.score is not None)
+        lines = [f"Score: {row.score:g} of 1, where {row.ground_truth} is right" for row in scored]
     for line in lines:
         log.info("%s", line)
-    return Outcome(1 if any(row["status"] == Status.FAILED for row in rows) else 0, rows)
+    return Outcome(1 if any(row.failed for row in rows) else 0, rows)
 
 
-def backend_of(config: RunConfig) -> Backend:
-    """The model that a configuration asks for, loaded; raises ModelError."""
-    return make_backend(
-        config.model,
+def backend_of(config: RunConfig, plan: Plan) -> Backend:
+    """The model that a configuration asks for, loaded, with the memory that was planned for it; raises ModelError."""
+    options = ModelOptions(
         dtype=config.dtype,
         device=config.device,
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
         seed=config.seed,
         attention=config.attention,
-        constrained=config.constrained,
-        compiled=config.compile,
+        compile=config.compile,
         kv_reuse=config.kv_reuse,
+        kv_cache_bytes=plan.kv_bytes,
+        planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
+    return make_backend(config.model, options)
 
 
 def questions_of(config: RunConfig) -> list[Question]:
@@ -260,51 +296,93 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
         log.info("%s", line)
 
 
-def schedule(questions: Sequence[Question], run_log: RunLog, config: RunConfig, batch_size: int) -> Scheduler:
+def schedule(
+    questions: Sequence[Question], run_log: RunWriter, config: RunConfig, batch_size: int, concurrent: bool = False
+) -> Scheduler:
     """The questions that have no result yet, those of one scan together; numbered by their place in the list."""
     number = {question.id: position for position, question in enumerate(questions, start=1)}
-    owed = [question for question in scene_order(questions) if not run_log.is_done(question.id)]
-    states = [QuestionState(number[question.id], question, config.steps) for question in owed]
-    return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill, config.concurrency)
+    pending = [question for question in scene_order(questions) if not run_log.is_done(question.id)]
+    states = [QuestionState(number[question.id], question, config.steps) for question in pending]
+    few = None if config.concurrency == "auto" else config.concurrency
+    return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill or concurrent, few)
 
 
 def answer_questions(scheduler: Scheduler, run: Run, total: int) -> None:
     """Take every question of a schedule to its end; `total` counts those that were finished before, too."""
     with Progress(total, run.log.rows) as progress:
+        if run.policy.concurrent:
+            answer_independently(scheduler, run, progress)
+            return
+        announce = Announcer(scheduler)
         while scheduler.has_work:
             begin(scheduler, run, progress)
-            batched_phase(scheduler, run, progress)
-            sequential_phase(scheduler, run, progress)
+            while batch := scheduler.next_batch() or scheduler.next_few():
+                announce(batch)
+                if len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns:
+                    complete_question_sequentially(batch[0], run)
+                else:
+                    take_turn(batch, scheduler, run)
+                settle(batch, run, progress)
+                if scheduler.refill:
+                    begin(scheduler, run, progress)
 
 
-def begin(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """Give every question that may begin now its scan and its first view, and load the next scans meanwhile."""
+def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
+    """Answer every question on a thread of its own, as many at once as the batch holds: the policy batches them."""
+    log.info("CONCURRENT: %d questions at a time, each on its own", scheduler.batch_size)
+    stop, running = Event(), dict[Future[None], QuestionState]()
+    with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
+        try:
+            while scheduler.has_work:
+                for state in begin(scheduler, run, progress):
+                    running[threads.submit(complete_question_sequentially, state, run, stop)] = state
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    state = running.pop(done)
+                    done.result()
+                    settle([state], run, progress)
+        finally:
+            stop.set()
+
+
+def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
+    """Give every question that may begin now its scan and its first view, and load the next scans meanwhile. Returns
+    those that began."""
     admitted = scheduler.admit()
     for state in admitted:
         initialize_question_state(state, run)
     settle(admitted, run, progress)
     if admitted:
-        run.world.load_ahead(state.question for state in scheduler.upcoming())
+        run.library.load_ahead(state.question for state in scheduler.upcoming())
+    return [state for state in admitted if not state.is_final]
 
 
-def batched_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """The turns that are batched, until none is due; with refill, until no question is left."""
-    announced = None
-    while batch := scheduler.next_batch():
+class Announcer:
+    """Logs each batched turn once, and each question that continues after them once."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._turns: list[int] = []
+        self._continuing: set[int] = set()
+
+    def __call__(self, batch: Sequence[QuestionState]) -> None:
+        """Log what is new about a batch that is about to take its turn."""
         turns = sorted({state.turn for state in batch})
-        if turns != announced:
-            announced = turns
-            log.info(
-                "BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), scheduler.max_batched_turns - 1
-            )
-        batched_turn(batch, scheduler, run)
-        settle(batch, run, progress)
-        if scheduler.refill:
-            begin(scheduler, run, progress)
+        most = self._scheduler.max_batched_turns
+        if turns[0] < most:
+            if turns != self._turns:
+                log.info("BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1)
+            self._turns, self._continuing = turns, set()
+            return
+        if not self._continuing:
+            log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
+        for state in batch:
+            if state.number not in self._continuing:
+                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+                self._continuing.add(state.number)
 
 
-def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """One turn of a batch, however the model takes it.
+def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
+    """One turn of a batch.
 
     Out of memory halves the batches of its phase for good, and the same turn is due again. Any other error of the model
     is traced to the questions it belongs to by asking them one at a time.
@@ -318,7 +396,7 @@ def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run)
             batch[0].fail("model", str(error))
             return
         size = scheduler.shrink(batch)
-        log.warning("Out of memory with %d questions in a batch: going on with %d (%s)", len(batch), size, error)
+        log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
     except ModelError as error:
         if len(batch) > 1:
             log.warning("The batch failed (%s): asking its questions one at a time", error)
@@ -330,33 +408,17 @@ def batched_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run)
         log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
 
 
-def sequential_phase(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """The cohort's later turns, a few questions at a time; one by one unless --concurrency says otherwise."""
-    announced: set[int] = set()
-    while few := scheduler.next_few():
-        if not announced:
-            log.info("SEQUENTIAL PHASE")
-        for state in few:
-            if state.number not in announced:
-                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
-                announced.add(state.number)
-        if len(few) == 1:
-            complete_question_sequentially(few[0], run)
-        else:
-            batched_turn(few, scheduler, run)
-        settle(few, run, progress)
-
-
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
-    """Write the results of those questions that have ended, and let go of what they held."""
+    """Write the results of those questions that have ended, and release what they held."""
     for state in states:
         if not state.is_final or run.log.is_done(state.question.id):
             continue
-        row = run.log.result(state)
-        if state.status is Status.FAILED:
-            log.error("[%s] Failed (%s): %s", state.label, row["failed_part"], row["error"])
+        row = result_row(state)
+        run.log.result(row)
+        if row.failed:
+            log.error("[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
         else:
             log.info("[%s] Final answer: %s", state.label, state.answer)
-        run.backend.release(state.conversation)
+        run.policy.forget(state)
         state.close()
         progress.finished(row)

@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.backends import KV_SHARE, checkpoint_of, weight_copies
-from agent.config import RunConfig
-from agent.prompts import opening_text
+from agent.policies.prompts import opening_text
 from data.questions import Question
+from models import KV_SHARE, ModelError, weight_copies
+from models.engines import checkpoint_of
+from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
+from models.transformers.shapes import CHECKPOINTS
 
 if TYPE_CHECKING:  # the module itself loads torch
-    from agent.backends.footprint import Footprint, Rates
+    from agent.config import RunConfig
+    from models.transformers.footprint import Footprint, Rates, Work
 
 LARGEST_BATCH = 64
 """More questions at once gain little: a turn lasts as long as its longest reply."""
@@ -20,16 +23,94 @@ LARGEST_BATCH = 64
 TURN_TEXT_TOKENS = 160
 """Text of a turn's message with Qwen's tokenizer, when it tells of an error, a cut value and a blocked move."""
 
+CHARACTERS_PER_TOKEN = 3.7
+"""Of the text before the first reply, for a plan without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97 for
+the question types of procedural rooms (docs/notes.md, 2026-11-22); rounded down, so that tokens are not too few."""
+
+EXPECTED_REPLY_TOKENS = 200
+"""Mean length of a reply: a thought of a few sentences, then the action object, which alone has 50 to 60 tokens. An
+assumption: no real checkpoint has been run yet."""
+LONGER_PER_DOUBLING = 0.1
+"""How much longer than the mean the longest reply of a batch is for each doubling of the batch: 1.6 times at 64 rows,
+which is the mean of the largest of 64 when replies vary by a quarter. A turn lasts as long as its longest reply."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much slower than the roofline a run is; `ROOFLINE` is the roofline itself.
+
+    A decoding step takes `step_factor` times its least time, but no less than `step_layer_s` for each layer, and
+    `step_s` on top. Prefill reaches `prefill_share` of a device's operations per second, and takes no less than
+    `prefill_layer_s` for each layer of the language model and the image encoder. A view takes `view_s` to draw.
+    """
+
+    step_factor: float = 1.0
+    step_s: float = 0.0
+    step_layer_s: float = 0.0
+    prefill_share: float = 1.0
+    prefill_layer_s: float = 0.0
+    view_s: float = 0.0
+
+    def prefill_seconds(self, work: "Work", rates: "Rates", tokens: float, patches: float) -> float:
+        """Seconds to compute `tokens` and `patches` of all rows together, before the first new token."""
+        computing = work.least_prefill_seconds(rates, tokens, patches) / self.prefill_share
+        return max(computing, self.prefill_layer_s * (work.layers + work.encoder_layers))
+
+    def step_seconds(self, work: "Work", rates: "Rates", rows: float, held_tokens: float) -> float:
+        """Seconds of one decoding step of `rows`, which hold `held_tokens` together."""
+        at_roofline = work.least_step_seconds(rates, rows, held_tokens)
+        return self.step_s + max(self.step_factor * at_roofline, self.step_layer_s * work.layers)
+
+    def call_seconds(
+        self,
+        work: "Work",
+        rates: "Rates",
+        rows: float,
+        tokens: float,
+        patches: float,
+        held_tokens: float,
+        reply_tokens: float,
+    ) -> float:
+        """Seconds of one call at this pace, with the arguments of `Work.least_seconds`; `ROOFLINE` gives the same."""
+        held = held_tokens + rows * reply_tokens / 2  # as many as in the middle of the reply
+        prefill = self.prefill_seconds(work, rates, tokens, patches)
+        return prefill + reply_tokens * self.step_seconds(work, rates, rows, held)
+
+
+ROOFLINE = Pace()
+_ON_CUDA = Pace(step_factor=1.5, step_layer_s=0.75e-3, prefill_share=0.5, prefill_layer_s=0.75e-3, view_s=6e-3)
+_ON_CPU = Pace(step_factor=4.0, step_layer_s=0.57e-3, prefill_share=0.9, prefill_layer_s=0.57e-3, view_s=60e-3)
+PACES = {
+    ("cuda", False): _ON_CUDA,
+    ("cuda", True): replace(_ON_CUDA, step_factor=1.3, step_s=1e-3, step_layer_s=0.0),
+    ("cpu", False): _ON_CPU,
+    ("cpu", True): replace(_ON_CPU, step_factor=2.5, step_layer_s=0.0),
+}
+"""By the kind of device, and whether decoding steps are compiled. Those of CUDA are estimates: nothing has been
+measured on a GPU yet.
+
+- A step that is not compiled is bound by Python and by launching kernels: 0.57 ms a layer measured on a CPU (20.4 ms
+  for the 36 layers of the 8B), 0.75 with CUDA's launches. Its unfused kernels take 1.5 times the roofline.
+- A compiled step is assumed to be a replayed CUDA graph: 1.3 times the roofline, plus 1 ms to choose tokens and detect
+  finished rows.
+- Prefill is eager either way and reaches half the rate of a large matrix product.
+- A view takes 6 ms with several drawn at once beside a GPU, 60 ms on two cores.
+- On a CPU, with 45 million parameters (docs/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the roofline, compiled
+  2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
+"""
+
 
 @dataclass(frozen=True)
 class ConversationSize:
-    """Tokens of one question's conversation at its longest, and the numbers they come from."""
+    """Tokens of one question's conversation at its longest, and the numbers they come from; `estimated` says that its
+    text was not counted with the model's tokenizer."""
 
     first_text_tokens: int
     turn_text_tokens: int
     image_tokens: int
     reply_tokens: int
     turns: int
+    estimated: bool = False
 
     @property
     def tokens(self) -> int:
@@ -44,71 +125,162 @@ def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int
     return max(1, min(fitting, LARGEST_BATCH, questions))
 
 
-def best_seconds(
-    model: "Footprint", rates: "Rates", conversation: ConversationSize, rows_of_turn: Sequence[int], questions: int
+@dataclass(frozen=True)
+class Course:
+    """How long the questions of a run are: the share of them that takes each turn, and the mean and the largest number
+    of tokens in a reply. The longest reply of a batch grows by `longer` times the mean with each doubling of the batch.
+    """
+
+    shares: tuple[float, ...]
+    reply_tokens: float
+    most_tokens: int
+    longer: float = 0.0
+
+    @property
+    def turns(self) -> float:
+        """Turns of a question, on average."""
+        return sum(self.shares)
+
+    def steps(self, rows: float) -> float:
+        """Decoding steps of a call for `rows`: the tokens of its longest reply."""
+        return min(self.most_tokens, self.reply_tokens * (1 + self.longer * math.log2(max(1, rows))))
+
+
+def longest_course(conversation: ConversationSize) -> Course:
+    """Every turn is taken and every reply is as long as allowed."""
+    return Course((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
+
+
+def expected_course(conversation: ConversationSize) -> Course:
+    """Questions end at every turn with equal probability, so they take (turns + 1) / 2 on average: 5 of 9. Replies have
+    EXPECTED_REPLY_TOKENS on average. Both are assumptions."""
+    turns, most = conversation.turns, conversation.reply_tokens
+    shares = tuple((turns - turn) / turns for turn in range(turns))
+    return Course(shares, min(EXPECTED_REPLY_TOKENS, most), most, LONGER_PER_DOUBLING)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """`count` calls of the model for `rows` questions each at the same turn; both are means and need not be whole."""
+
+    turn: int
+    rows: float
+    count: float
+
+
+def scheduled_calls(config: "RunConfig", questions: int, batch: int, shares: Sequence[float]) -> list[Calls]:
+    """The calls of a run as agent/scheduler.py makes them, when a share of the questions takes each turn.
+
+    Cohorts of `batch` questions take their batched turns together, fewer each time as some end, and their later turns
+    --concurrency at a time; with --refill the batch is full at every turn.
+    """
+    if config.refill:
+        full = min(batch, questions)
+        return [Calls(turn, full, questions * share / full) for turn, share in enumerate(shares)]
+    calls = []
+    for cohort, cohorts in ((batch, questions // batch), (questions % batch, 1)):
+        for turn, share in enumerate(shares if cohort and cohorts else ()):
+            going_on = cohort * share
+            few = cohort if config.concurrency == "auto" else config.concurrency
+            most = cohort if turn <= config.last_batched_turn else few
+            rows = max(1, min(going_on, most))
+            calls.append(Calls(turn, rows, cohorts * going_on / rows))
+    return calls
+
+
+def run_seconds(
+    model: "Footprint",
+    rates: "Rates",
+    pace: Pace,
+    conversation: ConversationSize,
+    course: Course,
+    calls: Sequence[Calls],
+    kv_reuse: bool = True,
 ) -> float:
-    """The least time a run can take, as `Work.least_seconds` has it for each call: with everything beside the model for
-    free, and keys and values kept. `rows_of_turn` says how many questions share each turn."""
-    seconds, held = 0.0, 0
-    for turn, rows in enumerate(rows_of_turn):
-        new = conversation.image_tokens + (conversation.turn_text_tokens if turn else conversation.first_text_tokens)
-        held += new
-        patches = model.patches_per_token * conversation.image_tokens
-        call = model.work.least_seconds(rates, rows, rows * new, rows * patches, rows * held, conversation.reply_tokens)
-        seconds += math.ceil(questions / rows) * call
-        held += conversation.reply_tokens
+    """Seconds of a run in these calls, without loading and compiling. Without `kv_reuse` each turn computes the whole
+    conversation and encodes all its images again."""
+    first, later, image = conversation.first_text_tokens, conversation.turn_text_tokens, conversation.image_tokens
+    seconds = 0.0
+    for call in calls:
+        whole = first + image + call.turn * (image + later + course.reply_tokens)
+        tokens, images = (image + (later if call.turn else first), 1) if kv_reuse else (whole, call.turn + 1)
+        patches = images * image * model.patches_per_token
+        rows = call.rows
+        taken = pace.call_seconds(
+            model.work, rates, rows, rows * tokens, rows * patches, rows * whole, course.steps(rows)
+        )
+        seconds += call.count * (taken + rows * pace.view_s)
     return seconds
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The batch size of a run, the sum behind it in words, and the sizes it comes from; None for scripted models."""
+    """The batch size of a run, the sum behind it in words, and the sizes it comes from; None without a model.
+
+    `kv_bytes` is the memory for keys and values. `fits` is False for weights that are too large for their GPU, as `why`
+    then says.
+    """
 
     batch_size: int
     why: str
     model: "Footprint | None" = None
     conversation: ConversationSize | None = None
+    kv_bytes: int | None = None
+    fits: bool = True
 
 
-def conversation_size(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> ConversationSize:
-    """The size of the longest conversation that a run can have; raises ModelError without the model's tokenizer."""
-    from agent.backends.footprint import count_tokens
+def conversation_size(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> ConversationSize:
+    """The size of the longest conversation that a run can have.
+
+    For --plan, text is estimated where the model's tokenizer is not here but its vocabulary is known. Raises ModelError
+    where it is needed and cannot be had.
+    """
+    from models.transformers.footprint import count_tokens
+    from models.transformers.loading import is_here
 
     longest = max((opening_text(question) for question in questions), key=len)
+    name = checkpoint_of(config.model)
+    estimated = config.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
+    opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
     return ConversationSize(
-        first_text_tokens=count_tokens(checkpoint_of(config.model), longest) + TURN_TEXT_TOKENS,
+        first_text_tokens=opening + TURN_TEXT_TOKENS,
         turn_text_tokens=TURN_TEXT_TOKENS,
         image_tokens=model.image_tokens(*config.image_size),
         reply_tokens=config.max_new_tokens,
         turns=config.steps + 1,
+        estimated=estimated,
     )
 
 
-def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
+def plan_without_model(config: "RunConfig", questions: Sequence[Question]) -> Plan:
+    """The plan of a policy that needs no memory."""
+    size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
+    return Plan(size, f"Batch size {size}: {config.model} needs no memory for keys and values")
+
+
+def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
     Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained or --compile
-    needs cannot be had.
+    needs cannot be had, and where a GPU is too small for the weights; --plan prints that instead.
     """
     if config.model.startswith("scripted:"):
-        size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
-        return Plan(size, f"Batch size {size}: a script needs no memory")
-    from agent.backends.footprint import footprint
+        return plan_without_model(config, questions)
+    from models.transformers.footprint import footprint, footprint_on
+    from models.transformers.kv_cache import buffer_columns
 
-    if config.constrained:
-        from agent.backends.grammar import require_xgrammar
-
-        require_xgrammar()
-    if config.compile:
-        from agent.backends.compiled import require_compiler
-        from agent.backends.loading import resolve_device
-
-        require_compiler(resolve_device(config.device))
-    model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    if config.plan_device is not None:
+        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype)
+    else:
+        require_packages(config)
+        model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    too_large = why_too_large(config.model, model)
+    if too_large and not config.plan:
+        raise ModelError(too_large)
     conversation = conversation_size(config, questions, model)
     copied = model.weight_bytes * weight_copies(config.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.work.kv_bytes_per_token * conversation.tokens
+    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens)
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
@@ -116,13 +288,40 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
         why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
     if config.batch_size == "auto":
         why += f", at most {LARGEST_BATCH}"
+    if too_large:
+        return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
     if min(size, len(questions)) * question > budget:
         why += "; MORE than fits, so some questions are computed anew each turn, or memory runs out"
-    return Plan(size, why, model, conversation)
+    return Plan(size, why, model, conversation, budget)
 
 
-def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
-    """What a run will take, line by line, and a least time from rates measured here; raises ModelError."""
+def why_too_large(name: str, model: "Footprint") -> str | None:
+    """Why a model cannot be loaded onto a GPU, which must hold all of its weights; None where it can, and on a CPU,
+    where weights may stay in their file."""
+    if model.device.startswith("cpu") or model.weight_bytes <= model.free_bytes:
+        return None
+    return (
+        f"{name} needs {as_bytes(model.weight_bytes)} for its weights and {model.device} has "
+        f"{as_bytes(model.free_bytes)} free: the model must fit on one GPU; use a smaller checkpoint, a larger GPU, or "
+        "--device cpu"
+    )
+
+
+def require_packages(config: "RunConfig") -> None:
+    """Raise ModelError where what --constrained or --compile needs is not on this machine."""
+    if config.constrained:
+        from models.transformers.grammar import require_xgrammar
+
+        require_xgrammar()
+    if config.compile:
+        from models.transformers.loading import resolve_device
+        from models.transformers.steps import require_compiler
+
+        require_compiler(resolve_device(config.device))
+
+
+def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
+    """What a run will take, line by line, at rates measured here or those of --plan-device; raises ModelError."""
     plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
     turns = config.steps + 1
@@ -132,28 +331,61 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     ]
     if plan.model is None or plan.conversation is None:
         return [*lines, plan.why]
-    from agent.backends.footprint import measure_rates
+    from models.transformers.footprint import measure_rates, rates_of
 
     model, conversation = plan.model, plan.conversation
-    rates = measure_rates(config.device, config.dtype)
-    batch, few = min(plan.batch_size, len(questions)), min(config.concurrency, plan.batch_size, len(questions))
-    rows = [batch if turn <= config.last_batched_turn else few for turn in range(turns)]
-    if rates is None:
-        time = f"Time: not known, too little memory is free on {model.device} to measure its speed"
-    else:
-        seconds = best_seconds(model, rates, conversation, rows, len(questions))
-        time = (
-            f"Time: {as_time(seconds)} at best, if every reply is as long as allowed and nothing but the model takes "
-            f"time (measured here: {rates.bytes_per_s / 1e9:.0f} GB/s, {rates.flop_per_s / 1e12:.2f} TFLOP/s)"
-        )
-    return [
-        *lines,
+    reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if config.plan_device else ""
+    estimated = f", text at {CHARACTERS_PER_TOKEN:g} characters a token" if conversation.estimated else ""
+    lines += [
         f"Tokens: {conversation.tokens} a question, {conversation.tokens * len(questions)} in all, at most "
-        f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply)",
-        f"Memory on {model.device}: {as_bytes(model.free_bytes)} free, {as_bytes(model.weight_bytes)} for "
-        f"{model.parameters / 1e6:,.1f} million parameters",
+        f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply{estimated})",
+        f"Memory on {model.device}: {as_bytes(model.free_bytes)} free{reserved}, {as_bytes(model.weight_bytes)} for "
+        f"{model.parameters / 1e6:,.1f} million parameters in {model.dtype}",
         plan.why,
-        time,
+    ]
+    if not plan.fits:
+        return lines
+    if config.plan_device is None:
+        rates, source = measure_rates(config.device, config.dtype), "measured here"
+    else:
+        rates, title = rates_of(config.plan_device), GPUS[config.plan_device].title
+        source = f"{MEMORY_SHARE:g} and {FLOP_SHARE:g} of the {title}'s peaks"
+    return lines + time_lines(config, len(questions), plan.batch_size, model, conversation, rates, source)
+
+
+def time_lines(
+    config: "RunConfig",
+    questions: int,
+    batch: int,
+    model: "Footprint",
+    conversation: ConversationSize,
+    rates: "Rates | None",
+    source: str,
+) -> list[str]:
+    """The time that is expected, that of the longest run that the settings allow, the least of both, and what they
+    assume; `source` says where the rates come from."""
+    if rates is None:
+        return [f"Time: not known, too little memory is free on {model.device} to measure its speed"]
+    pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", config.compile]
+
+    def seconds(course: Course, pace: Pace) -> str:
+        calls = scheduled_calls(config, questions, batch, course.shares)
+        return as_time(run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse))
+
+    expected, longest = expected_course(conversation), longest_course(conversation)
+    floor = f" and at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""
+    extra = f" and {1e3 * pace.step_s:g} ms more" if pace.step_s else ""
+    return [
+        f"Time expected: {seconds(expected, pace)}, with {expected.turns:g} of {conversation.turns} turns a question "
+        f"and {expected.reply_tokens:g} tokens a reply",
+        f"Time at most: {seconds(longest, pace)}, with all turns taken and {conversation.reply_tokens} tokens in every "
+        "reply",
+        f"Time at least: {seconds(expected, ROOFLINE)} for the expected run and {seconds(longest, ROOFLINE)} for the "
+        "longest, if the model ran at the rates below and all else were free (roofline)",
+        f"Assumed: {rates.bytes_per_s / 1e9:,.0f} GB/s and {rates.flop_per_s / 1e12:,.2f} TFLOP/s ({source}); "
+        f"prefill at {pace.prefill_share:g} of the TFLOP/s; a decoding step {pace.step_factor:g} times its "
+        f"roofline{floor}{extra}; the longest of 64 replies {1 + 6 * LONGER_PER_DOUBLING:g} times the mean; "
+        f"{1e3 * pace.view_s:g} ms a view; loading and compiling not counted",
     ]
 
 
@@ -164,4 +396,7 @@ def as_bytes(size: float) -> str:
 
 def as_time(seconds: float) -> str:
     """Seconds for people."""
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+    if seconds < 100:
+        return f"{seconds:.{0 if seconds >= 10 else 1}f} seconds"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{minutes:.{0 if minutes >= 10 else 1}f} minutes" if minutes < 100 else f"{hours:.1f} hours"

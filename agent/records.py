@@ -1,87 +1,123 @@
-"""Turns and results as JSON records, and back."""
+"""Turns, results and conversations as the records of a run folder, and turns back."""
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
 
-from agent.actions import CameraAction, ParsedAction
-from agent.backends import Reply
-from agent.costs import MODEL_PARTS
+import numpy as np
+
+from agent.policies.replies import ParsedAction
 from agent.state import QuestionState, Turn
 from data.scoring import score_answer
+from envs.actions import CameraAction
+from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
-
-RESULT_COLUMNS = (
-    "number", "id", "dataset", "scene_name", "question_type", "question", "ground_truth", "answer", "score",
-    "status", "failed_part", "error", "turns", "parse_errors", "seconds",
-)  # fmt: skip
+from runs.reader import image_name
+from runs.records import ActionRecord, MoveRecord, PoseRecord, ReplyRecord, ResultRow, TurnRecord, TurnSeconds
+from runs.writer import RunWriter
 
 
-def result_row(state: QuestionState) -> dict[str, Any]:
-    """What results.jsonl, results.json and results.csv say of a finished question."""
+@dataclass(frozen=True)
+class JournaledTurn:
+    """A turn as read back, with the image that it saw."""
+
+    turn: Turn
+    view: np.ndarray
+
+
+def result_row(state: QuestionState) -> ResultRow:
+    """The result of a finished question, scored where it can be."""
     question, error = state.question, state.error
     truth = question.ground_truth
     score = None
     if question.kind.metric is not None and truth is not None:
         score = score_answer(question.question_type, state.answer, truth)
-    return {
-        "number": state.number,
-        "id": question.id,
-        "dataset": question.dataset,
-        "scene_name": question.scene_name,
-        "question_type": question.question_type,
-        "question": question.question,
-        "ground_truth": truth,
-        "answer": state.answer,
-        "score": score,
-        "status": state.status.value,
-        "failed_part": error.part if error else None,
-        "error": error.message if error else None,
-        "turns": state.turn,
-        "parse_errors": sum(turn.parsed.error is not None for turn in state.turns),
-        "seconds": round(state.elapsed_s, 3),
-    }
-
-
-def turn_to_dict(turn: Turn) -> dict[str, Any]:
-    """A turn as JSON holds it; `turn_from_dict` gives an equal one back."""
-    reply = asdict(turn.reply)
-    seconds = {part: round(reply.pop(f"{part}_seconds"), 4) for part in MODEL_PARTS}
-    return {
-        "turn": turn.index,
-        "pose": asdict(turn.pose),
-        "action": asdict(turn.parsed.action),
-        "clamped": turn.parsed.clamped,
-        "parse_error": turn.parsed.error,
-        "move": asdict(turn.move) if turn.move else None,
-        "reply": reply,
-        "batch": turn.batch,
-        "seconds": {**seconds, "render": turn.render_s},
-    }
-
-
-def turn_from_dict(line: dict[str, Any]) -> Turn:
-    """The turn that a line of turns.jsonl holds."""
-    move, reply, seconds = line["move"], line["reply"], line["seconds"]
-    model_seconds = {f"{part}_seconds": seconds[part] for part in MODEL_PARTS}
-    return Turn(
-        index=line["turn"],
-        pose=CameraPose(**line["pose"]),
-        reply=Reply(**{**reply, **model_seconds, "tokens": tuple(reply["tokens"])}),
-        parsed=ParsedAction(CameraAction(**line["action"]), tuple(line["clamped"]), line["parse_error"]),
-        move=MoveOutcome(**{**move, "pose": CameraPose(**move["pose"])}) if move else None,
-        batch=tuple(line["batch"]),
-        render_s=seconds["render"],
+    return ResultRow(
+        number=state.number,
+        id=question.id,
+        dataset=question.dataset,
+        scene_name=question.scene_name,
+        question_type=question.question_type,
+        question=question.question,
+        ground_truth=truth,
+        answer=state.answer,
+        score=score,
+        status=state.status.value,
+        failed_part=error.part if error else None,
+        error=error.message if error else None,
+        turns=state.turn,
+        parse_errors=sum(turn.parsed.error is not None for turn in state.turns),
+        seconds=round(state.elapsed_s, 3),
     )
 
 
-def messages_to_list(state: QuestionState) -> list[dict[str, Any]]:
+def turn_record(turn: Turn) -> TurnRecord:
+    """A turn as the run folder holds it; `turn_of` gives an equal one back."""
+    reply, move = turn.reply, turn.move
+    return TurnRecord(
+        turn=turn.index,
+        pose=PoseRecord(**asdict(turn.pose)),
+        action=ActionRecord(**asdict(turn.parsed.action)),
+        clamped=turn.parsed.clamped,
+        parse_error=turn.parsed.error,
+        move=MoveRecord(**{**asdict(move), "pose": PoseRecord(**asdict(move.pose))}) if move else None,
+        reply=ReplyRecord(
+            text=reply.text,
+            tokens=reply.tokens,
+            prompt_tokens=reply.prompt_tokens,
+            reused_tokens=reply.reused_tokens,
+            generated_tokens=reply.generated_tokens,
+            finish_reason=reply.finish_reason,
+            seconds=reply.seconds,
+            images_encoded=reply.images_encoded,
+        ),
+        batch=turn.batch,
+        seconds=TurnSeconds(
+            preprocess=round(reply.preprocess_seconds, 4),
+            prefill=round(reply.prefill_seconds, 4),
+            decode=round(reply.decode_seconds, 4),
+            render=turn.render_s,
+        ),
+    )
+
+
+def turn_of(record: TurnRecord) -> Turn:
+    """The turn that a record holds."""
+    move, seconds = record.move, record.seconds
+    reply = Reply(
+        **asdict(record.reply),
+        preprocess_seconds=seconds.preprocess,
+        prefill_seconds=seconds.prefill,
+        decode_seconds=seconds.decode,
+    )
+    return Turn(
+        index=record.turn,
+        pose=CameraPose(**asdict(record.pose)),
+        reply=reply,
+        parsed=ParsedAction(CameraAction(**asdict(record.action)), record.clamped, record.parse_error),
+        move=MoveOutcome(**{**asdict(move), "pose": CameraPose(**asdict(move.pose))}) if move else None,
+        batch=record.batch,
+        render_s=seconds.render,
+    )
+
+
+def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
+    """The whole turns of a question in progress, each with its image."""
+    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in run.turns_of(number)]
+
+
+def record_turn(run: RunWriter, state: QuestionState) -> None:
+    """Write a question's last finished turn; raises what `RunWriter.turn` does."""
+    turn = state.turns[-1]
+    run.turn(state.number, turn_record(turn), state.observations[turn.index].view, messages_of(state))
+
+
+def messages_of(state: QuestionState) -> list[dict[str, str]]:
     """The conversation as sent; an image stands as the name of its file."""
     listed, images = [], 0
     for message in state.conversation.messages:
-        entry: dict[str, Any] = {"role": message.role}
+        entry: dict[str, str] = {"role": message.role}
         if message.image is not None:
-            entry["image"] = f"render_{images:02d}.png"
+            entry["image"] = image_name(images)
             images += 1
         listed.append({**entry, "text": message.text})
     return listed

@@ -3,15 +3,14 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import numpy as np
-
-from agent.actions import ParsedAction
-from agent.backends import Reply
-from agent.conversation import Conversation, Message
+from agent.policies.replies import ParsedAction
 from data.questions import Question
+from envs.actions import CameraAction
+from envs.environment import ExplorationEnv, Observation
+from models import Reply
+from models.conversation import Conversation, Message
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
-from rendering.scene import Scene
 
 
 class Status(StrEnum):
@@ -55,21 +54,26 @@ class Turn:
         """Whether the question ended with this turn."""
         return self.move is None
 
+    @property
+    def message(self) -> Message:
+        """The reply as it stands in the conversation."""
+        return Message("assistant", self.reply.text, tokens=self.reply.tokens)
+
 
 @dataclass
 class QuestionState:
-    """A question, where its camera is, and all that was said. Image i of the conversation is what turn i saw.
+    """A question on its way: observation i is what turn i saw, and image i of the conversation is its view.
 
-    `number` is the position in the question list, from 1. `steps` moves are allowed, so turns are 0..steps.
-    `view` is the next turn's image, (H, W, 3) uint8, and None once the question has ended.
+    `number` is the position in the question list, from 1. `steps` moves are allowed, so turns are 0..steps. The
+    environment is there from `begin` to `close`. The conversation belongs to the policy; it stays empty where no model
+    is asked.
     """
 
     number: int
     question: Question
     steps: int
-    scene: Scene | None = None
-    pose: CameraPose | None = None
-    view: np.ndarray | None = None
+    env: ExplorationEnv | None = None
+    observations: list[Observation] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     status: Status = Status.WAITING
     error: Failure | None = None
@@ -89,10 +93,10 @@ class QuestionState:
         return len(self.turns)
 
     @property
-    def where(self) -> CameraPose:
-        """The pose of an active question."""
-        assert self.pose is not None, f"{self.label} has not begun"
-        return self.pose
+    def observation(self) -> Observation:
+        """What the turn that is due sees."""
+        assert len(self.observations) == self.turn + 1, f"{self.label}: observation i must belong to turn i"
+        return self.observations[-1]
 
     @property
     def is_last_turn(self) -> bool:
@@ -114,44 +118,37 @@ class QuestionState:
         """Wall seconds of all turns; batched calls count in full for each question of the batch."""
         return sum(turn.reply.seconds + turn.render_s for turn in self.turns)
 
-    def open(self, scene: Scene, pose: CameraPose, view: np.ndarray, system: Message) -> None:
-        """Begin: the question now has a scan, a place in it and a first view."""
-        self.scene, self.pose, self.view = scene, pose, view
-        self.conversation.append(system)
+    def begin(self, env: ExplorationEnv) -> None:
+        """Start in an environment that was reset."""
+        self.env = env
+        self.observations.append(env.observation)
         self.status = Status.ACTIVE
 
-    def ask(self, message: Message) -> None:
-        """Say the user message of the turn that is due; asking the same turn again changes nothing."""
-        if self.conversation.messages[-1].role != "user":
-            self.conversation.append(message)
-        assert len(self.conversation.images) == self.turn + 1, f"{self.label}: image i must belong to turn i"
+    def ends_with(self, action: CameraAction) -> bool:
+        """Whether an action ends the question: it is done, or no move is left."""
+        return action.done or self.is_last_turn
 
-    def ends_with(self, parsed: ParsedAction) -> bool:
-        """Whether a reply ends the question: it is done, or no move is left."""
-        return parsed.action.done or self.is_last_turn
-
-    def record(self, turn: Turn, view: np.ndarray | None) -> None:
-        """Take in a finished turn and the view that its move led to, None when the turn was final."""
-        assert turn.index == self.turn and (view is None) == turn.is_final, (
+    def record(self, turn: Turn, after: Observation | None) -> None:
+        """Take in a finished turn and the observation that its move led to, None when the turn was final."""
+        assert turn.index == self.turn and (after is None) == turn.is_final, (
             f"{self.label}: turn {turn.index} is not due"
         )
-        self.conversation.append(Message("assistant", turn.reply.text, tokens=turn.reply.tokens))
+        if self.conversation.messages and self.conversation.messages[-1].role == "user":
+            self.conversation.append(turn.message)
         self.turns.append(turn)
-        self.view = view
-        if turn.move is not None:
-            self.pose = turn.move.pose
+        if after is not None:
+            self.observations.append(after)
         else:
             answered = turn.parsed.error is None and turn.parsed.action.answer is not None
             self.status = Status.ANSWERED if answered else Status.EXHAUSTED
-        assert len(self.conversation.images) == self.turn, f"{self.label}: image i must belong to turn i"
 
     def fail(self, part: str, message: str) -> None:
         """End the question with an error."""
         self.error = Failure(part, message)
         self.status = Status.FAILED
-        self.view = None
 
     def close(self) -> None:
-        """Let go of the scan and the images once the result is written."""
-        self.scene = self.view = None
+        """Free the scan and the images once the result is written."""
+        self.env = None
+        self.observations = []
         self.conversation = Conversation(self.question.id)

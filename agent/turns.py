@@ -1,24 +1,26 @@
-"""How a question takes its turns: begin, ask, read the reply, move, look, record."""
+"""How a question takes its turns: begin, decide, move, look, record."""
 
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import zip_longest
+from threading import Event
 
-import numpy as np
-
-from agent.actions import CameraAction, ParsedAction, parse_action
-from agent.backends import Backend, ModelError, Reply
-from agent.prompts import system_message, turn_message
-from agent.run_log import RunLog
+from agent.policies import Decision, Policy
+from agent.policies.replies import ParsedAction
+from agent.records import journaled_turns, messages_of, record_turn
 from agent.state import QuestionState, Turn
-from agent.world import World
 from data.scans import ScanNotFound
-from rendering.motion import MoveOutcome
+from envs.actions import CameraAction
+from envs.environment import ExplorationEnv, Observation
+from envs.library import SceneLibrary
+from models import ModelError
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
+from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +30,11 @@ FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render",
 
 @dataclass(frozen=True)
 class Run:
-    """What every turn needs: where cameras are, who replies, what writes it down, and threads to draw views in."""
+    """What every turn needs: the scans, who decides, what records it, and threads to draw views in."""
 
-    world: World
-    backend: Backend
-    log: RunLog
+    library: SceneLibrary
+    policy: Policy
+    log: RunWriter
     pool: Executor
 
 
@@ -47,84 +49,76 @@ def failing(state: QuestionState) -> Iterator[None]:
 
 
 def initialize_question_state(state: QuestionState, run: Run) -> None:
-    """Load the question's scan and take view 0, the best of four headings; then repeat the turns on disk, if any.
+    """Put the question into its scan at view 0, the best of four headings; then repeat the turns on disk, if any.
 
-    A question that was interrupted goes on from its last whole turn. Fails the question where its scan or its
-    first view cannot be had.
+    An interrupted question resumes after its last whole turn. Fails the question where its scan or its first view is
+    not available.
     """
     with failing(state):
-        scene = run.world.scene_of(state.question)
-        journal = run.log.turns_of(state.number)
-        if journal:
-            pose, view = journal[0].turn.pose, journal[0].view
-        else:
-            first = run.world.first_view(state.question)
-            pose, view = first.pose, first.image
-        state.open(scene, pose, view, system_message(state.question))
-        for index, entry in enumerate(journal):
-            state.ask(turn_message(state))
-            if entry.turn.move is None:
-                state.record(entry.turn, None)
-            elif index + 1 < len(journal):
-                state.record(entry.turn, journal[index + 1].view)
-            else:
-                state.record(entry.turn, run.world.view(scene, entry.turn.move.pose))
-        if journal:
-            run.log.messages(state)
+        env, journal = ExplorationEnv(run.library, state.steps), journaled_turns(run.log, state.number)
+        if not journal:
+            env.reset(state.question)
+            state.begin(env)
+            return
+        env.reset_at(run.library.scene_of(state.question), journal[0].turn.pose, journal[0].view)
+        state.begin(env)
+        views = [entry.view for entry in journal[1:]]
+        for entry, view in zip_longest((entry.turn for entry in journal), views):
+            state.record(entry, None if entry.move is None else env.resume(entry.move, view))
+        run.policy.recall(state)
+        run.log.messages(state.number, messages_of(state))
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
-    """One turn of all these questions: one generate() call, then every camera moves and looks, side by side.
+    """One turn of all these questions: one decision each, then every camera moves and looks, side by side.
 
     Raises ModelError (OutOfMemory among them) with no question advanced; the same turn can then be taken again.
     An error of one question's renderer fails that question alone.
     """
-    for state in states:
-        state.ask(turn_message(state))
-    replies = run.backend.generate([state.conversation for state in states])
+    decisions = run.policy.decide(states)
     batch = tuple(state.question.id for state in states)
-    parsed = [read(reply, state) for state, reply in zip(states, replies, strict=True)]
-    sights = [run.pool.submit(act, state, action, run.world) for state, action in zip(states, parsed, strict=True)]
-    for state, reply, action, sight in zip(states, replies, parsed, sights, strict=True):
+    sights = [run.pool.submit(act, state, decision) for state, decision in zip(states, decisions, strict=True)]
+    for state, decision, sight in zip(states, decisions, sights, strict=True):
         with failing(state):
-            move, view, render_s = sight.result()
-            state.record(Turn(state.turn, state.where, reply, action, move, batch, render_s), view)
-            run.log.turn(state)
-            done = f"{action.error}; {in_words(action.action)}" if action.error else in_words(action.action)
-            log.debug("[%s] turn %d said: %s\n  -> %s", state.label, state.turn - 1, reply.text.strip(), done)
+            after, render_s = sight.result()
+            turn = finish_turn(state, decision, after, batch, render_s)
+            record_turn(run.log, state)
+            done = f"{decision.error}; {in_words(decision.action)}" if decision.error else in_words(decision.action)
+            log.debug("[%s] turn %d said: %s\n  -> %s", state.label, turn.index, decision.reply.text.strip(), done)
 
 
-def read(reply: Reply, state: QuestionState) -> ParsedAction:
-    """The action that a reply stands for; one that cannot be read because it was cut off is told so."""
-    parsed = parse_action(reply.text, state.question, state.is_last_turn)
-    if parsed.error is None or reply.finish_reason != "length":
-        return parsed
-    cut = f"it was cut off after {len(reply.tokens)} tokens, so think less and end with the object"
-    return replace(parsed, error=f"{parsed.error}; {cut}")
+def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:
+    """All turns that a question has left, alone: the same turn as in a batch, with a batch of one.
 
-
-def complete_question_sequentially(state: QuestionState, run: Run) -> None:
-    """All turns that a question has left, alone: the same turn as in a batch, with a batch of one."""
+    Ends early, after a whole turn, once `stop` is set.
+    """
     with failing(state):
-        while not state.is_final:
+        while not state.is_final and not (stop and stop.is_set()):
             run_batched_turn([state], run)
 
 
-def act(
-    state: QuestionState, parsed: ParsedAction, world: World
-) -> tuple[MoveOutcome | None, np.ndarray | None, float]:
-    """Carry out an action: where the camera ended, what it sees there and the seconds it took; raises RenderError.
+def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, float]:
+    """Carry out a decision: what the camera sees afterwards and the seconds it took; raises RenderError.
 
-    A reply that ends the question moves nothing and shows nothing. Changes no state, so that a batch can do it side
-    by side.
+    A decision that ends the question moves nothing and shows nothing.
     """
-    if state.ends_with(parsed):
-        return None, None, 0.0
-    assert state.scene is not None, "an active question has a scene"
+    if state.ends_with(decision.action):
+        return None, 0.0
+    assert state.env is not None, "an active question has an environment"
     started = time.perf_counter()
-    move = world.move(state.scene, state.where, parsed.action)
-    view = world.view(state.scene, move.pose)
-    return move, view, round(time.perf_counter() - started, 4)
+    after = state.env.step(decision.action)
+    return after, round(time.perf_counter() - started, 4)
+
+
+def finish_turn(
+    state: QuestionState, decision: Decision, after: Observation | None, batch: tuple[str, ...], render_s: float
+) -> Turn:
+    """Record the turn that is due: what was decided in a batch of these questions, and what it led to."""
+    parsed = ParsedAction(decision.action, decision.clamped, decision.error)
+    move = None if after is None else after.move
+    turn = Turn(state.turn, state.observation.pose, decision.reply, parsed, move, batch, render_s)
+    state.record(turn, after)
+    return turn
 
 
 def in_words(action: CameraAction) -> str:

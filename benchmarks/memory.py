@@ -4,7 +4,6 @@ python -m benchmarks.memory --scans 50 --cache-gib 0.2
 """
 
 import argparse
-import json
 import tempfile
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from data.rooms import write_rooms
+from runs.reader import RunReader, run_folders
 
 SAMPLE_EVERY_S = 0.1
 
@@ -51,7 +51,9 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
 
     def sample() -> None:
         process = psutil.Process()
-        while not over.wait(SAMPLE_EVERY_S):
+        last = False
+        while not last:
+            last = over.wait(SAMPLE_EVERY_S)  # once more after the end, which may be sudden
             scans = scans_finished(config.log_root)
             samples[scans] = max(samples.get(scans, 0), process.memory_info().rss)
 
@@ -67,8 +69,7 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
 
 def scans_finished(log_root: Path) -> int:
     """Scans that have at least one result on disk."""
-    lines = [line for path in log_root.glob("*/results.jsonl") for line in path.read_text().splitlines(keepends=True)]
-    return len({json.loads(line)["scene_name"] for line in lines if line.endswith("\n")})
+    return len({row.scene_name for folder in run_folders(log_root) for row in RunReader(folder).rows})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,32 +14,15 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
-from agent.backends.encoding import ConversationEncoder, as_it_is
-from agent.backends.footprint import Rates, measure_rates, work_of
-from agent.backends.runner import GenerationOptions, ModelRunner
-from agent.backends.untrained import ModelSizes, make_config, make_processor
-from agent.conversation import Conversation, Message
+from agent.policies.replies import action_format
+from models.conversation import Conversation, Message
+from models.transformers.encoding import ConversationEncoder, as_it_is
+from models.transformers.footprint import Rates, measure_rates, work_of
+from models.transformers.loading import choose_kernels
+from models.transformers.runner import GenerationOptions, ModelRunner
+from models.transformers.shapes import SHAPES
+from models.transformers.untrained import make_config, make_processor
 
-QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
-SHAPES = {
-    "tiny": ModelSizes(),
-    "45m": ModelSizes(
-        hidden=512, layers=8, heads=8, kv_heads=2, head_dim=64, mlp=1536, vocab=4096,
-        vision_hidden=384, vision_layers=5, vision_heads=6, vision_mlp=1536, deepstack=(1,),
-    ),
-    "2b": replace(
-        QWEN, hidden=2048, layers=28, heads=16, mlp=6144,
-        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
-    ),
-    "4b": replace(
-        QWEN, hidden=2560, layers=36, heads=32, mlp=9728,
-        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
-    ),
-    "8b": replace(
-        QWEN, hidden=4096, layers=36, heads=32, mlp=12288, tie_embeddings=False,
-        vision_hidden=1152, vision_layers=27, vision_heads=16, vision_mlp=4304, deepstack=(8, 16, 24),
-    ),
-}  # fmt: skip
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 SYSTEM = (
@@ -50,15 +34,17 @@ QUESTION = "Measuring from the closest point of each object, what is the distanc
 OPTIONS = "Options: A. back-left B. front-left C. front-right D. back-right "
 OUTCOME = "You moved 0.5 m forward. You are at x = 0.50, y = -1.20, z = 1.60 m, heading 90 degrees, turn 3 of 8. "
 BLOCKED = "The move was blocked by a surface. "
-HALF = 4  # turns that the second way batches, as the package's default does
+HALF = 4  # turns that the ways "first4" batch: --max-batched-turns 4 --concurrency 1
 
 
 @dataclass
 class Measured:
-    """One way through all turns: seconds and prompt tokens of each turn (all questions together), what was computed,
-    and what every question was replied in each turn."""
+    """One way through all turns: seconds, those of prefill and decoding, and prompt tokens of each turn (all questions
+    together), what was computed, and what every question was replied in each turn."""
 
     turn_seconds: list[float] = field(default_factory=list)
+    turn_prefill_seconds: list[float] = field(default_factory=list)
+    turn_decode_seconds: list[float] = field(default_factory=list)
     turn_prompt_tokens: list[int] = field(default_factory=list)
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -83,6 +69,15 @@ class Way:
     batched_turns: int
     reuse: bool
     compiled: bool = False
+
+
+WAYS = {
+    "alone": Way("one at a time, re-encoding", 0, False),
+    "first4": Way(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
+    "first4-kv": Way(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
+    "lockstep": Way("all turns batched, KV reuse", sys.maxsize, True),
+}
+"""By short name, slowest first."""
 
 
 class Workload:
@@ -117,20 +112,27 @@ class Workload:
 
 
 def measure(
-    way: Way, workload: Workload, make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]]
+    way: Way,
+    workload: Workload,
+    make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]],
+    constrained: bool = False,
 ) -> Measured:
     """Take all turns of all questions in one way."""
     encoder, runner = make_runner(way)
+    reply_format = action_format(constrained)
+    runner.prepare(reply_format)
     conversations = workload.begin()
     measured = Measured(
         turn_seconds=[0.0] * workload.turns,
+        turn_prefill_seconds=[0.0] * workload.turns,
+        turn_decode_seconds=[0.0] * workload.turns,
         turn_prompt_tokens=[0] * workload.turns,
         replies=[[] for _ in conversations],
     )
 
     def take(rows: Sequence[int], turn: int) -> None:
         started = time.perf_counter()
-        result = runner.run([encoder.encode(conversations[row]) for row in rows])
+        result = runner.run([encoder.encode(conversations[row]) for row in rows], reply_format)
         for row, generated in zip(rows, result.rows, strict=True):
             prompt_tokens = len(encoder.encode(conversations[row]).ids)
             measured.replies[row].append(generated.tokens)
@@ -141,7 +143,9 @@ def measure(
             measured.image_patches += generated.images * workload.patches
             workload.proceed(conversations[row], generated.tokens, turn)
         measured.prefill_seconds += result.prefill_s
+        measured.turn_prefill_seconds[turn] += result.prefill_s
         measured.decode_seconds += result.decode_s
+        measured.turn_decode_seconds[turn] += result.decode_s
         measured.turn_seconds[turn] += time.perf_counter() - started
 
     everyone = range(workload.questions)
@@ -165,6 +169,7 @@ def best_of(runs: Sequence[Measured]) -> Measured:
 
 def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tuple[PreTrainedModel, ProcessorMixin]:
     """A model of this shape with random weights, made on the device, and a processor for it."""
+    choose_kernels(device, dtype)
     sizes = SHAPES[shape]
     processor = make_processor(sizes.vocab)
     tokenizer = processor.tokenizer
@@ -236,7 +241,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
     parser.add_argument("--constrained", action="store_true", help="rule out what would spoil the action object")
-    parser.add_argument("--compile", action="store_true", help="also with compiled decoding steps")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        choices=WAYS,
+        default=list(WAYS),
+        help="; ".join(f"{name}: {way.name}" for name, way in WAYS.items()) + " (default: all of them)",
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="also with compiled decoding steps, for alone and lockstep"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
@@ -245,15 +259,26 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def ways_of(names: Sequence[str], compiled: bool) -> list[Way]:
+    """The ways of these short names, each once, slowest first; then the compiled ones of those that have them."""
+    ways = [way for name, way in WAYS.items() if name in names]
+    if compiled:
+        slow_and_fast = [WAYS[name] for name in ("alone", "lockstep") if name in names]
+        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in slow_and_fast]
+    return ways
+
+
 def main() -> None:
     """Measure and print."""
     args = arguments()
     model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
 
     def make_runner(way: Way) -> tuple[ConversationEncoder, ModelRunner]:
-        encoder = ConversationEncoder(model, processor, as_it_is)
+        encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
         options = GenerationOptions(
-            args.tokens, min_new_tokens=args.tokens, constrained=args.constrained, compiled=way.compiled
+            args.tokens,
+            min_new_tokens=args.tokens,
+            steps="compiled" if way.compiled else "eager",
         )
         return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if way.reuse else 0)
 
@@ -264,25 +289,21 @@ def main() -> None:
         f"transformers {transformers.__version__}",
         flush=True,
     )
-    ways = [
-        Way("one at a time, re-encoding", 0, False),
-        Way(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
-        Way(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
-        Way("all turns batched, KV reuse", args.turns, True),
-    ]
-    if args.compile:
-        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in (ways[0], ways[-1])]
+    ways = ways_of(args.ways, args.compile)
     for way in ways:  # first calls load kernels, or make programs
-        first = measure(way, Workload(2, 2, args.image_size), make_runner)
+        first = measure(way, Workload(2, 2, args.image_size), make_runner, args.constrained)
         if way.compiled:
             print(f"first calls, {way.name}: {first.seconds:.1f} s", flush=True)
     workload = Workload(args.questions, args.turns, args.image_size)
-    runs = [[measure(way, workload, make_runner) for way in ways] for _ in range(args.repeats)]
+    runs = [[measure(way, workload, make_runner, args.constrained) for way in ways] for _ in range(args.repeats)]
     results = {way.name: best_of(measured) for way, measured in zip(ways, zip(*runs, strict=True), strict=True)}
-    rates = measure_rates(args.device, args.dtype)
+    in_lockstep = ways[-1].reuse and ways[-1].batched_turns >= args.turns
+    rates = measure_rates(args.device, args.dtype) if in_lockstep else None
     best_s = roofline_s(model, rates, results[ways[-1].name], args.tokens) if rates else None
     print(report(results))
-    if best_s is None:
+    if not in_lockstep:
+        print("roofline: computed for lockstep alone")
+    elif best_s is None:
         print("roofline of the last way: not known, too little memory is free to measure the device's rates")
     else:
         print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")

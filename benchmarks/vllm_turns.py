@@ -21,9 +21,10 @@ from PIL import Image
 from transformers import ProcessorMixin
 from vllm import LLM, SamplingParams
 
-from agent.backends.encoding import ConversationEncoder, as_it_is
-from agent.conversation import Conversation
-from benchmarks.turns import SHAPES, Workload, build
+from benchmarks.turns import Workload, build
+from models.conversation import Conversation
+from models.transformers.encoding import ConversationEncoder, as_it_is
+from models.transformers.shapes import SHAPES
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model, processor = build(args.shape, torch.device("cpu"), torch.float32, seed=0)
-        encoder = ConversationEncoder(model, processor, as_it_is)
+        encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
         model.save_pretrained(folder)
         processor.save_pretrained(folder)
         llm = LLM(

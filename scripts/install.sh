@@ -21,7 +21,9 @@ has_library 'libusb-1\.0\.so\.0' || need libusb-1.0-0      # open3d
 has_library 'libGL\.so\.1' || need libgl1                  # open3d
 has_library 'libX11\.so\.6' || need libx11-6               # open3d
 has_library 'libgomp\.so\.1' || need libgomp1              # open3d
-has_library 'libEGL\.so\.1' || want libegl1                # --renderer pyrender
+has_library 'libEGL\.so\.1' || need libegl1                # open3d, --renderer pyrender
+has_library 'libudev\.so\.1' || need libudev1              # open3d
+has_library 'libidn2\.so\.0' || need libidn2-0             # open3d
 has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyrender: a driver behind libegl1
 has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,11 @@ import torch
 
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
+from agent.policies import Policy
+from agent.policies.model import ModelPolicy
 from data.rooms import ScanStyle, write_rooms
+from models.scripted import ScriptedBackend, random_policy
+from runs.reader import RunReader, question_folder, run_folders
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)
@@ -79,37 +83,39 @@ def one_thread() -> Iterator[None]:
 
 def only_run(log_root: Path) -> Path:
     """The one run folder below a log root."""
-    (folder,) = [path.parent for path in log_root.glob("*/run.json")]
+    (folder,) = run_folders(log_root)
     return folder
 
 
-def run_in_process(config: RunConfig) -> Path:
+def run_in_process(config: RunConfig, policy: Policy | None = None) -> Path:
     """Run the evaluation loop and return its folder."""
-    main_vsi_bench_loop(config)
+    main_vsi_bench_loop(config, policy=policy)
     return only_run(config.log_root)
+
+
+def scripted(seed: int = 0) -> ModelPolicy:
+    """A model whose replies move, answer and stumble at random: every sixth cannot be read."""
+    return ModelPolicy(ScriptedBackend(random_policy(seed)))
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
     """The last result row of each question, by number, without what depends on the clock."""
-    rows = {row["id"]: row for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())}
-    return sorted(
-        ({k: v for k, v in row.items() if k != "seconds"} for row in rows.values()), key=lambda row: row["number"]
-    )
+    rows = map(asdict, RunReader(folder).rows)
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
-def trajectories(folder: Path) -> dict[str, list[Any]]:
+def trajectories(folder: Path) -> dict[int, list[Any]]:
     """Every turn of every question: where the camera was, what was replied, done and moved; the conversation; and the
     images' bytes."""
-    found: dict[str, list[Any]] = {}
-    for path in sorted(folder.glob("q*/turns.jsonl")):
-        turns = [json.loads(line) for line in path.read_text().splitlines()]
-        images = sorted(path.parent.glob("render_*.png"))
-        found[path.parent.name] = [
-            *((t["turn"], t["pose"], t["reply"]["text"], t["action"], t["parse_error"], t["move"]) for t in turns),
-            json.loads((path.parent / "messages.json").read_text()),
-            *(image.read_bytes() for image in images),
+    reader = RunReader(folder)
+    return {
+        number: [
+            *((t.turn, t.pose, t.reply.text, t.action, t.parse_error, t.move) for t in reader.turns(number)),
+            reader.messages(number),
+            *(image.read_bytes() for image in sorted(question_folder(folder, number).glob("render_*.png"))),
         ]
-    return found
+        for number in reader.begun
+    }
 
 
 def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.actions import ACTION_KEYS, LIMITS, LOOK_AROUND, CameraAction, parse_action
+from agent.policies.replies import ACTION_KEYS, LOOK_AROUND, has_complete_action, parse_action
 from data.questions import Question
+from envs.actions import LIMITS, CameraAction
 
 CHOICE = Question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right", "C. back"), "A")
 COUNT = Question("2", "scannet", "s", "object_counting", "How many?", (), "3")
@@ -104,6 +105,38 @@ def test_no_depth_of_brackets_breaks_the_reader():
     for depth in range(500, 1000):
         parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)
         assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"done": true}',
+        'I see a chair.\n```json\n{"rotation_angle_degrees": 30, "done": false}\n',
+        'A set {a, b} and {"seen": ["chair"]} then {"answer": {"value": 3}, "done": true} ',
+        '{ {"answer": "}", "done": false}',
+    ],
+)
+def test_a_complete_action_ends_a_reply(text: str):
+    assert has_complete_action(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a set {a, b}",
+        '{"seen": ["chair"]}',
+        '{"rotation_angle_degrees": 30, "done": false',
+        '{"plan": {"done": false}',
+        '{"plan": {"done": false}, "answer": "{done}',
+        "{'done': true}",
+        "[{" * 5000,
+        '{"a":' * 5000,
+        '{"answer": ' + "1" * 5000 + ', "done": true}',
+    ],
+)
+def test_nothing_else_ends_a_reply(text: str):
+    assert not has_complete_action(text)
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])

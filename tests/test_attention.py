@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from torch.nn.functional import pad
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from agent.backends.attention import attend_packed, pack_heads
-from agent.backends.untrained import ModelSizes, make_config, make_processor
+from models.transformers import attention
+from models.transformers.attention import additive_mask, attend_packed, pack_heads
+from models.transformers.loading import implementations
+from models.transformers.untrained import ModelSizes, make_config, make_processor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -42,26 +44,51 @@ def causal_mask(rows, new, columns):
 )
 def test_packed_heads_give_what_copied_keys_give(heads, key_heads, new, columns, masked):
     query, key, value = states(4, heads, key_heads, new, columns)
-    mask = causal_mask(4, new, columns) if masked else None
+    mask = additive_mask(causal_mask(4, new, columns), torch.float32) if masked else None
     shared = heads // key_heads
+    allowed = causal_mask(4, new, columns) if masked else None
     copied = [part.repeat_interleave(shared, dim=1) for part in (key, value)]
-    expected = sdpa_attention_forward(Layer(1), query, *copied, mask, scaling=0.3)[0]
+    expected = sdpa_attention_forward(Layer(1), query, *copied, allowed, scaling=0.3)[0]
     packed = attend_packed(Layer(shared), query, key, value, mask, scaling=0.3)[0]
     assert packed.shape == (4, new, heads, 16)
-    torch.testing.assert_close(packed, expected)
+    sees = torch.ones(4, new, dtype=torch.bool) if allowed is None else allowed[:, 0].any(dim=2)
+    torch.testing.assert_close(packed[sees], expected[sees])
 
 
 def test_columns_that_see_nothing_stay_finite():
     query, key, value = states(4, 8, 2, 9, 9)
-    assert attend_packed(Layer(4), query, key, value, causal_mask(4, 9, 9), scaling=0.3)[0].isfinite().all()
+    mask = causal_mask(4, 9, 9)
+    mask[3] = False
+    for masked in (mask, additive_mask(mask, torch.float32)):
+        assert attend_packed(Layer(4), query, key, value, masked, scaling=0.3)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_model_gives_the_same_logits_for_padded_rows(attention):
+def test_a_forward_pass_makes_one_additive_mask_of_aligned_rows(monkeypatch):
+    made = []
+    monkeypatch.setattr(attention, "additive_mask", lambda *args: made.append(additive_mask(*args)) or made[-1])
+    tokenizer = make_processor(1024).tokenizer
+    model = Qwen3VLForConditionalGeneration._from_config(make_config(ModelSizes(layers=3), tokenizer)).eval()
+    pack_heads(model)
+    seen = []
+    monkeypatch.setattr(
+        attention,
+        "scaled_dot_product_attention",
+        lambda *args, **kwargs: seen.append(kwargs["attn_mask"]) or scaled_dot_product_attention(*args, **kwargs),
+    )
+    mask = torch.ones(2, 13, dtype=torch.long)
+    mask[1, :6] = 0
+    model(input_ids=torch.randint(10, 900, (2, 13)), attention_mask=mask)
+    assert len(made) == 1 and len(seen) == 3 * 2  # three layers, two query heads for each key head
+    assert {each.data_ptr() for each in seen} == {made[0].data_ptr()}
+    assert made[0].dtype == torch.float32 and all(stride % 16 == 0 for stride in made[0].stride()[:-1])
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_a_model_gives_the_same_logits_for_padded_rows(kernel):
     tokenizer = make_processor(1024).tokenizer
     config = make_config(ModelSizes(heads=4, kv_heads=2), tokenizer)
     torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=attention).eval()
+    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=kernel).eval()
     ids = torch.randint(10, 900, (2, 12))
     mask = pad(torch.ones(2, 12, dtype=torch.long), (3, 0))
     mask[1, :6] = 0
@@ -70,6 +97,17 @@ def test_a_model_gives_the_same_logits_for_padded_rows(attention):
         before = model(**inputs).logits
         pack_heads(model)
         after = model(**inputs).logits
-    assert (model.config.text_config._attn_implementation == attention) == (attention == "eager")
+    assert (model.config.text_config._attn_implementation == kernel) == (kernel == "eager")
     torch.testing.assert_close(after[mask.bool()], before[mask.bool()])
     assert after.isfinite().all(), "what padding computes is read by nobody, but multiplied with 0"
+
+
+def test_flash_attention_is_for_images_and_text_keeps_sdpa():
+    """With eager in its place, since flash attention itself needs a GPU."""
+    asked = implementations("flash_attention_2")
+    assert asked == {"text_config": "sdpa", "vision_config": "flash_attention_2"}
+    config = make_config(ModelSizes(), make_processor(1024).tokenizer)
+    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=asked | {"vision_config": "eager"})
+    pack_heads(model)
+    assert model.model.language_model.config._attn_implementation == "sdpa_packed_heads"
+    assert model.model.visual.config._attn_implementation == "eager"

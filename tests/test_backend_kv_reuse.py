@@ -1,5 +1,6 @@
 """Keys and values that live across turns never change a reply, however conversations are grouped or retried."""
 
+import gc
 import json
 import logging
 import random
@@ -11,14 +12,22 @@ import numpy as np
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from transformers import Cache, Qwen3VLForConditionalGeneration
 
-from agent.backends import OutOfMemory, kv_cache
-from agent.backends.kv_cache import GrowingLayer
-from agent.backends.qwen3vl import Qwen3VLBackend
-from agent.backends.untrained import write_untrained_checkpoint
-from agent.conversation import Conversation, Message
+from agent.policies.replies import action_format
+from models import ModelOptions, OutOfMemory
+from models.conversation import Conversation, Message
+from models.transformers import kv_cache, steps
+from models.transformers.attention import additive_mask, pack_heads
+from models.transformers.backend import TransformersBackend
+from models.transformers.kv_cache import GrowingLayer
+from models.transformers.steps import DecodingLoop
+from models.transformers.untrained import ModelSizes, make_config, make_processor, write_untrained_checkpoint
 
 TOKENS = 10
+ACTION = action_format()
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -34,11 +43,11 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(checkpoint):
-    return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=TOKENS, kv_reuse=False)
+    return reusing(checkpoint, kv_reuse=False)
 
 
 def reusing(checkpoint, **options):
-    return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=TOKENS, **options)
+    return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=TOKENS, **options))
 
 
 def begin(number, words=10):
@@ -61,7 +70,7 @@ def answer(conversation, reply, text="You moved 0.5 m."):
 
 def take_turn(backend, conversations):
     """One lockstep turn; the replies' reused tokens."""
-    replies = backend.generate(conversations)
+    replies = backend.generate(conversations, ACTION)
     for conversation, reply in zip(conversations, replies, strict=True):
         answer(conversation, reply)
     return [reply.reused_tokens for reply in replies]
@@ -69,8 +78,8 @@ def take_turn(backend, conversations):
 
 def same_replies(backend, plain, conversations):
     """The backend's replies, after checking that re-encoding gives the same."""
-    replies = backend.generate(conversations)
-    assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations)]
+    replies = backend.generate(conversations, ACTION)
+    assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations, ACTION)]
     return replies
 
 
@@ -166,7 +175,7 @@ class TestReuse:
     def test_of_a_reply_that_was_changed_ends_before_it(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversation = begin(0)
-        (reply,) = backend.generate([conversation])
+        (reply,) = backend.generate([conversation], ACTION)
         conversation.append(Message("assistant", "something else altogether"))
         ask(conversation, "next")
         (after,) = same_replies(backend, plain, [conversation])
@@ -175,7 +184,7 @@ class TestReuse:
     def test_of_the_same_turn_asked_again_is_all_but_its_last_token(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversation = begin(0)
-        (reply,) = backend.generate([conversation])
+        (reply,) = backend.generate([conversation], ACTION)
         (again,) = same_replies(backend, plain, [conversation])
         assert (again.reused_tokens, again.images_encoded) == (reply.prompt_tokens - 1, 0)
 
@@ -227,7 +236,7 @@ class TestMemory:
     def test_what_does_not_fit_is_encoded_again_and_the_log_says_so(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
-        backend.generate(conversations)
+        backend.generate(conversations, ACTION)
         held = backend._runner._store._rows["q0"].batch.nbytes
         backend = reusing(checkpoint, kv_cache_bytes=held // 2)
         with caplog.at_level(logging.WARNING):
@@ -251,7 +260,7 @@ class TestMemory:
         take_turn(backend, conversations)
         too_large = memory_runs_out(backend, lambda rows, passed: rows > 2 and passed == 2)
         with too_large, pytest.raises(OutOfMemory, match="batch of 4"):
-            backend.generate(conversations)
+            backend.generate(conversations, ACTION)
         for half in (conversations[:2], conversations[2:]):
             assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
 
@@ -259,7 +268,7 @@ class TestMemory:
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(2)]
         with memory_runs_out(backend, lambda rows, passed: passed == 2), pytest.raises(OutOfMemory):
-            backend.generate(conversations)
+            backend.generate(conversations, ACTION)
         assert [row.batch.nbytes for row in backend._runner._store._rows.values()] == [0, 0]
 
     def test_running_out_first_lets_go_of_other_conversations(self, checkpoint, plain, caplog):
@@ -268,12 +277,57 @@ class TestMemory:
         take_turn(backend, conversations)
         rows = backend._runner._store._rows
         with memory_runs_out(backend, lambda *_: len(rows) > 2), caplog.at_level(logging.WARNING):
-            replies = backend.generate(conversations[:2])
-        assert "let go of the KV cache of 2 conversations" in caplog.text
+            replies = backend.generate(conversations[:2], ACTION)
+        assert "evicted the KV cache of 2 conversations" in caplog.text
         assert all(reply.reused_tokens > 0 for reply in replies)
-        assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations[:2])]
+        assert [reply.tokens for reply in replies] == [
+            reply.tokens for reply in plain.generate(conversations[:2], ACTION)
+        ]
 
-    @pytest.mark.parametrize("place", ["_packed", "_with_room"])
+    def test_at_the_retry_nothing_of_the_failed_call_is_held(self, checkpoint):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        activations, alive = [], []
+
+        def fail(layer, args, kwargs):
+            activation = torch.zeros(1000)
+            alive.append(sum(each() is not None for each in activations))
+            activations.append(weakref.ref(activation))
+            if len(activations) == 1:
+                raise torch.OutOfMemoryError("no memory is left")
+
+        gc.disable()  # what only a collector frees is not free when the retry needs it
+        layers = backend._runner._model.model.language_model.layers
+        hook = layers[-1].register_forward_pre_hook(fail, with_kwargs=True)
+        try:
+            backend.generate(conversations[:2], ACTION)
+        finally:
+            hook.remove()
+            gc.enable()
+        assert alive[1] == 0
+
+    def test_an_error_that_is_passed_on_holds_nothing_of_the_failed_call(self, checkpoint):
+        backend = reusing(checkpoint)
+        activations = []
+
+        def fail(layer, args, kwargs):
+            activation = torch.zeros(1000)
+            activations.append(weakref.ref(activation))
+            raise torch.OutOfMemoryError("no memory is left")
+
+        hook = backend._runner._model.model.language_model.layers[-1].register_forward_pre_hook(fail, with_kwargs=True)
+        gc.disable()
+        try:
+            with pytest.raises(OutOfMemory) as caught:
+                backend.generate([begin(0), begin(1)], ACTION)
+            assert caught.value.__context__ is None
+            assert activations[0]() is None
+        finally:
+            hook.remove()
+            gc.enable()
+
+    @pytest.mark.parametrize("place", ["_packed", "_lengthened"])
     def test_running_out_while_rows_are_regrouped_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch, place):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
@@ -287,7 +341,7 @@ class TestMemory:
     def test_running_out_while_the_cache_is_packed_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(4)]
         backend = reusing(checkpoint)
-        backend.generate(conversations)
+        backend.generate(conversations, ACTION)
         held = backend._runner._store._rows["q0"].batch.nbytes
         backend = reusing(checkpoint, kv_cache_bytes=held // 2)
         fails_once(monkeypatch, "_packed", behind=backend._runner._model.config.text_config.num_hidden_layers)
@@ -323,7 +377,7 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
             half, stage = max(1, len(group) // 2), draw.randint(0, 2)
             with memory_runs_out(backend, lambda rows, passed, half=half, stage=stage: rows > half and passed == stage):
                 with suppress(OutOfMemory):  # a batch whose rows all end before that stage gets through
-                    backend.generate(group)
+                    backend.generate(group, ACTION)
                 group = group[:half]
                 replies = same_replies(backend, plain, group)
         elif event < 0.25:  # a new process goes on from the run folder: equal conversations, no cache
@@ -351,12 +405,232 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
     assert len(lengths) > 3
 
 
+class TestPlannedLength:
+    """Buffers that are made for the whole conversation at once."""
+
+    TURNS = 8
+
+    @pytest.fixture
+    def sizes(self, checkpoint):
+        """Tokens of the longest conversation of `TURNS` turns whose replies all reach their limit, and the bytes of the
+        buffers for it."""
+        backend = reusing(checkpoint, kv_cache_bytes=0)
+        conversation = begin(0)
+        for _ in range(self.TURNS - 1):
+            conversation.append(Message("assistant", "", tokens=(9,) * TOKENS))
+            ask(conversation, "You moved 0.5 m.")
+        tokens = len(backend._encoder.encode(conversation).ids) + TOKENS
+        text = backend._runner._model.config.text_config
+        return tokens, kv_cache.buffer_columns(tokens) * kv_cache.kv_token_bytes(text, 4)
+
+    @staticmethod
+    def run(backend, plain, conversations, turns):
+        """All turns in lockstep; the addresses of the first layer's buffers behind each turn."""
+        backend._runner._options = replace(backend._runner._options, min_new_tokens=TOKENS)
+        addresses = []
+        for turn in range(turns):
+            replies = backend.generate(conversations, ACTION)
+            assert all(reply.reused_tokens > 0 for reply in replies) == (turn > 0)
+            assert all(reply.generated_tokens == TOKENS for reply in replies)
+            for conversation, reply in zip(conversations, replies, strict=True):
+                answer(conversation, reply)
+            layer = backend._runner._store._rows["q0"].batch.cache.layers[0]
+            addresses.append([buffer.data_ptr() for buffer in layer._buffers])
+        return addresses
+
+    def test_is_what_the_plan_counts_so_that_nothing_is_evicted(self, checkpoint, plain, sizes, caplog):
+        tokens, question_bytes = sizes
+        backend = reusing(checkpoint, planned_tokens=tokens, kv_cache_bytes=6 * question_bytes)
+        with caplog.at_level(logging.WARNING):
+            addresses = self.run(backend, plain, [begin(n) for n in range(6)], self.TURNS)
+        assert "encoded again" not in caplog.text
+        assert len({tuple(each) for each in addresses}) == 1, "buffers stay where they are"
+        (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
+        assert batch.nbytes == 6 * question_bytes
+
+    def test_is_taken_only_as_far_as_the_limit_allows(self, checkpoint, plain, sizes):
+        tokens, question_bytes = sizes
+        backend = reusing(checkpoint, planned_tokens=tokens, kv_cache_bytes=2 * question_bytes)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
+        assert batch.nbytes <= 2 * question_bytes
+        replies = same_replies(backend, plain, conversations)
+        assert all(reply.reused_tokens > 0 for reply in replies)
+
+    def test_changes_no_reply_while_rows_leave_and_join(self, checkpoint, plain, sizes):
+        backend = reusing(checkpoint, planned_tokens=sizes[0], kv_cache_bytes=8 * sizes[1])
+        conversations = [begin(n, words=3 * n + 1) for n in range(4)]
+        for turn in range(5):
+            replies = same_replies(backend, plain, conversations)
+            for conversation, reply in zip(conversations, replies, strict=True):
+                answer(conversation, reply, "You moved. " * turn)
+            backend.release(conversations.pop(turn % 3))
+            if turn % 2:
+                conversations.append(begin(10 + turn, words=20))
+
+    def test_rows_that_leave_cost_one_copy_a_layer(self, checkpoint, plain, monkeypatch):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        moved = []
+        monkeypatch.setattr(torch.Tensor, "take_along_dim", lambda *args, **kwargs: moved.append(args))
+        backend.release(conversations.pop(1))
+        replies = same_replies(backend, plain, conversations)
+        assert all(reply.reused_tokens > 0 for reply in replies)
+        assert not moved
+
+
+class Recorder:
+    """Stands in for the capture of a CUDA graph: what it returns takes the same step on the same tensors again, writes
+    its logits to where the first replay left them, and notes where all of them are."""
+
+    def __init__(self):
+        self.captures = []
+
+    def __call__(self, step):
+        where, out = set(), []
+        self.captures.append(where)
+
+        def tensors(value):
+            if isinstance(value, torch.Tensor):
+                return [value]
+            return [each for part in value for each in tensors(part)]
+
+        def replay():
+            where.add(tuple(tensor.data_ptr() for tensor in tensors(step.args)))
+            logits = step()
+            if not out:
+                out.append(logits.clone())
+            return out[0].copy_(logits)
+
+        return replay
+
+
+class TestGraphs:
+    """All of CUDA graphs but the capture: static tensors, windows, and rows that leave and join."""
+
+    @pytest.fixture
+    def recorder(self):
+        return Recorder()
+
+    @pytest.fixture
+    def backend(self, checkpoint, recorder):
+        backend = reusing(checkpoint)
+        backend._runner._loop = DecodingLoop(backend._runner._model, compiled=False, capture=recorder)
+        return backend
+
+    def test_give_the_replies_of_re_encoding(self, backend, plain, recorder):
+        conversations = [begin(n, words=9 * n + 1) for n in range(4)]
+        for turn in range(6):
+            for group in (conversations, conversations[:1], conversations[1:])[turn % 3 :]:
+                for conversation, reply in zip(group, same_replies(backend, plain, group), strict=True):
+                    answer(conversation, reply, "You moved. " * turn)
+            backend.release(conversations.pop(turn % 2))
+            conversations.append(begin(10 + turn, words=20))
+        assert recorder.captures
+
+    def test_replay_on_tensors_that_stay_where_they_are(self, backend, recorder):
+        long = replace(backend._runner._options, max_new_tokens=150, min_new_tokens=150)
+        backend._runner._options = long
+        backend.generate([begin(n, words=9 * n + 1) for n in range(3)], ACTION)
+        (where,) = recorder.captures  # one window holds all steps of a reply this long
+        assert len(where) == 1
+
+    def test_begin_again_with_each_full_window(self, backend, plain, recorder, monkeypatch):
+        monkeypatch.setattr(steps, "_GRAPH_STEPS", 40)
+        for runner in (backend._runner, plain._runner):
+            monkeypatch.setattr(runner, "_options", replace(runner._options, max_new_tokens=150, min_new_tokens=150))
+        same_replies(backend, plain, [begin(n, words=9 * n + 1) for n in range(3)])
+        assert 2 <= len(recorder.captures) <= 4
+        assert all(len(where) == 1 for where in recorder.captures)
+
+    def test_that_cannot_be_captured_leave_eager_steps_and_a_line_in_the_log(self, checkpoint, plain, caplog):
+        backend = reusing(checkpoint)
+        backend._runner._loop = DecodingLoop.of(backend._runner._model, "graphs")
+        conversations = [begin(n) for n in range(2)]
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                for conversation, reply in zip(conversations, same_replies(backend, plain, conversations), strict=True):
+                    answer(conversation, reply)
+        assert caplog.text.count("No CUDA graph can be captured (the model is on the cpu)") == 1
+
+    def test_run_out_of_memory_like_any_call(self, backend, plain, caplog, monkeypatch):
+        for runner in (backend._runner, plain._runner):
+            monkeypatch.setattr(runner, "_options", replace(runner._options, min_new_tokens=TOKENS))
+        conversations = [begin(n) for n in range(3)]
+        take_turn(backend, conversations)
+
+        class Full(Recorder):
+            def __call__(self, step):
+                if not self.captures:
+                    self.captures.append(set())
+                    raise torch.OutOfMemoryError("no memory is left")
+                return super().__call__(step)
+
+        backend._runner._loop._capture = Full()
+        with caplog.at_level(logging.WARNING):
+            same_replies(backend, plain, conversations[:2])
+        assert "trying again" in caplog.text
+
+
+class TestOnAFakeDevice:
+    """Tensors that claim to be on a GPU and hold nothing: mixing devices or waiting for a value is an error there."""
+
+    @pytest.fixture
+    def model(self, monkeypatch):
+        monkeypatch.setattr(fake_tensor, "CONSTANT_NUMEL_LIMIT", -1)  # else `torch.tensor([])` is made for real
+        config = make_config(ModelSizes(), make_processor(1024).tokenizer)
+        with FakeTensorMode() as mode, torch.device("cuda"):
+            model = Qwen3VLForConditionalGeneration._from_config(config, dtype=torch.bfloat16).eval()
+            pack_heads(model)
+        with mode:
+            yield model
+
+    @staticmethod
+    def layer(rows, columns, planned=0):
+        buffers = [torch.zeros(rows, 2, columns, 16, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+        return GrowingLayer.of(buffers, columns, planned)
+
+    @torch.inference_mode()
+    def test_a_step_waits_for_nothing_and_so_can_be_captured(self, model):
+        rows, width = 3, 128
+        buffers = [(layer._buffers[0], layer._buffers[1]) for layer in (self.layer(rows, width + 1) for _ in range(2))]
+        loop = DecodingLoop(model, compiled=False, capture=None)
+        mask = additive_mask(torch.ones(rows, 1, 1, width, dtype=torch.bool, device="cuda"), torch.bfloat16)
+        window = steps._Window(
+            loop._take, None, torch.zeros(3, rows, 1, dtype=torch.long, device="cuda"), mask, buffers
+        )
+        logits = window.step(torch.zeros(rows, 1, dtype=torch.long, device="cuda"), 17)
+        assert (tuple(logits.shape), logits.device.type) == ((rows, 1024), "cuda")
+
+    def test_that_waiting_would_be_noticed(self, model):
+        with pytest.raises(DataDependentOutputException):
+            torch.zeros(3, device="cuda").tolist()
+        with pytest.raises(RuntimeError, match=r"two .*devices"):
+            torch.zeros(3, device="cuda") + torch.zeros(3)
+
+    @torch.inference_mode()
+    def test_a_prefill_of_held_and_new_columns_stays_on_its_device(self, model):
+        rows, held, new = 3, 40, 9
+        cache = Cache(layers=[self.layer(rows, held, planned=129) for _ in range(2)])
+        logits = model(
+            input_ids=torch.zeros(rows, new, dtype=torch.long, device="cuda"),
+            attention_mask=torch.ones(rows, 1, new, held + new, dtype=torch.bool, device="cuda"),
+            position_ids=torch.zeros(3, rows, new, dtype=torch.long, device="cuda"),
+            past_key_values=cache,
+            logits_to_keep=1,
+        ).logits
+        assert (tuple(logits.shape), logits.device.type) == ((rows, 1, 1024), "cuda")
+        assert cache.layers[0].get_seq_length() == held + new
+
+
 class TestCompiledSteps:
     """One backend for all of them: making its programs takes longer than anything else here."""
 
     @pytest.fixture(scope="class")
     def backend(self, checkpoint):
-        return reusing(checkpoint, compiled=True)
+        return reusing(checkpoint, compile=True)
 
     @pytest.fixture
     def plain_steps(self, backend):
@@ -401,16 +675,16 @@ class TestCompiledSteps:
         assert counters["stats"]["unique_graphs"] == before > 0
 
     def test_that_outgrow_the_buffers_hold_one_layer_twice_at_most(self, backend, monkeypatch):
-        grow, outgrown, held = kv_cache._with_room, [], []
+        grow, outgrown, held = kv_cache._lengthened, [], []
 
         def growing(buffer, used, columns):
             grown = grow(buffer, used, columns)
-            if used and grown is not buffer:
+            if used:
                 held.append(sum(each() is not None for each in outgrown))
                 outgrown.append(weakref.ref(buffer))
             return grown
 
-        monkeypatch.setattr(kv_cache, "_with_room", growing)
+        monkeypatch.setattr(kv_cache, "_lengthened", growing)
         long = replace(backend._runner._options, max_new_tokens=300, min_new_tokens=300)
         monkeypatch.setattr(backend._runner, "_options", long)
         take_turn(backend, [begin(50), begin(51)])
@@ -419,21 +693,22 @@ class TestCompiledSteps:
     def test_are_taken_again_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(20, 23)]
         take_turn(backend, conversations)
-        fails_once(monkeypatch, "_with_room")
+        fails_once(monkeypatch, "_lengthened")
         with caplog.at_level(logging.WARNING):
             same_replies(backend, plain, conversations[:2])
         assert "trying again" in caplog.text
 
     def test_follow_sampling_and_the_grammar_without_a_cache_that_is_kept(self, checkpoint):
-        options = {"temperature": 3.0, "constrained": True, "kv_reuse": False}
+        options, constrained = {"temperature": 3.0, "kv_reuse": False}, action_format(constrained=True)
         conversations = [begin(n) for n in range(3)]
-        replies = reusing(checkpoint, compiled=True, **options).generate(conversations)
-        assert [r.tokens for r in replies] == [r.tokens for r in reusing(checkpoint, **options).generate(conversations)]
+        replies = reusing(checkpoint, compile=True, **options).generate(conversations, constrained)
+        eager = reusing(checkpoint, **options).generate(conversations, constrained)
+        assert [r.tokens for r in replies] == [r.tokens for r in eager]
         assert [r.reused_tokens for r in replies] == [0, 0, 0]
 
     def test_need_attention_that_takes_a_mask(self, checkpoint):
         with pytest.raises(ValueError, match="--compile does not go with --attention eager"):
-            reusing(checkpoint, compiled=True, attention="eager")
+            reusing(checkpoint, compile=True, attention="eager")
 
 
 def test_a_layer_grows_and_shortens_like_transformers_own():

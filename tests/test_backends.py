@@ -1,23 +1,30 @@
 """Backends: replies do not depend on the batch, text cannot inject tokens, errors are one sentence."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from agent.actions import ACTION_KEYS, last_object
-from agent.backends import ModelError, make_backend
-from agent.backends.decoding import closes_action
-from agent.backends.encoding import ConversationEncoder
-from agent.backends.qwen3vl import Qwen3VLBackend
-from agent.backends.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
-from agent.backends.untrained import write_untrained_checkpoint
 from agent.config import RunConfig
-from agent.conversation import Conversation, Message
 from agent.planning import plan_run
+from agent.policies.replies import ACTION_KEYS, action_format, last_object
+from models import EXPLORER, ModelError, ModelOptions
+from models.conversation import Conversation, Message
+from models.engines import make_backend
+from models.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
+from models.transformers import runner
+from models.transformers.backend import TransformersBackend
+from models.transformers.decoding import ReplyStop
+from models.transformers.encoding import ConversationEncoder
+from models.transformers.families import QWEN3_VL
+from models.transformers.grammar import CompiledGrammar
+from models.transformers.loading import is_out_of_memory
+from models.transformers.untrained import write_untrained_checkpoint
 
 
 def view(seed, size=(64, 96)):
@@ -40,6 +47,7 @@ def different_conversations(count):
     return [begin(f"q{n}", "Where is the door? " * (3 * n + 1), seed=n) for n in range(count)]
 
 
+ACTION, CONSTRAINED = action_format(), action_format(constrained=True)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -50,7 +58,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def backend(checkpoint):
-    return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=12)
+    return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=12))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,8 @@ def parts(checkpoint):
 
 @pytest.fixture
 def encoder(parts):
-    return ConversationEncoder(*parts)
+    model, processor = parts
+    return ConversationEncoder(processor, model.config)
 
 
 class TestEncoding:
@@ -75,7 +84,7 @@ class TestEncoding:
         whole = processor(text=[text], images=[view(0)], do_resize=False, return_tensors="pt")
         encoded = encoder.encode(conversation)
         assert encoded.ids == whole["input_ids"][0].tolist()
-        assert torch.equal(encoded.turns[0].image.pixels, whole["pixel_values"])
+        assert torch.equal(encoded.turns[0].image.inputs["pixel_values"], whole["pixel_values"])
 
     def test_a_turn_extends_the_one_before_by_the_reply_as_it_was(self, encoder, parts):
         tokenizer = parts[1].tokenizer
@@ -99,9 +108,19 @@ class TestEncoding:
         whole, _ = model.model.get_rope_index(
             ids,
             mm_token_type_ids=(ids == model.config.image_token_id).int(),
-            image_grid_thw=torch.cat([turn.image.grid for turn in encoded.turns]),
+            image_grid_thw=torch.cat([turn.image.inputs["image_grid_thw"] for turn in encoded.turns]),
         )
         assert torch.equal(encoded.positions, whole[:, 0])
+
+    @pytest.mark.parametrize("size", [(64, 64), (32, 1024), (1024, 32), (480, 640)])
+    def test_positions_of_one_image_need_no_weights(self, parts, size):
+        model, _ = parts
+        image_id, (height, width) = model.config.image_token_id, size
+        grid = torch.tensor([[1, height // 16, width // 16]])
+        ids = [5, 6, 7, *[image_id] * (height * width // 32**2), 8, 9]
+        kinds = (torch.tensor([ids]) == image_id).int()
+        whole, _ = model.model.get_rope_index(torch.tensor([ids]), mm_token_type_ids=kinds, image_grid_thw=grid)
+        assert torch.equal(QWEN3_VL.positions(model.config, ids, {"image_grid_thw": grid}), whole[:, 0])
 
     def test_a_view_of_640x480_is_300_tokens(self, encoder, parts):
         conversation = Conversation("q", [Message("system", "rules"), Message("user", "look", view(0, (480, 640)))])
@@ -143,11 +162,10 @@ class TestEncoding:
         assert encoder.encode(begin("q", "next")).ids != encoder.encode(begin("q", "Where is the door?")).ids
 
     def test_a_template_that_rewrites_earlier_turns_is_refused(self, checkpoint):
-        model = AutoModelForImageTextToText.from_pretrained(checkpoint)
         processor = AutoProcessor.from_pretrained(checkpoint)
         processor.chat_template += "{{ '<think>' if messages | length < 3 }}"
         with pytest.raises(ModelError, match="Instruct"):
-            ConversationEncoder(model, processor)
+            ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint))
 
 
 class TestReplies:
@@ -164,51 +182,54 @@ class TestReplies:
         banned += range(len(processor.tokenizer), model.config.text_config.vocab_size)
         output = model.generate(**inputs, max_new_tokens=12, do_sample=False, suppress_tokens=banned)
         expected = output[0, inputs["input_ids"].shape[1] :].tolist()
-        assert list(backend.generate([conversation])[0].tokens) == expected
+        assert list(backend.generate([conversation], ACTION)[0].tokens) == expected
 
     def test_are_the_same_in_any_batch_over_several_turns(self, backend):
         together, alone = different_conversations(4), different_conversations(4)
         for turn in range(3):
-            replies = [*backend.generate(together[:3]), *backend.generate(together[3:])]
+            replies = [*backend.generate(together[:3], ACTION), *backend.generate(together[3:], ACTION)]
             for row, (conversation, reply) in enumerate(zip(alone, replies, strict=True)):
-                assert backend.generate([conversation])[0].tokens == reply.tokens
+                assert backend.generate([conversation], ACTION)[0].tokens == reply.tokens
                 proceed(conversation, reply, seed=10 * turn + row)
                 proceed(together[row], reply, seed=10 * turn + row)
             together[:3] = together[2::-1]
             alone[:3] = alone[2::-1]
 
     def test_depend_on_the_image(self, backend):
-        assert backend.generate([begin("a", seed=1)])[0].tokens != backend.generate([begin("b", seed=2)])[0].tokens
+        assert (
+            backend.generate([begin("a", seed=1)], ACTION)[0].tokens
+            != backend.generate([begin("b", seed=2)], ACTION)[0].tokens
+        )
 
     def test_count_their_tokens(self, backend):
         conversation = begin("q")
-        reply = backend.generate([conversation])[0]
+        reply = backend.generate([conversation], ACTION)[0]
         assert reply.generated_tokens == len(reply.tokens) == 12
         assert reply.finish_reason == "length"
         proceed(conversation, reply)
-        assert backend.generate([conversation])[0].prompt_tokens > reply.prompt_tokens + 12
+        assert backend.generate([conversation], ACTION)[0].prompt_tokens > reply.prompt_tokens + 12
 
     @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"attention": "eager"}])
     def test_come_in_other_number_types_and_attentions(self, checkpoint, options):
-        backend = Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=3, **options)
+        backend = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=3, **options))
         conversations = different_conversations(2)
         for turn in range(2):
-            for conversation, reply in zip(conversations, backend.generate(conversations), strict=True):
+            for conversation, reply in zip(conversations, backend.generate(conversations, ACTION), strict=True):
                 assert reply.generated_tokens == 3
                 assert (reply.reused_tokens > 0) == (turn > 0)
                 proceed(conversation, reply)
 
     def test_of_one_conversation_twice_are_refused(self, backend):
         with pytest.raises(ValueError, match="same id"):
-            backend.generate([begin("q"), begin("q")])
+            backend.generate([begin("q"), begin("q")], ACTION)
 
     def test_of_no_conversations_are_none(self, backend):
-        assert backend.generate([]) == []
+        assert backend.generate([], ACTION) == []
 
     def test_never_hold_added_tokens(self, checkpoint, parts):
-        hot = Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=64, temperature=50.0)
+        hot = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=64, temperature=50.0))
         added = set(parts[1].tokenizer.get_added_vocab().values())
-        tokens = [token for reply in hot.generate(different_conversations(4)) for token in reply.tokens]
+        tokens = [token for reply in hot.generate(different_conversations(4), ACTION) for token in reply.tokens]
         assert max(tokens) < len(parts[1].tokenizer)
         assert not added & set(tokens)
 
@@ -216,12 +237,12 @@ class TestReplies:
 class TestConstrainedReplies:
     @pytest.fixture(scope="class")
     def backend(self, checkpoint):
-        return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=1500, temperature=50.0, constrained=True)
+        return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=1500, temperature=50.0))
 
     def test_are_actions_even_of_untrained_weights(self, backend):
         conversations, finished = different_conversations(4), 0
         for _ in range(2):
-            for conversation, reply in zip(conversations, backend.generate(conversations), strict=True):
+            for conversation, reply in zip(conversations, backend.generate(conversations, CONSTRAINED), strict=True):
                 if reply.finish_reason == "stop":
                     finished += 1
                     action = last_object(reply.text)
@@ -231,15 +252,31 @@ class TestConstrainedReplies:
         assert finished >= 4
 
     def test_do_not_change_with_their_batch(self, backend):
-        together = backend.generate(different_conversations(3))
+        together = backend.generate(different_conversations(3), CONSTRAINED)
         for conversation, reply in zip(different_conversations(3), together, strict=True):
             backend.release(conversation)
-            assert backend.generate([conversation])[0].tokens == reply.tokens
+            assert backend.generate([conversation], CONSTRAINED)[0].tokens == reply.tokens
+
+    def test_come_from_a_grammar_that_is_compiled_once(self, checkpoint, monkeypatch):
+        compiled = []
+
+        class Counted(CompiledGrammar):
+            def __init__(self, grammar, *args):
+                compiled.append(grammar)
+                super().__init__(grammar, *args)
+
+        monkeypatch.setattr(runner, "CompiledGrammar", Counted)
+        backend = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=3))
+        backend.generate([begin("a")], ACTION)
+        assert compiled == []
+        for _ in range(2):
+            backend.generate([begin("a"), begin("b")], CONSTRAINED)
+        assert compiled == [CONSTRAINED.grammar]
 
     def test_need_xgrammar(self, checkpoint, monkeypatch):
         monkeypatch.setitem(sys.modules, "xgrammar", None)
         with pytest.raises(ModelError, match="--constrained needs the package xgrammar: pip install xgrammar"):
-            Qwen3VLBackend(checkpoint, device="cpu", constrained=True)
+            TransformersBackend(checkpoint, ModelOptions(device="cpu")).generate([begin("q")], CONSTRAINED)
         with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
             plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [])
 
@@ -247,60 +284,31 @@ class TestConstrainedReplies:
 class TestSampling:
     @pytest.fixture(scope="class")
     def hot(self, checkpoint):
-        return Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=8, temperature=3.0, seed=5)
+        return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=5))
 
     def test_is_the_same_in_a_batch_as_alone(self, hot):
-        together = hot.generate(different_conversations(3))
-        assert [hot.generate([each])[0].tokens for each in different_conversations(3)] == [r.tokens for r in together]
+        together = hot.generate(different_conversations(3), ACTION)
+        assert [hot.generate([each], ACTION)[0].tokens for each in different_conversations(3)] == [
+            r.tokens for r in together
+        ]
 
     def test_depends_on_the_seed_and_the_conversation(self, hot, checkpoint):
-        other = Qwen3VLBackend(checkpoint, device="cpu", max_new_tokens=8, temperature=3.0, seed=6)
-        one = hot.generate([begin("a")])[0].tokens
-        assert one != other.generate([begin("a")])[0].tokens
-        assert one != hot.generate([begin("b")])[0].tokens
+        other = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=6))
+        one = hot.generate([begin("a")], ACTION)[0].tokens
+        assert one != other.generate([begin("a")], ACTION)[0].tokens
+        assert one != hot.generate([begin("b")], ACTION)[0].tokens
 
 
 class TestStopping:
-    @pytest.mark.parametrize(
-        "text",
-        [
-            '{"done": true}',
-            'I see a chair.\n```json\n{"rotation_angle_degrees": 30, "done": false}\n',
-            'A set {a, b} and {"seen": ["chair"]} then {"answer": {"value": 3}, "done": true} ',
-            '{ {"answer": "}", "done": false}',
-        ],
-    )
-    def test_a_complete_action_ends_a_reply(self, text):
-        assert closes_action(text)
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "a set {a, b}",
-            '{"seen": ["chair"]}',
-            '{"rotation_angle_degrees": 30, "done": false',
-            '{"plan": {"done": false}',
-            '{"plan": {"done": false}, "answer": "{done}',
-            "{'done': true}",
-            "[{" * 5000,
-            '{"a":' * 5000,
-            '{"answer": ' + "1" * 5000 + ', "done": true}',
-        ],
-    )
-    def test_nothing_else_does(self, text):
-        assert not closes_action(text)
-
     def test_a_row_ends_with_its_action_and_the_others_go_on(self, checkpoint, parts):
         tokenizer = parts[1].tokenizer
-        from agent.backends.decoding import ActionStop
 
         def row(text):
             return tokenizer("prompt")["input_ids"] + tokenizer(text)["input_ids"]
 
         columns = len(tokenizer("prompt")["input_ids"])
         done, going = row('{"done": true}'), row('{"done": true,')
-        stop = ActionStop(tokenizer, [tokenizer.eos_token_id], columns)
+        stop = ReplyStop(tokenizer, [tokenizer.eos_token_id], columns, ACTION)
         assert len(done) == len(going)
         assert stop(torch.tensor([done, going]), None).tolist() == [True, False]
         ended = [*done, tokenizer.pad_token_id], [*going, tokenizer.eos_token_id]
@@ -317,16 +325,15 @@ class TestLearnedReply:
     def parrot(self, checkpoint, tmp_path_factory):
         model = AutoModelForImageTextToText.from_pretrained(checkpoint)
         processor = AutoProcessor.from_pretrained(checkpoint)
-        prompt = ConversationEncoder(model, processor).encode(begin("q"))
+        prompt = ConversationEncoder(processor, model.config).encode(begin("q"))
         reply = processor.tokenizer(self.ACTION + " and on" * 8)["input_ids"]
         ids = torch.tensor([prompt.ids + reply])
         labels = ids.clone()
         labels[:, : len(prompt.ids)] = -100
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
         for _ in range(60):
-            image = prompt.turns[0].image
-            inputs = {"pixel_values": image.pixels, "image_grid_thw": image.grid}
             kinds = (ids == model.config.image_token_id).int()
+            inputs = prompt.turns[0].image.inputs
             loss = model(input_ids=ids, labels=labels, mm_token_type_ids=kinds, **inputs).loss
             optimizer.zero_grad()
             loss.backward()
@@ -337,47 +344,51 @@ class TestLearnedReply:
         return str(folder)
 
     def test_ends_at_its_object(self, parrot):
-        (reply,) = Qwen3VLBackend(parrot, device="cpu", max_new_tokens=60).generate([begin("q")])
+        (reply,) = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=60)).generate(
+            [begin("q")], ACTION
+        )
         assert (reply.text, reply.finish_reason) == (self.ACTION, "stop")
 
     def test_cut_within_its_object_goes_on_like_any_other(self, parrot):
         replies = []
         for reuse in (True, False):
-            backend = Qwen3VLBackend(parrot, device="cpu", max_new_tokens=8, kv_reuse=reuse)
+            backend = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=8, kv_reuse=reuse))
             conversation = begin("q")
-            (reply,) = backend.generate([conversation])
+            (reply,) = backend.generate([conversation], ACTION)
             assert self.ACTION.startswith(reply.text)
             assert reply.finish_reason == "length"
             proceed(conversation, reply)
-            replies.append(backend.generate([conversation])[0].tokens)
+            replies.append(backend.generate([conversation], ACTION)[0].tokens)
         assert replies[0] == replies[1]
 
 
 class TestErrors:
     def test_too_long_a_conversation_is_named(self, tmp_path):
-        from agent.backends.untrained import ModelSizes
+        from models.transformers.untrained import ModelSizes
 
         short = write_untrained_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
         with pytest.raises(ModelError, match=r"Q042 needs .* the model takes 64"):
-            Qwen3VLBackend(str(short), device="cpu").generate([begin("Q042")])
+            TransformersBackend(str(short), ModelOptions(device="cpu")).generate([begin("Q042")], ACTION)
 
     def test_a_conversation_that_awaits_no_reply_is_named(self, backend):
         with pytest.raises(ModelError, match="Q042: it does not end with a user message"):
-            backend.generate([Conversation("Q042", [Message("system", "rules")])])
+            backend.generate([Conversation("Q042", [Message("system", "rules")])], ACTION)
 
     @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "no-such-model", "a/b/c"])
     def test_a_folder_that_is_missing(self, model):
         with pytest.raises(ModelError, match=f"no checkpoint folder {model}"):
-            Qwen3VLBackend(model)
+            TransformersBackend(model, ModelOptions())
 
     def test_a_folder_without_a_checkpoint(self, tmp_path):
         with pytest.raises(ModelError, match=r"no config\.json"):
-            Qwen3VLBackend(str(tmp_path))
+            TransformersBackend(str(tmp_path), ModelOptions())
 
     def test_a_model_that_does_not_see(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
-        with pytest.raises(ModelError, match="'qwen2' checkpoint, not Qwen3-VL"):
-            Qwen3VLBackend(str(tmp_path))
+        with pytest.raises(
+            ModelError, match=r"'qwen2' checkpoint, not Qwen3-VL \(qwen3_vl or qwen3_vl_moe\): use e\.g\. "
+        ):
+            TransformersBackend(str(tmp_path), ModelOptions())
 
     @pytest.mark.parametrize("broken", ["config.json", "model.safetensors", "tokenizer.json"])
     def test_a_cut_off_file(self, tmp_path, broken):
@@ -385,7 +396,7 @@ class TestErrors:
         content = (folder / broken).read_bytes()
         (folder / broken).write_bytes(content[: len(content) // 2])
         with pytest.raises(ModelError, match="broken cannot be loaded"):
-            Qwen3VLBackend(str(folder), device="cpu")
+            TransformersBackend(str(folder), ModelOptions(device="cpu"))
 
     def test_weights_that_are_missing(self, tmp_path):
         from safetensors.torch import load_file, save_file
@@ -395,11 +406,11 @@ class TestErrors:
         weights.pop("lm_head.weight")
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(ModelError, match="1 of its weights are missing"):
-            Qwen3VLBackend(str(folder), device="cpu")
+            TransformersBackend(str(folder), ModelOptions(device="cpu"))
 
     def test_a_hub_that_cannot_be_reached(self):
         program = (
-            "from agent.backends import ModelError, make_backend\n"
+            "from models import ModelError\nfrom models.engines import make_backend\n"
             "try: make_backend('Qwen/Qwen3-VL-8B-Instruct-not-here')\n"
             "except ModelError as error: print(error)"
         )
@@ -408,26 +419,42 @@ class TestErrors:
         )
         assert "is not on this machine, and huggingface.co cannot be reached" in offline.stdout
 
-    @pytest.mark.parametrize(("device", "words"), [("cuda:99", "CUDA devices"), ("tpu9", "no device"), ("meta", "not")])
+    @pytest.mark.parametrize(
+        ("device", "words"), [("cuda:99", "CUDA devices"), ("tpu9", "not one device"), ("meta", "not")]
+    )
     def test_a_device_that_is_not_there(self, checkpoint, device, words):
         with pytest.raises(ModelError, match=words):
-            Qwen3VLBackend(checkpoint, device=device)
+            TransformersBackend(checkpoint, ModelOptions(device=device))
 
     def test_an_attention_that_the_device_lacks(self, checkpoint):
         with pytest.raises(ModelError, match="flash_attention_2 works on CUDA in bfloat16 or float16"):
-            Qwen3VLBackend(checkpoint, device="cpu", attention="flash_attention_2")
+            TransformersBackend(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
 
     def test_an_unknown_dtype(self, checkpoint):
         with pytest.raises(ModelError, match=r"int8.*float32"):
-            Qwen3VLBackend(checkpoint, device="cpu", dtype="int8")
+            TransformersBackend(checkpoint, ModelOptions(device="cpu", dtype="int8"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
+    ],
+)
+def test_libraries_that_find_no_memory_are_out_of_memory(words):
+    assert is_out_of_memory(RuntimeError(words))
+    assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
 
 class TestScripted:
     def test_replies_depend_on_content_alone(self):
         scripted = ScriptedBackend(random_policy(3))
         conversations = [begin(f"q{n}", f"question {n}") for n in range(20)]
-        forward = [reply.text for reply in scripted.generate(conversations)]
-        backward = [reply.text for reply in scripted.generate(conversations[::-1])]
+        forward = [reply.text for reply in scripted.generate(conversations, ACTION)]
+        backward = [reply.text for reply in scripted.generate(conversations[::-1], ACTION)]
         assert forward == backward[::-1]
 
     def test_the_random_policy_moves_answers_and_stumbles(self):
@@ -442,13 +469,30 @@ class TestScripted:
 
 class TestMakeBackend:
     def test_names_choose_the_backend(self, checkpoint):
-        assert make_backend("scripted:random").name == "scripted:random"
-        assert make_backend(checkpoint, device="cpu").name == checkpoint
-        with pytest.raises(ModelError, match="scripted:random"):
-            make_backend("scripted:clever")
+        assert make_backend(checkpoint, ModelOptions(device="cpu")).name == checkpoint
+        assert make_backend("embedded", ModelOptions(device="cpu")).name == str(EXPLORER)
+
+    def test_both_engines_run_in_lockstep(self, backend):
+        assert not backend.concurrent
+        assert not ScriptedBackend(random_policy()).concurrent
 
     def test_importing_the_backends_is_instant(self):
-        program = "import sys, agent.backends.qwen3vl, agent.backends.scripted, agent.backends.untrained\n"
+        program = "import sys, models.engines, models.scripted\n"
+        program += "from models.transformers import backend, families, untrained\n"
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert loaded.stdout.strip() == "[]"
+
+
+def test_models_know_nothing_of_who_asks_them():
+    others = {"agent", "envs", "runs", "rendering", "data", "analysis", "training", "benchmarks"}
+    for path in (Path(__file__).parents[1] / "models").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+                imported = {(node.module or "").partition(".")[0]}
+            else:
+                continue
+            assert not imported & others, f"{path}:{node.lineno}"

@@ -33,6 +33,30 @@ def test_all_ways_through_the_turns_reply_the_same(command, tmp_path):
     assert compiled["images_encoded"] == 3 * 5 and compiled["tokens_reused"] == last["tokens_reused"]
 
 
+def test_ways_can_be_selected(command, tmp_path):
+    out = tmp_path / "turns.json"
+    settings = "--shape tiny --questions 2 --turns 5 --tokens 2 --device cpu"
+    printed = command(turns, f"{settings} --ways lockstep first4 --json {out}")
+    ways = json.loads(out.read_text())["ways"]
+    first4, lockstep = turns.WAYS["first4"].name, turns.WAYS["lockstep"].name
+    assert list(ways) == [first4, lockstep] and "one at a time" not in printed
+    assert ways[lockstep]["ratio"] == 1 and ways[first4]["ratio"] > 0
+    assert len(ways[first4]["turn_decode_seconds"]) == 5
+    assert json.loads(out.read_text())["roofline_s"] > 0
+    command(turns, f"{settings} --ways first4 --json {out}")
+    assert json.loads(out.read_text())["roofline_s"] is None
+
+
+def test_only_selected_ways_are_compiled():
+    def names(*chosen):
+        return [way.name for way in turns.ways_of(chosen, compiled=True)]
+
+    lockstep = turns.WAYS["lockstep"].name
+    assert names("first4-kv", "lockstep") == [turns.WAYS["first4-kv"].name, lockstep, f"{lockstep}, compiled"]
+    assert names("first4") == [turns.WAYS["first4"].name]
+    assert len(names(*turns.WAYS)) == 6
+
+
 def test_renderers_are_measured_beside_the_old_habit(command, tmp_path):
     out = tmp_path / "renderers.json"
     command(renderers, f"--faces 1000 --views 2 --size 64 48 --json {out}")

@@ -1,14 +1,16 @@
 """Flags, YAML files and saved configurations."""
 
+import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from conftest import run_command
 
-from agent.backends import EXPLORER_SETTINGS
 from agent.config import (
+    SECTIONS,
     ConfigError,
     Given,
     RunConfig,
@@ -21,6 +23,7 @@ from agent.config import (
     resumed,
 )
 from agent.demo import demo_defaults
+from models import EXPLORER_SETTINGS
 
 
 def given(*arguments: str) -> Given:
@@ -79,6 +82,13 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"plan": True, "check_data": True}, "--check-data"),
         ({"ply": Path("a.ply"), "question": "Where?", "check_data": True}, "--check-data"),
         ({"plan": True, "continue_from": "recent"}, "--plan"),
+        ({"batch": True, "plan_device": "h100"}, "--plan-device .* needs --plan"),
+        ({"plan": True, "plan_device": "h100", "device": "cuda"}, "--plan-device .* leave out --device"),
+        ({"plan": True, "plan_device": "h100", "dtype": "float32"}, "--plan-device .* --dtype float32"),
+        (
+            {"plan": True, "plan_device": "h100", "model": "scripted:random"},
+            "--plan-device .* scripted:random needs none",
+        ),
         ({"question": "Where?"}, "--ply and --question"),
         ({"focal": float("inf")}, "--focal takes a finite number"),
         ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
@@ -90,12 +100,17 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"retry_failed": True}, "--retry-failed"),
         ({"renderer": "blind", "first_view": "sharpness"}, "--first-view sharpness"),
         ({"demo": True, "first_view": "sharpness"}, "--first-view sharpness"),
-        ({"compile": True, "attention": "flash_attention_2"}, "--compile does not go with --attention"),
+        ({"compile": True, "attention": "eager"}, "--compile does not go with --attention eager"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):
     with pytest.raises(ConfigError, match=words):
         RunConfig(**values).checked()
+
+
+def test_compiled_steps_go_with_flash_attention_in_the_image_encoder():
+    config = RunConfig(batch=True, compile=True, attention="flash_attention_2")
+    assert config.checked() == config
 
 
 def test_a_file_and_flags_need_only_go_together_as_a_whole(tmp_path: Path):
@@ -239,3 +254,15 @@ def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments
     ended = subprocess.run([sys.executable, str(COMMAND), *arguments], capture_output=True, text=True, check=False)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert ended.stderr.strip()
+
+
+def test_every_knob_is_in_one_section_of_the_help_and_says_what_it_is():
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(field.name for field in fields(RunConfig))
+    shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
+    titles = [section.replace("_", "-") + " options" for section in SECTIONS]
+    places = [shown.index(f"─ {title} ─") for title in titles]
+    assert places == sorted(places)
+    for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):
+        assert begin < shown.index(f"│ {name} ") < end
+    assert "Moves a question may make" in shown

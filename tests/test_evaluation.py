@@ -2,31 +2,39 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+from conftest import RoomScans, only_run, results, run_command, run_in_process, scripted, trajectories
 
-from agent.backends import ModelError, OutOfMemory, Reply
-from agent.backends.scripted import ScriptedBackend, random_policy
-from agent.config import RunConfig
-from agent.conversation import Conversation
-from agent.evaluation import answer_questions, main_vsi_bench_loop, questions_of, schedule
-from agent.run_log import RunLog
+from agent.config import ConfigError, RunConfig
+from agent.evaluation import answer_questions, cuda_device_of, library_of, main_vsi_bench_loop, questions_of, schedule
+from agent.policies import Decision, Policy
+from agent.policies.model import ModelPolicy
+from agent.run_folder import begin_folder
+from agent.state import QuestionState
 from agent.turns import Run
-from agent.world import World
 from data.questions import fingerprint
+from envs.actions import CameraAction
+from models import ModelError, OutOfMemory, Reply, ReplyFormat
+from models.conversation import Conversation
+from models.scripted import ScriptedBackend, random_policy
 from rendering.renderers import make_renderer
+from runs.reader import RunReader
 
 
 @pytest.fixture(scope="module")
 def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference: every question alone from its first turn to its last."""
-    return run_in_process(rooms.config(tmp_path_factory.mktemp("alone"), batch_size=1, max_batched_turns=0))
+    config = rooms.config(tmp_path_factory.mktemp("alone"), batch_size=1, max_batched_turns=0, concurrency=1)
+    return run_in_process(config, scripted())
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
@@ -34,31 +42,39 @@ def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_any_batch_size_gives_the_same_trajectories(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path, batch_size: int, max_batched_turns: int
 ):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=batch_size, max_batched_turns=max_batched_turns))
+    config = rooms.config(tmp_path, batch_size=batch_size, max_batched_turns=max_batched_turns, concurrency=1)
+    folder = run_in_process(config, scripted())
     assert trajectories(folder) == trajectories(one_by_one)
     assert results(folder) == results(one_by_one)
 
 
 def test_a_batch_kept_full_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns="all", refill=True))
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns="all", refill=True), scripted())
     assert trajectories(folder) == trajectories(one_by_one)
     assert results(folder) == results(one_by_one)
 
 
 def test_completing_several_at_a_time_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1, concurrency=2))
+    folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1, concurrency=2), scripted())
     assert trajectories(folder) == trajectories(one_by_one)
-    sizes = {len(json.loads(line)["batch"]) for path in folder.glob("q*/turns.jsonl") for line in path.open()}
+    sizes = {len(turn.batch) for turn in RunReader(folder).all_turns()}
     assert {2, 5} <= sizes
 
 
+def test_by_default_as_many_continue_after_the_batched_turns_as_the_batch_holds(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path
+):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1), scripted())
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert max(len(turn.batch) for turn in RunReader(folder).all_turns() if turn.turn == 1) > 2
+
+
 def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns=2))
-    for path in folder.glob("q*/turns.jsonl"):
-        for turn in map(json.loads, path.read_text().splitlines()):
-            assert len(turn["batch"]) == 1 or turn["turn"] < 2
-    first = json.loads((folder / "q001" / "turns.jsonl").read_text().splitlines()[0])
-    assert first["batch"] == [row["id"] for row in results(folder)[:3]]
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns=2, concurrency=1), scripted())
+    reader = RunReader(folder)
+    for turn in reader.all_turns():
+        assert len(turn.batch) == 1 or turn.turn < 2
+    assert list(reader.turns(1)[0].batch) == [row.id for row in reader.rows[:3]]
 
 
 def test_the_run_says_what_happens(rooms: RoomScans, tmp_path: Path):
@@ -66,7 +82,7 @@ def test_the_run_says_what_happens(rooms: RoomScans, tmp_path: Path):
     lines = shown.splitlines()
     assert "BATCHED TURN 0/1" in lines
     assert "Processing 3 active questions in batch" in lines
-    assert "SEQUENTIAL PHASE" in lines
+    assert any(re.fullmatch(r"SEQUENTIAL PHASE: [23] at a time", line) for line in lines)
     assert any(line.endswith("] Continuing sequentially from turn 2...") for line in lines)
     assert sum("Final answer: " in line for line in lines) == len(rooms.rows)
 
@@ -90,25 +106,24 @@ def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms:
     assert summary["types"]["all"]["without_scan"] == len(rows) - there
 
 
-def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
+def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tmp_path: Path, caplog):
     class Breaking(ScriptedBackend):
         calls = 0
 
-        def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
             self.calls += 1
-            return super().generate(conversations) if self.calls < 6 else [1 / 0]
+            return super().generate(conversations, reply_format) if self.calls < 6 else [1 / 0]
 
     config = rooms.config(tmp_path / "logs", batch_size=2)
-    with monkeypatch.context() as patch, caplog.at_level("INFO"):
-        patch.setattr("agent.evaluation.make_backend", lambda *_, **__: Breaking(random_policy()))
-        outcome = main_vsi_bench_loop(config)
+    with caplog.at_level("INFO"):
+        outcome = main_vsi_bench_loop(config, policy=ModelPolicy(Breaking(random_policy())))
     folder = only_run(config.log_root)
     assert outcome.status == 3 and len(outcome.rows) < len(rooms.rows)
     assert f"--continue {folder}" in caplog.messages[-1]
     assert "ZeroDivisionError" in (folder / "run.log").read_text()
     assert json.loads((folder / "summary.json").read_text())["asked"]["questions"] == len(outcome.rows)
-    assert main_vsi_bench_loop(config, folder).status == 0
-    undisturbed = run_in_process(rooms.config(tmp_path / "whole", batch_size=2))
+    assert main_vsi_bench_loop(config, folder, scripted()).status == 0
+    undisturbed = run_in_process(rooms.config(tmp_path / "whole", batch_size=2), scripted())
     assert results(folder) == results(undisturbed)
 
 
@@ -163,9 +178,8 @@ def test_a_single_question_with_its_truth_is_scored(rooms: RoomScans, tmp_path: 
         steps=0,
     )
     answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
-    with caplog.at_level("INFO"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agent.evaluation.make_backend", lambda *_, **__: answering)
-        main_vsi_bench_loop(config)
+    with caplog.at_level("INFO"):
+        main_vsi_bench_loop(config, policy=ModelPolicy(answering))
     assert caplog.messages[-1] == f"Score: {score} of 1, where {truth} is right"
     (row,) = results(only_run(tmp_path))
     assert (row["question_type"], row["score"]) == ("open_choice", float(score))
@@ -173,14 +187,13 @@ def test_a_single_question_with_its_truth_is_scored(rooms: RoomScans, tmp_path: 
     assert summary["asked"]["overall_label"] is None, "a question of one's own is no task of the benchmark"
 
 
-def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path, monkeypatch):
+def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path):
     class Rambling(ScriptedBackend):
-        def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
             text = 'Well, {"rotation_angle_degrees": 30, "seen": {"chair": 2, "done": true, "answer": "A"}, "forw'
             return [Reply(text, tokens=(1, 2, 3), finish_reason="length") for _ in conversations]
 
-    monkeypatch.setattr("agent.evaluation.make_backend", lambda *_, **__: Rambling(random_policy()))
-    folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1))
+    folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1), ModelPolicy(Rambling(random_policy())))
     (question,) = folder.glob("q*")
     said = (question / "messages.json").read_text()
     assert "it was cut off after 3 tokens" in said
@@ -193,25 +206,25 @@ class Limited(ScriptedBackend):
         super().__init__(random_policy())
         self.most, self.refused, self.sizes = most, refused, []
 
-    def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         if len(conversations) > self.most:
             raise OutOfMemory(f"{len(conversations)} conversations do not fit")
         if bad := [c.id for c in conversations if c.id in self.refused]:
             raise ModelError(f"{bad} are too long")
         self.sizes.append(len(conversations))
-        return super().generate(conversations)
+        return super().generate(conversations, reply_format)
 
 
 def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int, **changes: int) -> Path:
     """A run with a backend of the test's own."""
     config = rooms.config(log_root, **changes)
     questions = questions_of(config)
-    run_log = RunLog.create(config, fingerprint(questions), len(questions))
-    world = World(config, make_renderer("raycast"))
+    run_log = begin_folder(config, fingerprint(questions), len(questions))
+    library = library_of(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
-        run = Run(world, backend, run_log, pool)
+        run = Run(library, ModelPolicy(backend), run_log, pool)
         answer_questions(schedule(questions, run_log, config, batch_size), run, len(questions))
-    world.close()
+    library.close()
     run_log.close()
     return run_log.folder
 
@@ -232,6 +245,68 @@ def test_a_question_that_fits_nowhere_fails_alone(rooms: RoomScans, one_by_one: 
         assert failed == (list(range(1, len(rooms.rows) + 1)) if backend.most == 0 else [2])
 
 
+class TurnLeft(Policy):
+    """Turns left forever."""
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
+
+
+def test_a_policy_of_ones_own_runs_is_named_and_resumes_only_by_itself(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, num_questions=2, steps=3)
+    assert main_vsi_bench_loop(config, policy=TurnLeft()).status == 0
+    reader = RunReader(only_run(tmp_path))
+    assert [row.status for row in reader.rows] == ["exhausted"] * 2
+    headings = [turn.pose.heading_deg for turn in reader.turns(1)]
+    assert [(b - a) % 360 for a, b in pairwise(headings)] == pytest.approx([30.0] * 3)
+    assert reader.facts.config["model"] == reader.summary["model"] == "TurnLeft"
+    with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not scripted:random"):
+        main_vsi_bench_loop(config, reader.folder)
+
+
+class Engine(ScriptedBackend):
+    """An engine that batches requests itself: the first replies come only when three questions wait for one."""
+
+    concurrent = True
+
+    def __init__(self) -> None:
+        super().__init__(random_policy())
+        self.together = Barrier(3)
+        self.met = Event()
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        assert len(conversations) == 1
+        if not self.met.is_set():
+            self.together.wait(60)
+            self.met.set()
+        return super().generate(conversations, reply_format)
+
+
+def test_questions_of_an_engine_that_batches_itself_run_on_threads_of_their_own(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path
+):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3), ModelPolicy(Engine()))
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert results(folder) == results(one_by_one)
+
+
+def test_an_error_of_the_program_on_a_thread_stops_the_run(rooms: RoomScans, tmp_path: Path):
+    class Broken(Engine):
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+            super().generate(conversations, reply_format)
+            return [1 / 0]
+
+    config = rooms.config(tmp_path, batch_size=3)
+    assert main_vsi_bench_loop(config, policy=ModelPolicy(Broken())).status == 3
+    assert main_vsi_bench_loop(config, only_run(tmp_path), ModelPolicy(Engine())).status == 0
+
+
+def test_a_script_that_is_not_there_is_named(rooms: RoomScans, tmp_path: Path):
+    ended = run_command([*rooms.command(tmp_path), "--model", "scripted:clever"])
+    assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "there is no scripted policy 'clever': use scripted:random" in ended.stderr
+
+
 def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
     command = rooms.command(tmp_path)[:2]
@@ -241,6 +316,14 @@ def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     folder = only_run(tmp_path)
     assert not folder.name.endswith("_batched")
     assert results(folder)[0]["question_type"] == "object_counting"
+
+
+@pytest.mark.parametrize(
+    ("device", "ordinal"),
+    [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:12", 12), ("cpu", None), ("cuda:x", None), ("automatic", None)],
+)
+def test_the_renderer_gets_the_gpu_that_device_names(device, ordinal):
+    assert cuda_device_of(device) == ordinal
 
 
 def test_check_data_prints_the_table_and_stops(rooms: RoomScans, tmp_path: Path):

@@ -1,15 +1,16 @@
 """The weights that ship: what they see and answer in rooms that they were never trained on."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from agent.backends import EXPLORER_SETTINGS, make_backend
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
+from models import EXPLORER_SETTINGS, ModelOptions
+from models.engines import make_backend
 from training.episodes import room_episodes
 from training.eyes import look, single_views
 from training.splits import SPLITS
@@ -21,7 +22,7 @@ SEED = 7
 def test_the_explorer_describes_views_of_new_rooms(tmp_path):
     for index in range(2):
         write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
-    backend = make_backend("embedded", max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+    backend = make_backend("embedded", ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]))
     sight = look(backend, list(single_views(tmp_path, rooms=2)))
     assert sight.views > 20
     assert sight.precision > 0.75 and sight.recall > 0.75
@@ -48,12 +49,12 @@ def answered(tmp_path_factory):
 
 def test_the_explorer_answers_better_than_blind_and_than_the_most_frequent_answer(answered):
     seeing, blind, questions = answered
-    overall = aggregate(seeing)["overall"]
-    assert overall > aggregate(blind)["overall"] + 25
+    overall = aggregate(map(asdict, seeing))["overall"]
+    assert overall > aggregate(map(asdict, blind))["overall"] + 25
     assert overall > most_frequent_answer(questions)["overall"] + 20
 
 
 def test_the_explorer_replies_in_form_and_stops_when_it_has_seen_enough(answered):
     seeing, _, _ = answered
-    assert sum(row["parse_errors"] for row in seeing) <= 0.04 * sum(row["turns"] for row in seeing)
-    assert sum(row["turns"] for row in seeing) / len(seeing) < 6
+    assert sum(row.parse_errors for row in seeing) <= 0.04 * sum(row.turns for row in seeing)
+    assert sum(row.turns for row in seeing) / len(seeing) < 6

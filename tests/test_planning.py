@@ -1,7 +1,7 @@
 """Sizes of runs, from configurations alone: no weights exist anywhere in these tests."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +9,39 @@ import torch
 from conftest import RoomScans, run_command
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
 
-from agent.backends import footprint as footprints
-from agent.backends.footprint import Footprint, Rates, Work, footprint, measure_rates, work_of
-from agent.backends.untrained import write_untrained_checkpoint
+from agent.config import RunConfig
 from agent.evaluation import questions_of
-from agent.planning import ConversationSize, best_seconds, conversation_size, fitting_batch, plan_lines, plan_run
+from agent.planning import (
+    PACES,
+    ROOFLINE,
+    Calls,
+    ConversationSize,
+    as_time,
+    conversation_size,
+    expected_course,
+    fitting_batch,
+    longest_course,
+    plan_lines,
+    plan_run,
+    run_seconds,
+    scheduled_calls,
+)
+from agent.scheduler import Scheduler
+from models import ModelError
+from models.gpus import GPUS, GpuName
+from models.transformers import footprint as footprints
+from models.transformers.footprint import (
+    Footprint,
+    Rates,
+    Work,
+    footprint,
+    footprint_on,
+    measure_rates,
+    rates_of,
+    work_of,
+)
+from models.transformers.kv_cache import buffer_columns
+from models.transformers.untrained import write_untrained_checkpoint
 
 GIB = 2**30
 EIGHT_TURNS = ConversationSize(
@@ -72,9 +100,9 @@ def test_the_plan_shares_out_what_is_free_beside_the_weights(
     """4 GiB of weights and 1 GiB a question: of 10 GiB half of the 6 beside them is for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
     questions = questions_of(config)
-    sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0), 32, 4, int(free_gib * GIB))
+    sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), 32, 4, int(free_gib * GIB))
     tokens = conversation_size(config, questions, sizes).tokens
-    sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // tokens))
+    sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // buffer_columns(tokens)))
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     plan = plan_run(config, questions)
     assert plan.batch_size == size
@@ -84,10 +112,41 @@ def test_the_plan_shares_out_what_is_free_beside_the_weights(
 def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
     """1 GiB of weights that two programs hold too: of 10 GiB half of the 7 beside them is for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
-    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024), 32, 4, 10 * GIB)
+    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), 32, 4, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     why = plan_run(config, questions_of(config)).why
     assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
+
+
+@pytest.fixture
+def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> RunConfig:
+    """A run with a model of 62 GiB on a GPU with 45 GiB free."""
+    sizes = Footprint("cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, Work(10**9, 10**9, 2, 1024, 4, 4), 32, 4, 45 * GIB)
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    return rooms.config(tmp_path, model=str(shape_8b))
+
+
+def test_weights_that_one_gpu_cannot_hold_are_refused_before_they_are_loaded(large: RunConfig):
+    with pytest.raises(ModelError, match=r"needs 62.00 GiB for its weights and cuda:0 has 45.00 GiB free: .* one GPU"):
+        plan_run(large, questions_of(large))
+
+
+def test_a_plan_says_that_weights_do_not_fit_and_gives_no_time(large: RunConfig):
+    lines = plan_lines(replace(large, plan=True), questions_of(large))
+    assert lines[-1].startswith("Cannot run: ") and "the model must fit on one GPU" in lines[-1]
+
+
+def test_weights_on_a_cpu_may_stay_in_their_file(large: RunConfig, monkeypatch):
+    sizes = replace(footprints.footprint(), device="cpu")
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    assert plan_run(large, questions_of(large)).batch_size == 1
+
+
+@pytest.mark.parametrize("device", ["cuda:0,1", "balanced"])
+def test_several_gpus_for_one_model_are_refused(rooms: RoomScans, shape_8b: Path, tmp_path: Path, device: str):
+    ended = run_command([*rooms.command(tmp_path), "--model", str(shape_8b), "--device", device])
+    assert ended.returncode == 2, ended.stderr
+    assert f"--device '{device}' is not one device" in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_a_compiler_that_is_not_there_is_missed_before_anything_is_loaded(rooms: RoomScans, shape_8b: Path, tmp_path):
@@ -98,13 +157,15 @@ def test_a_compiler_that_is_not_there_is_missed_before_anything_is_loaded(rooms:
     assert "--compile does not work here" in ended.stderr and "install a C++ compiler" in ended.stderr
 
 
+def roofline_seconds(model: Footprint, rates: Rates, conversation: ConversationSize, calls: list[Calls]) -> float:
+    return run_seconds(model, rates, ROOFLINE, conversation, longest_course(conversation), calls)
+
+
 def test_the_least_time_is_that_of_the_binding_limit():
-    model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0), 32, 4, 0)
-    one = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1)
-    reading = best_seconds(model, Rates(1e12, 1e18), one, rows_of_turn=[4], questions=8)
-    computing = best_seconds(model, Rates(1e18, 1e12), one, rows_of_turn=[4], questions=8)
-    assert reading == pytest.approx(2 * 100 * 2e9 / 1e12)
-    assert computing == pytest.approx(8 * 100 * 2e9 / 1e12)
+    model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0, 4, 4), 32, 4, 0)
+    one, calls = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1), [Calls(0, rows=4, count=2)]
+    assert roofline_seconds(model, Rates(1e12, 1e18), one, calls) == pytest.approx(2 * 100 * 2e9 / 1e12)
+    assert roofline_seconds(model, Rates(1e18, 1e12), one, calls) == pytest.approx(8 * 100 * 2e9 / 1e12)
 
 
 def test_the_least_time_counts_what_a_token_passes_through(shape_8b: Path):
@@ -113,10 +174,106 @@ def test_the_least_time_counts_what_a_token_passes_through(shape_8b: Path):
     assert work.token_parameters == pytest.approx(7.57e9, rel=0.005)
     encoder, mergers = 0.576e9, 4 * 39e6
     assert work.patch_parameters == pytest.approx(encoder - mergers * 3 / 4, rel=0.03)
+    assert (work.layers, work.encoder_layers) == (36, 27)
     one = ConversationSize(700, 160, image_tokens=300, reply_tokens=200, turns=8)
-    model = Footprint("cuda", "bfloat16", 0, 0, work, 32, 4, 0)
-    rates = Rates(bytes_per_s=4.2e12, flop_per_s=700e12)
-    assert best_seconds(model, rates, one, [1] * 8, 1) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
+    model, rates = Footprint("cuda", "bfloat16", 0, 0, work, 32, 4, 0), Rates(bytes_per_s=4.2e12, flop_per_s=700e12)
+    alone = [Calls(turn, 1, 1) for turn in range(8)]
+    assert roofline_seconds(model, rates, one, alone) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
+
+
+def test_a_call_at_the_roofline_takes_the_least_time():
+    work, rates = Work(10**9, 4 * 10**8, 2, 10**5, 36, 27), Rates(3e12, 700e12)
+    for sizes in ((1, 500, 1200, 3000, 200), (64, 32000, 76800, 192000, 200), (4, 0, 0, 9000, 0)):
+        least = work.least_seconds(rates, *sizes)
+        assert ROOFLINE.call_seconds(work, rates, *sizes) == pytest.approx(least)
+        for pace in PACES.values():
+            assert pace.call_seconds(work, rates, *sizes) >= least
+
+
+@dataclass
+class Going:
+    """A question as the scheduler sees it, which ends after some turns."""
+
+    turns: int
+    turn: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        return self.turn == self.turns
+
+
+@pytest.mark.parametrize(
+    ("batched", "few", "refill"),
+    [(0, 1, False), (0, 3, False), (4, 1, False), (4, 2, False), ("all", 1, False), ("all", 1, True)],
+)
+@pytest.mark.parametrize("lengths", [[9] * 12, [1, 3, 5, 7, 9, 9] * 3])
+def test_calls_are_counted_as_the_scheduler_makes_them(batched, few, refill, lengths):
+    """Batches of 6; the questions of each cohort of 6 end alike, as shares have it."""
+    config = RunConfig(batch=True, max_batched_turns=batched, concurrency=few or "auto", refill=refill)
+    scheduler = Scheduler([Going(turns) for turns in lengths], 6, config.last_batched_turn + 1, refill, few)
+    made = 0
+    while scheduler.has_work:
+        scheduler.admit()
+        for state in scheduler.next_batch() or scheduler.next_few():
+            state.turn += 1
+        made += 1
+    shares = [sum(length > turn for length in lengths) / len(lengths) for turn in range(9)]
+    calls = scheduled_calls(config, len(lengths), 6, shares)
+    assert sum(call.rows * call.count for call in calls) == pytest.approx(sum(lengths))
+    tail = 2 * len(lengths) / 6 if few > 1 or refill else 0  # the last questions of a cohort leave places empty
+    assert made - tail - 1 <= sum(call.count for call in calls) <= made + 1e-9
+
+
+def test_a_rest_of_questions_is_a_smaller_cohort():
+    calls = scheduled_calls(RunConfig(batch=True, max_batched_turns="all"), 70, 64, [1.0])
+    assert calls == [Calls(0, 64, 1), Calls(0, 6, 1)]
+
+
+@pytest.mark.parametrize(
+    ("faster", "slower"),
+    [
+        ({"compile": True}, {}),
+        ({"max_batched_turns": "all"}, {"concurrency": 1}),
+        ({}, {"concurrency": 8}),
+        ({"concurrency": 8}, {"concurrency": 1}),
+        ({"concurrency": 1}, {"concurrency": 1, "max_batched_turns": 0}),
+        ({}, {"kv_reuse": False}),
+        ({"max_batched_turns": "all", "refill": True}, {"max_batched_turns": "all"}),
+    ],
+)
+def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
+    work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
+    model, rates = Footprint("cuda:0", "bfloat16", 0, 0, work, 32, 4, 0), Rates(3e12, 790e12)
+    conversation = ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9)
+    course = expected_course(conversation)
+
+    def seconds(changes: dict) -> float:
+        config = RunConfig(batch=True, **changes)
+        pace, calls = PACES["cuda", config.compile], scheduled_calls(config, 320, 32, course.shares)
+        return run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse)
+
+    assert seconds(faster) < 0.98 * seconds(slower)
+
+
+@pytest.mark.parametrize(("questions", "paper_s"), [(1, 44), (8, 45), (32, 48), (64, 62)])
+def test_eager_lockstep_on_an_h200_takes_what_a_separate_estimate_gave(questions: int, paper_s: float):
+    """Qwen3-VL-8B, 8 turns of 200 tokens; that estimate took 27.5 ms for a step until memory binds."""
+    work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
+    model = Footprint("cuda:0", "bfloat16", 0, 0, work, 32, 4, 0)
+    course = longest_course(EIGHT_TURNS)
+    calls = scheduled_calls(RunConfig(batch=True, steps=7, max_batched_turns="all"), questions, 64, course.shares)
+    pace = replace(PACES["cuda", False], view_s=0.0)
+    assert run_seconds(model, Rates(4.3e12, 790e12), pace, EIGHT_TURNS, course, calls) == pytest.approx(
+        paper_s, rel=0.1
+    )
+
+
+def test_questions_are_expected_to_take_half_of_the_turns():
+    course = expected_course(ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9))
+    assert course.turns == pytest.approx(5)
+    assert course.steps(1) == 200 and course.steps(64) == pytest.approx(320)
+    short = expected_course(ConversationSize(700, 160, image_tokens=300, reply_tokens=100, turns=1))
+    assert (short.turns, short.steps(64)) == (1, 100)
 
 
 def test_of_a_mixture_only_the_experts_count_that_a_token_is_sent_to():
@@ -152,5 +309,52 @@ def test_a_device_without_room_to_measure_in_still_has_a_plan(rooms: RoomScans, 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
     ended = run_command([*rooms.command(tmp_path), "--model", str(shape_8b), "--plan"])
     assert (ended.returncode, list(tmp_path.iterdir())) == (0, []), ended.stderr
-    for words in (f"Questions: {len(rooms.rows)} on 2 scans", "Images: 72", "Tokens:", "Batch size", "at best"):
+    for words in (f"Questions: {len(rooms.rows)} on 2 scans", "Images: 72", "Tokens:", "Batch size", "Time expected:"):
         assert words in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "parameters"), [("2B", 2.13e9), ("4B", 4.44e9), ("8B", 8.77e9)]
+)  # published sizes
+def test_published_checkpoints_need_no_download_to_be_sized(checkpoint: str, parameters: float):
+    sizes = footprint_on("h200", f"Qwen/Qwen3-VL-{checkpoint}-Instruct", "auto")
+    assert sizes.parameters == pytest.approx(parameters, rel=0.005)
+    assert (sizes.weight_bytes, sizes.dtype) == (2 * sizes.parameters, "bfloat16")
+    assert sizes.image_tokens(640, 480) == 300
+
+
+def test_the_known_8b_is_the_8b(shape_8b: Path):
+    known = footprint_on("h100", "Qwen/Qwen3-VL-8B-Instruct", "bfloat16")
+    assert known == footprint_on("h100", str(shape_8b), "bfloat16")
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_gpu_keeps_some_of_its_memory_and_less_than_its_peaks(gpu: GpuName):
+    size_gb = {"h200": 141, "h100": 80, "a100-80": 80, "a100-40": 40, "l40s": 48, "rtx4090": 24}[gpu]
+    assert size_gb * 1e9 < GPUS[gpu].memory_bytes + 1e9 and GPUS[gpu].memory_bytes <= size_gb * GIB
+    assert GPUS[gpu].free_bytes < GPUS[gpu].memory_bytes
+    assert rates_of(gpu).bytes_per_s < GPUS[gpu].peak_bytes_per_s
+    assert rates_of(gpu).flop_per_s < GPUS[gpu].peak_flop_per_s
+
+
+def test_a_gpu_that_is_not_here_is_planned_for_offline(rooms: RoomScans, tmp_path: Path):
+    flags = ["--plan", "--plan-device", "h100", "--compile", "--model", "Qwen/Qwen3-VL-8B-Instruct"]
+    alone = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    ended = run_command([*rooms.command(tmp_path), *flags], env=alone)
+    assert ended.returncode == 0, ended.stderr
+    for words in ("characters a token", "Memory on h100: 78.15 GiB free", "3,015 GB/s", "H100 SXM", "1.3 times its"):
+        assert words in ended.stdout
+
+
+def test_text_is_counted_where_the_tokenizer_is_here(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
+    config = rooms.config(tmp_path, plan=True, plan_device="rtx4090", model=str(shape_8b))
+    lines = "\n".join(plan_lines(config, questions_of(config)))
+    assert "characters a token" not in lines and "Memory on rtx4090: 22.49 GiB free" in lines
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(4.21, "4.2 seconds"), (83, "83 seconds"), (150, "2.5 minutes"), (2700, "45 minutes"), (9000, "2.5 hours")],
+)
+def test_times_are_told_in_two_figures(seconds: float, words: str):
+    assert as_time(seconds) == words

@@ -19,8 +19,11 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_log import RunLog, RunLogError, find_run
+from agent.run_folder import begin_folder, note_resumption
 from data.questions import fingerprint, load_questions
+from runs import RunError
+from runs.reader import find_run
+from runs.writer import RunWriter
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +103,13 @@ def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
     rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
 ):
     config = rooms.config(tmp_path)
-    run_log = RunLog.create(config, fingerprint(load_questions(rooms.questions)), 8)
+    run_log = begin_folder(config, fingerprint(load_questions(rooms.questions)), 8)
     run_log.close()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agent.evaluation.tools_of", interrupt)
+    monkeypatch.setattr("agent.evaluation.policy_of", interrupt)
     with caplog.at_level("INFO"):
         assert main_vsi_bench_loop(replace(config, batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
@@ -114,15 +117,15 @@ def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
 
 def test_a_run_that_goes_on_with_other_versions_says_so(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
     config = rooms.config(tmp_path)
-    run_log = RunLog.create(config, fingerprint(load_questions(rooms.questions)), 8)
-    run_log.note_resumption()
+    run_log = begin_folder(config, fingerprint(load_questions(rooms.questions)), 8)
+    note_resumption(run_log, config)
     assert not caplog.text
-    monkeypatch.setattr("agent.run_log.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
+    monkeypatch.setattr("runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
     for _ in range(2):  # the second time it is no news
-        run_log.note_resumption()
+        note_resumption(run_log, config)
     run_log.close()
     assert len(caplog.messages) == 1
-    assert "goes on with torch 0.1 (was " in caplog.text
+    assert "resumes with torch 0.1 (was " in caplog.text
     assert "numpy" not in caplog.text
     facts = json.loads((run_log.folder / "run.json").read_text())
     assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
@@ -136,7 +139,7 @@ def test_an_interrupted_run_has_no_benchmark_number(rooms: RoomScans, tmp_path: 
 
 
 def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
-    run_log = RunLog.create(rooms.config(tmp_path), "", 1)
+    run_log = begin_folder(rooms.config(tmp_path), "", 1)
     path = run_log.folder / "results.jsonl"
     both_queued = Event()
 
@@ -148,9 +151,9 @@ def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_pat
     run_log._then(torn, path)
     run_log._then(lambda path: path.write_text("more"), path)
     both_queued.set()
-    with pytest.raises(RunLogError, match="make room, then go on with"):
+    with pytest.raises(RunError, match="make room, then resume with"):
         run_log.flush()
-    with pytest.raises(RunLogError, match="make room"):
+    with pytest.raises(RunError, match="make room"):
         run_log.flush()
     run_log.close()
     assert path.read_text() == "half a line"
@@ -205,7 +208,7 @@ def test_failed_questions_are_asked_again_where_that_is_wanted(rooms: RoomScans,
     assert (ended.returncode, "add --retry-failed" in ended.stdout) == (1, True)
     assert results(folder) != results(undisturbed)
     ended = run_command(continued(rooms, config.log_root, "--retry-failed"))
-    assert (ended.returncode, "Taking up 4 failed questions again" in ended.stdout) == (0, True)
+    assert (ended.returncode, "Retrying 4 failed questions" in ended.stdout) == (0, True)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
     assert summary(folder) == summary(undisturbed)
@@ -233,9 +236,9 @@ def test_a_file_system_without_locks_is_named(undisturbed: Path, monkeypatch: py
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr("agent.run_log.fcntl.flock", unsupported)
-    with pytest.raises(RunLogError, match="keeps no locks"):
-        RunLog(undisturbed)
+    monkeypatch.setattr("runs.writer.fcntl.flock", unsupported)
+    with pytest.raises(RunError, match="keeps no locks"):
+        RunWriter(undisturbed)
 
 
 def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):
@@ -255,7 +258,7 @@ def test_a_run_keeps_the_protocol_that_it_was_begun_with(rooms: RoomScans, undis
     main_vsi_bench_loop(config, folder)
     assert json.loads((folder / "summary.json").read_text())["protocol"] == "as it was then"
     (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
-    with pytest.raises(RunLogError, match="has schema 0, and this version writes 1"):
+    with pytest.raises(RunError, match="has schema 0, and this version writes 1"):
         main_vsi_bench_loop(config, folder)
 
 
@@ -266,12 +269,12 @@ def test_changed_answers_and_changed_questions_are_refused(rooms: RoomScans, und
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[:-1]))
     config = rooms.config(log_root, questions=other)
-    with pytest.raises(RunLogError, match="other questions"):
+    with pytest.raises(RunError, match="other questions"):
         main_vsi_bench_loop(config, undisturbed)
 
 
 def test_two_runs_on_one_folder_are_refused_by_name(rooms: RoomScans, undisturbed: Path):
-    holder = RunLog(undisturbed)
+    holder = RunWriter(undisturbed)
     ended = run_command(continued(rooms, undisturbed.parent))
     holder.close()
     assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
@@ -320,7 +323,7 @@ def test_a_reader_that_goes_away_does_not_end_the_run(rooms: RoomScans, undistur
     assert results(only_run(tmp_path)) == results(undisturbed)
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8])
+@pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8, 1.0])
 def test_an_early_interrupt_ends_without_a_traceback(rooms: RoomScans, tmp_path: Path, seconds: float):
     process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(seconds)

@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.actions import CameraAction, ParsedAction
-from agent.backends import Reply
+from agent.policies.replies import ParsedAction
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status, Turn
 from data.questions import Question
+from envs.actions import CameraAction
+from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 
@@ -30,7 +31,7 @@ def take_turn(state: QuestionState, last: bool) -> None:
 
 
 def schedule(
-    lengths: list[int], batch_size: int, max_batched_turns: float, refill: bool = False, concurrency: int = 1
+    lengths: list[int], batch_size: int, max_batched_turns: float, refill: bool = False, concurrency: int | None = 1
 ) -> list[list[tuple[int, int]]]:
     """Every batch of a run as (question, turn) pairs; question k ends with its turn lengths[k] - 1."""
     states = [waiting(number) for number in range(len(lengths))]
@@ -85,6 +86,16 @@ def test_refill_keeps_the_batch_full_while_questions_wait(lengths: list[int], ba
 def test_later_turns_run_as_many_at_a_time_as_allowed(lengths: list[int], batch_size: int, batched: int, few: int):
     later = [batch for batch in schedule(lengths, batch_size, batched, concurrency=few) if batch[0][1] >= batched]
     assert all(len(batch) <= min(few, batch_size) for batch in later)
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
+def test_by_default_later_turns_run_as_many_at_a_time_as_are_left(lengths: list[int], batch_size: int, batched: int):
+    batches = schedule(lengths, batch_size, batched, concurrency=None)
+    for batch in batches:
+        cohort = batch[0][0] // batch_size
+        turn = batch[0][1]
+        left = [number for number, length in enumerate(lengths) if number // batch_size == cohort and length > turn]
+        assert batch == [(number, turn) for number in left]
 
 
 def test_questions_resumed_at_different_turns_come_back_into_step():

@@ -12,20 +12,22 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from agent.actions import CameraAction, parse_action
-from agent.backends.encoding import ConversationEncoder
-from agent.backends.scripted import ScriptedBackend
-from agent.backends.untrained import ModelSizes
 from agent.config import NUM_STEPS
-from agent.conversation import Conversation, Message
 from agent.evaluation import main_vsi_bench_loop
+from agent.policies.replies import parse_action
 from agent.state import QuestionState
 from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
+from envs.actions import CameraAction
+from envs.environment import Extent, Observation
+from models.conversation import Conversation, Message
+from models.scripted import ScriptedBackend
+from models.transformers.encoding import ConversationEncoder
+from models.transformers.untrained import ModelSizes
 from rendering.camera import CameraPose
 from training import demonstrate, diagnose, evaluate, train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
@@ -237,8 +239,9 @@ def test_a_pupils_notes_stand_for_the_objects_near_them():
     offset = room.objects[index].box.plan_center - start.position[:2]
     off, far = (make_note(categories[index], offset + by, start, start, 1.0, -1) for by in (0.3, 3.0))
     ghost = make_note(absent, (1.0, 0.0), start, start, 1.0, -1)
-    teacher = Teacher(room, world=None)
-    state = QuestionState(1, Question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8, pose=start)
+    teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
+    state = QuestionState(1, Question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
+    state.observations.append(Observation(np.zeros((2, 2, 3), np.uint8), start, extent, None, 0, 8))
     teacher.hear(view_text(start, start, [far, off, ghost, off]), state)
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
 
@@ -335,9 +338,7 @@ def test_a_row_holds_the_ids_and_positions_of_the_evaluation(shards, checkpoint,
         if turn:
             conversation.append(Message("assistant", stored.replies[turn - 1]))
         conversation.append(Message("user", user, image))
-    encoded = ConversationEncoder(AutoModelForImageTextToText.from_pretrained(checkpoint), processor).encode(
-        conversation
-    )
+    encoded = ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint)).encode(conversation)
     row = maker.episode(stored)
     assert row.ids[: len(encoded.ids)].tolist() == encoded.ids
     assert torch.equal(torch.from_numpy(row.positions[:, : len(encoded.ids)]).long(), encoded.positions)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from agent.backends.encoding import ConversationEncoder, as_it_is
-from agent.conversation import Conversation, Message
 from data.rooms.furniture import CATEGORIES
 from data.rooms.questions import COUNTING
+from models.conversation import Conversation, Message
+from models.transformers.encoding import ConversationEncoder, as_it_is
 from training.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
 from training.practice import make_counting, make_practice, make_second_look, read_off
 from training.store import StoredEpisode
@@ -103,7 +103,7 @@ class RowMaker:
         self._looking: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
-        self._encoder = ConversationEncoder(model, sizes_only, prepare=as_it_is)
+        self._encoder = ConversationEncoder(sizes_only, model.config, prepare=as_it_is)
 
     def episode(self, stored: StoredEpisode) -> Row:
         """The whole conversation; everything that the teacher said is to be learned, but for a walk that was cut short:

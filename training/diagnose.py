@@ -1,7 +1,6 @@
 """The command `python -m training.diagnose RUN`: whether an explorer's run lost its answers in seeing or in reading."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from agent.evaluation import questions_of
-from agent.run_log import RunLogError, read_run
-from agent.state import Status
+from agent.run_folder import saved_config
 from data.questions import QUESTION_TYPES, Question, QuestionError
 from data.scoring import score_answer
+from runs import RunError
+from runs.reader import RunReader
 from training.notes import notes_in
 from training.reading import think
 
@@ -32,25 +32,25 @@ class Answered:
 
 
 def answered(run: Path) -> Iterator[Answered]:
-    """The scored questions of a run folder that did not fail; raises RunLogError or QuestionError where the folder or
-    its questions cannot be read, OSError where a file is missing."""
-    questions = {question.id: question for question in questions_of(read_run(run).config)}
-    lines = (run / "results.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = {row["id"]: row for row in map(json.loads, lines)}  # of a question that was taken up again the last
-    for row in rows.values():
-        if row["score"] is None or row["status"] == Status.FAILED:
+    """The scored questions of a run folder that did not fail; raises RunError or QuestionError where the folder or
+    its questions cannot be read."""
+    questions = {question.id: question for question in questions_of(saved_config(run))}
+    reader = RunReader(run)
+    for row in reader.rows:
+        if row.score is None or row.failed:
             continue
-        journal = (run / f"q{row['number']:03d}" / "turns.jsonl").read_text(encoding="utf-8").splitlines()
-        replies = [json.loads(turn)["reply"]["text"] for turn in journal]
-        question = questions[row["id"]]
+        replies = [turn.reply.text for turn in reader.turns(row.number)]
+        if not replies:
+            raise RunError(f"{run}: question {row.number} has a result but no turns, so nothing can be said about it")
+        question = questions[row.id]
         notes = [note for reply in replies for note in notes_in(reply)]
         given = think(question, notes, (0.0, 0.0)).answer
         yield Answered(
             question,
-            row["answer"],
-            row["score"],
-            row["score"] if given is None else score_answer(question.question_type, given, question.ground_truth or ""),
-            None if given is None else given == row["answer"],
+            row.answer,
+            row.score,
+            row.score if given is None else score_answer(question.question_type, given, question.ground_truth or ""),
+            None if given is None else given == row.answer,
             "unseen" in replies[-1],
         )
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         lines = table(list(answered(options.run)))
-    except (RunLogError, QuestionError, OSError) as error:
+    except (RunError, QuestionError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write("\n".join(lines) + "\n")

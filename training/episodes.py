@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from agent.actions import parse_action
-from agent.backends import EXPLORER_SETTINGS, Backend, Reply
 from agent.config import NUM_STEPS, RunConfig
-from agent.prompts import system_message, turn_message
-from agent.state import QuestionState, Turn
-from agent.turns import act, read
-from agent.world import World
+from agent.evaluation import library_of
+from agent.policies.model import ask, read
+from agent.policies.replies import action_format, parse_action
+from agent.state import QuestionState
+from agent.turns import act, finish_turn
 from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
+from envs.environment import ExplorationEnv
+from envs.library import SceneLibrary
+from models import EXPLORER_SETTINGS, Backend, Reply
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
 from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import make_scene
-from rendering.views import HEADINGS_DEG, FirstView, first_view
+from rendering.views import HEADINGS_DEG, FirstView
 from training.notes import VIEWS_AROUND
 from training.reading import asked
 from training.store import Transcript
@@ -72,11 +74,11 @@ def view_config() -> RunConfig:
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
     """The demonstrations in room `index` of a seed, one per question; the same arguments give the same episodes."""
     config = config or view_config()
-    with _worlds(config) as worlds:
-        for state, teacher in _opened(seed, index, config, *worlds):
+    with _libraries(config) as libraries:
+        for state, teacher in _opened(seed, index, *libraries):
             while not state.is_final:
-                state.ask(turn_message(state))
-                _go_on(state, teacher, Reply(teacher.reply(state)))
+                ask(state)
+                _take(state, Reply(teacher.reply(state)))
                 parsed = state.turns[-1].parsed
                 assert parsed.error is None and not parsed.clamped, f"no action: {state.turns[-1].reply.text}"
             replies = tuple(turn.reply.text for turn in state.turns)
@@ -89,21 +91,21 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
     Learning ... to No-Regret Online Learning", 2011).
     """
     config = config or view_config()
-    with _worlds(config) as worlds:
-        opened = [pair for pair in _opened(seed, index, config, *worlds) if not pair[1].blind]
+    with _libraries(config) as libraries:
+        opened = [pair for pair in _opened(seed, index, *libraries) if not pair[1].blind]
         for _, teacher in opened:
             teacher.overlooked = frozenset()  # the pupil overlooks enough by itself
         said: list[list[str]] = [[] for _ in opened]
         while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
             for number in due:
                 state, teacher = opened[number]
-                state.ask(turn_message(state))
+                ask(state)
                 said[number].append(teacher.reply(state))
-            replies = pupil.generate([opened[number][0].conversation for number in due])
+            replies = pupil.generate([opened[number][0].conversation for number in due], action_format())
             for number, reply in zip(due, replies, strict=True):
                 state, teacher = opened[number]
                 teacher.hear(reply.text, state)
-                _go_on(state, teacher, reply)
+                _take(state, reply)
                 if state.is_final:
                     pupil.release(state.conversation)
         rng = np.random.default_rng([seed, index, 2])
@@ -115,45 +117,44 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
             yield _episode(state, teacher, (*own, corrections[turn]), answer, by_pupil=True)
 
 
-def _go_on(state: QuestionState, teacher: Teacher, reply: Reply) -> None:
+def _take(state: QuestionState, reply: Reply) -> None:
     """Take a reply as any run does: read it, move and look."""
-    parsed = read(reply, state)
-    move, view, seconds = act(state, parsed, teacher.world)
-    state.record(Turn(state.turn, state.where, reply, parsed, move, (state.question.id,), seconds), view)
+    decision = read(reply, state)
+    after, seconds = act(state, decision)
+    finish_turn(state, decision, after, (state.question.id,), seconds)
 
 
 @contextmanager
-def _worlds(config: RunConfig) -> Iterator[tuple[World, World]]:
+def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]:
     """Where one sees, and where one does not."""
-    with closing(World(config, RaycastRenderer())) as seeing, closing(World(config, BlindRenderer())) as blind:
+    seeing, blind = library_of(config, RaycastRenderer()), library_of(config, BlindRenderer())
+    with closing(seeing), closing(blind):
         yield seeing, blind
 
 
 def _opened(
-    seed: int, index: int, config: RunConfig, seeing: World, blind: World
+    seed: int, index: int, seeing: SceneLibrary, blind: SceneLibrary
 ) -> Iterator[tuple[QuestionState, Teacher]]:
     """The questions of a room, each where it begins and with a teacher of its own."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "pixels are told apart by the mesh's own faces"
     rng = np.random.default_rng([seed, index, 1])
-    first = first_view(
-        scene, seeing.renderer, seeing.intrinsics, config.camera_height, config.camera_pitch, config.first_view
-    )
+    first = seeing.draw_first_view(scene)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
         is_blind = bool(rng.random() < BLIND_SHARE)
         steps = int(rng.integers(NUM_STEPS)) if rng.random() < HURRIED_SHARE else NUM_STEPS
-        world = blind if is_blind else seeing
-        pose = _start(first, places, rng)
+        env = ExplorationEnv(blind if is_blind else seeing, steps)
+        env.reset_at(scene, _start(first, places, rng))
         state = QuestionState(number, question, steps)
-        state.open(scene, pose, world.view(scene, pose), system_message(question))
+        state.begin(env)
         names = sorted(asked(question).names)
         overlooks = bool(names) and question.kind.family != "counting" and rng.random() < OVERLOOKED_SHARE
         overlooked = {str(rng.choice(names))} if overlooks else set()
         bold = int(rng.integers(VIEWS_AROUND)) if rng.random() < BOLD_SHARE else None
-        yield state, Teacher(room, world, is_blind, overlooked, bold)
+        yield state, Teacher(room, is_blind, overlooked, bold)
 
 
 def _question(row: Mapping[str, Any]) -> Question:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.backends import EXPLORER_SETTINGS, Backend, make_backend
-from agent.conversation import Conversation, Message
+from agent.policies.replies import action_format
+from models import EXPLORER_SETTINGS, Backend, ModelOptions
+from models.conversation import Conversation, Message
+from models.engines import make_backend
 from training.notes import FIRST, Note, notes_in, seen_from_first, view_text
 from training.store import read_shard, shards_in
 from training.teacher import NEAR_M
@@ -69,7 +71,8 @@ def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAcc
     pairs: list[tuple[Note, Note]] = []
     for start in range(0, len(views), BATCH):
         part = views[start : start + BATCH]
-        for (conversation, truth), reply in zip(part, backend.generate([each for each, _ in part]), strict=True):
+        replies = backend.generate([each for each, _ in part], action_format())
+        for (conversation, truth), reply in zip(part, replies, strict=True):
             said, true = notes_in(reply.text), notes_in(truth)
             said_count, true_count = said_count + len(said), true_count + len(true)
             pairs += matched(said, true)
@@ -93,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
-    accuracy = look(make_backend(options.model, max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]), views)
+    settings = ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+    accuracy = look(make_backend(options.model, settings), views)
     sys.stdout.write(
         f"{accuracy.views} views: precision {accuracy.precision:.2f}, recall {accuracy.recall:.2f}, places off by "
         f"{accuracy.place_error_m:.2f} m, sizes by {accuracy.size_error:.0%}\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.backends.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
+from models.transformers.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

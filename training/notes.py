@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agent.actions import CameraAction
 from data.rooms.geometry import wrap_deg
+from envs.actions import CameraAction
 from rendering.camera import CameraPose
 
 STEP_M = 0.25

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
-from agent.actions import CameraAction
 from data.rooms.furniture import CATEGORIES
 from data.rooms.routes import MOST_BLANKS
+from envs.actions import CameraAction
 from rendering.camera import CameraPose
 from training.notes import (
     FIRST,

@@ -1,18 +1,17 @@
 """A teacher that knows the room: it looks around, walks where something is missing, notes what it sees and answers."""
 
 import math
-import re
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agent.actions import CameraAction
 from agent.state import QuestionState
-from agent.world import World
 from data.rooms import Room
 from data.rooms.furniture import CATEGORIES
 from data.rooms.geometry import wrap_deg
+from envs.actions import CameraAction
+from envs.environment import ExplorationEnv, Extent
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers.raycast import faces_in_view
 from rendering.scene import Scene
@@ -78,7 +77,6 @@ class Teacher:
     """
 
     room: Room
-    world: World
     blind: bool = False
     overlooked: Set[str] = frozenset()
     bold: int | None = None
@@ -92,7 +90,7 @@ class Teacher:
         self._noted_before = len(self.notes)
         new = [] if self.blind else self._new_notes(state)
         self.notes += new
-        words = view_text(state.where, _start(state), new)
+        words = view_text(state.observation.pose, _start(state), new)
         move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
         if move is not None:
             lines = [
@@ -124,23 +122,26 @@ class Teacher:
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of what is in view for the first time from where it is, from left to right."""
-        assert state.scene is not None
-        owners = objects_in_view(state.scene, self.room, state.where, self.world.intrinsics)
+        env = _env(state)
+        intrinsics = env.library.camera.intrinsics
+        owners = objects_in_view(env.scene, self.room, state.observation.pose, intrinsics)
         self.shown.append(categories_by_patch(owners, self.room))
         pixels = np.bincount(owners[owners >= 0], minlength=len(self.room.objects))
         walked = _walked(state)
         if walked and self._second_place is None:
             self._second_place = len(self.notes)
         known = self._known_here()
-        fewest = FEWEST_PIXELS * (self.world.intrinsics.focal_px / AT_FOCAL_PX) ** 2
+        fewest = FEWEST_PIXELS * (intrinsics.focal_px / AT_FOCAL_PX) ** 2
         seen: list[tuple[float, Note]] = []
         for index in np.flatnonzero(pixels >= fewest):
             thing = self.room.objects[index]
-            offset = thing.box.plan_center - state.where.position[:2]
-            bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.where.heading_deg))
+            offset = thing.box.plan_center - state.observation.pose.position[:2]
+            bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.observation.pose.heading_deg))
             wanted = walked or thing.category not in self.overlooked
             if wanted and index not in known and abs(bearing) <= HALF_VIEW_DEG:
-                note = make_note(thing.category, offset, state.where, _start(state), max(thing.box.size), int(index))
+                note = make_note(
+                    thing.category, offset, state.observation.pose, _start(state), max(thing.box.size), int(index)
+                )
                 seen.append((bearing, note))
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
 
@@ -166,17 +167,17 @@ class Teacher:
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
         """The longest free way along one of the four directions, None where none is a stride long; any way if bold."""
-        assert state.scene is not None
+        env = _env(state)
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
         if self.bold is not None:
             return CameraAction(float(wrap_deg(turns[self.bold])), LONGEST_WALK_M)
-        ways = np.array([state.where.turned(float(turn)).forward for turn in turns])
-        free = state.scene.cast(np.tile(state.where.position, (len(ways), 1)), ways)
+        ways = np.array([state.observation.pose.turned(float(turn)).forward for turn in turns])
+        free = env.scene.cast(np.tile(state.observation.pose.position, (len(ways), 1)), ways)
         turn = float(turns[int(np.argmax(free))])
         longest = min(LONGEST_WALK_M, float(free.max()) - KEEP_OFF_M)
         for length in np.arange(np.floor(longest / STRIDE_M) * STRIDE_M, 0.0, -STRIDE_M):
             action = CameraAction(float(wrap_deg(np.array(turn))), float(length))
-            outcome = self.world.move(state.scene, state.where, action)
+            outcome = env.outcome(action)
             if not (outcome.blocked or outcome.clipped):
                 return action
         return None
@@ -185,35 +186,33 @@ class Teacher:
         """Where a walk is to lead, before it is taken: the next reply can repeat it. Empty for a mere turn."""
         if not move.forward_meters:
             return ""
-        there = state.where.moved(move.rotation_angle_degrees, move.forward_meters, 0.0, 0.0)
+        there = state.observation.pose.moved(move.rotation_angle_degrees, move.forward_meters, 0.0, 0.0)
         return f"To {pose_words(there, _start(state))}."
 
     def _answer(self, state: QuestionState) -> tuple[str, str]:
         """The last words and the answer; what the notes do not tell is the truth, rounded as an eye would have it."""
         question = state.question
-        thought = think(question, self.notes, spans_in(state), self._noted_before)
+        thought = think(question, self.notes, spans_m(state.observation.extent), self._noted_before)
         return thought.text, thought.answer or rounded_truth(question.question_type, question.ground_truth or "")
 
 
 def _start(state: QuestionState) -> CameraPose:
-    return state.turns[0].pose if state.turns else state.where
+    return state.turns[0].pose if state.turns else state.observation.pose
 
 
 def _walked(state: QuestionState) -> bool:
     return any(turn.parsed.action.forward_meters for turn in state.turns)
 
 
-def spans_in(state: QuestionState) -> tuple[float, float]:
-    """The room's extent along x and y in metres, from the words of the turn's message."""
-    match = re.search(r"x (-?[\d.]+) to (-?[\d.]+) m and y (-?[\d.]+) to (-?[\d.]+) m", last_user_text(state))
-    assert match is not None, "every turn's message gives the room's extent"
-    x0, x1, y0, y1 = (float(value) for value in match.groups())
-    return x1 - x0, y1 - y0
+def _env(state: QuestionState) -> ExplorationEnv:
+    assert state.env is not None, "an active question has an environment"
+    return state.env
 
 
-def last_user_text(state: QuestionState) -> str:
-    """The words of the turn that is due."""
-    return state.conversation.messages[-1].text
+def spans_m(extent: Extent) -> tuple[float, float]:
+    """The room's lengths along x and y, metres, from ends that are rounded as prompts state them."""
+    x, y = (float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m))
+    return x, y
 
 
 def rounded_truth(question_type: str, truth: str) -> str:

@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from agent.backends.untrained import ModelSizes
 from data.rooms.furniture import CATEGORIES
+from models.transformers.untrained import ModelSizes
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from training.model import SIZES, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in

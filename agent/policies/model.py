@@ -1,0 +1,62 @@
+"""The policy that asks a model: prompts, a backend and the reader of its replies."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.policies import Decision, Policy
+from agent.policies.prompts import system_message, turn_message
+from agent.policies.replies import action_format, parse_action
+from agent.state import QuestionState
+from models import Backend, Reply, ReplyFormat
+
+
+class ModelPolicy(Policy):
+    """Shows each question's view to a model and reads its reply as an action, in the format that it asks for."""
+
+    def __init__(self, backend: Backend, reply_format: ReplyFormat | None = None) -> None:
+        self.name = backend.name
+        self.concurrent = backend.concurrent
+        self.backend = backend
+        self._format = reply_format or action_format()
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """One decision per question from one `generate()` call."""
+        for state in states:
+            ask(state)
+        replies = self.backend.generate([state.conversation for state in states], self._format)
+        return [read(reply, state) for state, reply in zip(states, replies, strict=True)]
+
+    def recall(self, state: QuestionState) -> None:
+        """Rebuild the conversation of the turns that are recorded."""
+        for turn in state.turns:
+            ask(state, turn.index)
+            state.conversation.append(turn.message)
+
+    def forget(self, state: QuestionState) -> None:
+        """Free the conversation's cached keys and values."""
+        self.backend.release(state.conversation)
+
+    def peak_memory_bytes(self) -> int:
+        """Of the backend."""
+        return self.backend.peak_memory_bytes()
+
+
+def ask(state: QuestionState, turn: int | None = None) -> None:
+    """Append the user message of a turn, by default of the one that is due, after the system message if it is the
+    first; asking the same turn again changes nothing."""
+    messages, turn = state.conversation.messages, state.turn if turn is None else turn
+    if not messages:
+        state.conversation.append(system_message(state.question))
+    if messages[-1].role != "user":
+        previous = state.turns[turn - 1] if turn else None
+        state.conversation.append(turn_message(state.question, state.observations[turn], previous))
+    assert len(state.conversation.images) == turn + 1, f"{state.label}: image i must belong to turn i"
+
+
+def read(reply: Reply, state: QuestionState) -> Decision:
+    """Parse the reply; report truncation to the model."""
+    parsed = parse_action(reply.text, state.question, state.is_last_turn)
+    if parsed.error is not None and reply.finish_reason == "length":
+        cut = f"it was cut off after {len(reply.tokens)} tokens, so think less and end with the object"
+        parsed = replace(parsed, error=f"{parsed.error}; {cut}")
+    return Decision(parsed.action, reply, parsed.clamped, parsed.error)

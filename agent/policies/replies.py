@@ -1,0 +1,245 @@
+"""What a model's reply looks like, and how it is read as an action: pure functions of strings."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from data.questions import Question
+from envs.actions import LIMITS, CameraAction
+from models import ReplyFormat
+
+ACTION_KEYS = (*LIMITS, "answer", "done")
+
+UNIT_WORDS = {
+    "objects": ("", "object", "objects"),
+    "m": ("", "m", "meter", "meters", "metre", "metres"),
+    "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
+    "m²": (
+        "",
+        "m²",
+        "m2",
+        "m^2",
+        "sqm",
+        "sq m",
+        *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
+    ),
+}
+"""What may stand behind a number, by the question's unit; another unit is no valid answer."""
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
+"""What JSON's decoder leaves of a number that ends too early."""
+BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
+LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+
+
+_NUMBERS = " ".join(rf'"\"{name}\":" blank number "," blank' for name in LIMITS)
+ACTION_GRAMMAR = rf"""
+root ::= prose "{{" blank {_NUMBERS} decision blank "}}"
+prose ::= [^{{]*
+decision ::= "\"answer\":" blank (looking | answered)
+looking ::= "null," blank "\"done\":" blank "false"
+answered ::= (text | number) "," blank "\"done\":" blank ("true" | "false")
+text ::= "\"" [^"\\\u0000-\u001f]{{1,80}} "\""
+number ::= "-"? ("0" | [1-9] [0-9]{{0,3}}) ("." [0-9]{{1,4}})?
+blank ::= [ \n]{{0,8}}
+"""
+"""Prose without braces, then one object with the six keys in the prompt's order, `done` only with an answer, then the
+end; in GBNF as xgrammar takes it."""
+
+LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
+"""Taken instead of a reply that cannot be read, so that the next view at least shows something new."""
+
+
+@dataclass(frozen=True)
+class ParsedAction:
+    """The action that a reply stands for.
+
+    `clamped` names each value that was outside its range, as "name value -> limit". `error` says what was
+    wrong with the reply; the action is then `LOOK_AROUND`.
+    """
+
+    action: CameraAction
+    clamped: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class _ReplyError(ValueError):
+    """A reply that cannot be read; its text is told to the model."""
+
+
+def action_format(constrained: bool = False) -> ReplyFormat:
+    """The format of a reply: prose and one action object. With `constrained`, tokens that would make the object
+    malformed are ruled out while it is generated."""
+    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR if constrained else None)
+
+
+def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:
+    """Read the last complete JSON object of a reply as an action; never raises.
+
+    Missing numbers count as 0 and unknown keys are ignored. `done` without a valid answer, a number that is
+    not finite, or no object at all give `LOOK_AROUND` and an `error`. On the last turn nothing but the answer counts,
+    and of that its first word where it is none as a whole, as the official scoring takes it.
+    """
+    try:
+        fields = last_object(text)
+        if last_turn and (answer := _last_answer(fields.get("answer"), question)) is not None:
+            return ParsedAction(CameraAction(answer=answer, done=True))
+        return _read(fields, question)
+    except _ReplyError as error:
+        return ParsedAction(LOOK_AROUND, error=str(error))
+
+
+def last_object(text: str) -> dict[str, object]:
+    """The last complete outermost JSON object in `text`, whatever prose, fences or stray braces are around it.
+
+    Raises ValueError, with the reason as the model sees it, where there is none.
+    """
+    found, why = None, ""
+    for scanned in scan_objects(text):
+        if isinstance(scanned, dict):
+            found = scanned
+        elif isinstance(scanned, str):
+            why = scanned
+    if found is None:
+        raise _ReplyError(f"the reply holds no complete JSON object{why}")
+    return found
+
+
+def has_complete_action(text: str) -> bool:
+    """Whether `text` contains a complete JSON object with the key "done" that is not inside another, still open one.
+
+    Braces in prose are not objects, and an object without that key (an example, a list of what is seen) is not an
+    action.
+    """
+    for scanned in scan_objects(text):
+        if scanned is None:
+            return False
+        if isinstance(scanned, dict) and "done" in scanned:
+            return True
+    return False
+
+
+def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
+    """What each brace of `text` outside an object opens, in order: an object, or why there is none.
+
+    A reason is a string that continues "no complete JSON object"; None is an object that cannot be decoded because it
+    is nested too deep or contains a number of thousands of digits. A truncated object ends the scan: objects inside it
+    are not outermost.
+    """
+    text = text.rstrip()
+    decoder, start = json.JSONDecoder(), text.find("{")
+    while start != -1:
+        scanned: dict[str, object] | str | None = None
+        end = start + 1
+        try:
+            scanned, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            if _is_truncated(error, text):
+                yield ", only one that is cut off"
+                return
+            scanned = f" ({error.msg}: {_shown(text[start : error.pos + 1])})"
+        except (ValueError, RecursionError):
+            pass
+        yield scanned
+        start = text.find("{", end)
+
+
+def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
+    """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
+    rest = text[error.pos :]
+    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text):
+        return True
+    if error.msg == "Expecting value":
+        return any(word.startswith(rest) for word in LITERALS)
+    return BEGUN_FRACTION.fullmatch(rest) is not None
+
+
+def valid_answer(value: object, question: Question) -> str | None:
+    """`value` as this question's answer in its plain form ("B", "2.5", text), or None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value).encode("utf-8", "replace").decode().strip()  # JSON can hold lone surrogates, files cannot
+    if question.is_choice:
+        return _letter(text, question)
+    if question.is_numeric:
+        return _number(text, question)
+    return text or None
+
+
+def _last_answer(value: object, question: Question) -> str | None:
+    """An answer that cannot be asked for again: `value`, or else its first word."""
+    whole = valid_answer(value, question)
+    if whole is None and isinstance(value, str) and value.strip():
+        return valid_answer(value.split()[0], question)
+    return whole
+
+
+def _letter(text: str, question: Question) -> str | None:
+    """ "B", "b", "(B)", "B." and "B. back-left" are a letter; "AB" and "A chair" are not."""
+    match = LETTER.fullmatch(text)
+    letter = match.group(1).upper() if match else None
+    return letter if letter in question.letters else None
+
+
+def _number(text: str, question: Question) -> str | None:
+    """A finite number, alone or with the question's own unit behind it."""
+    match = NUMBER.match(text)
+    if match is None or text[match.end() :].strip().rstrip(".").lower() not in UNIT_WORDS[question.unit]:
+        return None
+    return match.group() if math.isfinite(float(match.group())) else None
+
+
+def _read(fields: dict[str, object], question: Question) -> ParsedAction:
+    if not any(key in fields for key in ACTION_KEYS):
+        raise _ReplyError(f"the JSON object has none of the keys {', '.join(ACTION_KEYS)}")
+    numbers, clamped = {}, []
+    for name, limit in LIMITS.items():
+        value = _finite(name, fields.get(name))
+        numbers[name] = min(max(value, -limit), limit)
+        if numbers[name] != value:
+            clamped.append(f"{name} {value:g} -> {numbers[name]:g}")
+    answer = valid_answer(fields.get("answer"), question)
+    done = _flag(fields.get("done"))
+    if done and answer is None:
+        raise _ReplyError(f"done is true, but {_wanted(fields.get('answer'), question)}")
+    return ParsedAction(CameraAction(**numbers, answer=answer, done=done), tuple(clamped))
+
+
+def _finite(name: str, value: object) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _ReplyError(f"{name} must be a number, not {_shown(value)}")
+    if not abs(value) < math.inf:  # also false for NaN, and an int too large for a float compares without raising
+        raise _ReplyError(f"{name} must be a finite number")
+    return float(min(max(value, -1e9), 1e9))
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if value is not None and not isinstance(value, bool):
+        raise _ReplyError(f"done must be true or false, not {_shown(value)}")
+    return bool(value)
+
+
+def _wanted(value: object, question: Question) -> str:
+    if question.is_choice:
+        return f"the answer {_shown(value)} is not one of the letters {', '.join(question.letters)}"
+    if question.is_numeric:
+        return f"the answer {_shown(value)} is not a plain number of {question.unit}"
+    return "the answer is empty"
+
+
+def _shown(value: object) -> str:
+    """A value as JSON, short enough to stand in a message; of what may be nested beyond sense only the kind."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."

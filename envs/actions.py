@@ -1,0 +1,36 @@
+"""What may be done in a turn, and its limits."""
+
+from dataclasses import dataclass
+
+ROTATION_LIMIT_DEG = 180.0
+MOVE_LIMIT_M = 2.0
+HEIGHT_LIMIT_M = 0.5
+
+LIMITS = {
+    "rotation_angle_degrees": ROTATION_LIMIT_DEG,
+    "forward_meters": MOVE_LIMIT_M,
+    "left_meters": MOVE_LIMIT_M,
+    "z_delta_meters": HEIGHT_LIMIT_M,
+}
+"""Each number of an action and how far from zero it may be; prompts state the same ranges."""
+
+
+@dataclass(frozen=True)
+class CameraAction:
+    """One turn's decision. The camera turns first (+ = left), then moves in its new heading.
+
+    `answer` is a letter, a number as text, or free text for an open question; None while still looking.
+    `done` is True only together with an answer that the question accepts. Raises ValueError beyond LIMITS.
+    """
+
+    rotation_angle_degrees: float = 0.0
+    forward_meters: float = 0.0
+    left_meters: float = 0.0
+    z_delta_meters: float = 0.0
+    answer: str | None = None
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        for name, limit in LIMITS.items():
+            if not abs(getattr(self, name)) <= limit:  # also true for NaN
+                raise ValueError(f"{name} is {getattr(self, name)}: it takes -{limit:g} to {limit:g}")

@@ -1,0 +1,114 @@
+"""The scans of a run behind one renderer: found, loaded ahead and shared by all questions about them."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data.questions import Question
+from data.scans import ScanNotFound, find_scan
+from rendering.camera import CameraPose, Intrinsics
+from rendering.renderers import Renderer
+from rendering.scene import Scene, SceneCache, UpAxis
+from rendering.views import Criterion, FirstView, first_view
+
+FIRST_VIEWS_KEPT = 32
+SCANS_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class CameraSettings:
+    """What every view of a run has in common: its size in pixels, the focal length, and how view 0 is chosen."""
+
+    image_size: tuple[int, int]
+    focal_px: float
+    height_m: float
+    pitch_deg: float
+    first_view: Criterion = "visibility"
+
+    @property
+    def intrinsics(self) -> Intrinsics:
+        """The camera matrix of all views."""
+        return Intrinsics(*self.image_size, self.focal_px)
+
+
+class SceneLibrary:
+    """Loads scans and draws views of them; a scan and its first view are shared by all questions about it.
+
+    Scans are found below `scan_root`, or all questions are about the one scan file `ply`. At most `cache_bytes` of
+    scans that no question holds stay loaded.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        camera: CameraSettings,
+        scan_root: Path = Path("scans"),
+        ply: Path | None = None,
+        up_axis: UpAxis = "auto",
+        cache_bytes: int = 2**32,
+    ) -> None:
+        self.renderer = renderer
+        self.camera = camera
+        self._scan_root, self._ply = scan_root, ply
+        self._scenes = SceneCache(cache_bytes, up_axis=up_axis)
+        self._paths: dict[tuple[str, str], Path] = {}
+        self._first_views: OrderedDict[Path, Future[FirstView]] = OrderedDict()
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
+
+    def close(self) -> None:
+        """Stop loading ahead; waits for the scan that is being loaded."""
+        self._loader.shutdown(cancel_futures=True)
+
+    def scan_of(self, question: Question) -> Path:
+        """The question's scan file; raises ScanNotFound."""
+        if self._ply is not None:
+            return self._ply
+        key = question.dataset, question.scene_name
+        if key not in self._paths:
+            self._paths[key] = find_scan(self._scan_root, *key)
+        return self._paths[key]
+
+    def scene_of(self, question: Question) -> Scene:
+        """The question's scan, loaded; raises ScanNotFound or SceneError."""
+        return self._scenes.get(self.scan_of(question))
+
+    def first_view(self, question: Question) -> FirstView:
+        """View 0 of the question's scan, the same for every question about that scan.
+
+        Raises ScanNotFound, SceneError or RenderError, for every question about the scan alike.
+        """
+        return self._first_view(self.scan_of(question)).result()
+
+    def load_ahead(self, questions: Iterable[Question]) -> None:
+        """Begin to load the next scans and to draw their first views in the background; errors wait for their use."""
+        paths: dict[Path, None] = {}
+        for question in questions:
+            try:
+                paths[self.scan_of(question)] = None
+            except ScanNotFound:  # reported when the question's turn comes
+                continue
+        for path in list(paths)[:SCANS_AHEAD]:
+            self._first_view(path)
+
+    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
+        """What the camera sees, (H, W, 3) uint8; raises RenderError. Safe to call from several threads."""
+        return self.renderer.render(scene, pose, self.camera.intrinsics)
+
+    def _first_view(self, path: Path) -> Future[FirstView]:
+        if path not in self._first_views:
+            self._first_views[path] = self._loader.submit(self._draw_first_view, path)
+            if len(self._first_views) > FIRST_VIEWS_KEPT:
+                self._first_views.popitem(last=False)
+        return self._first_views[path]
+
+    def _draw_first_view(self, path: Path) -> FirstView:
+        return self.draw_first_view(self._scenes.get(path))
+
+    def draw_first_view(self, scene: Scene) -> FirstView:
+        """View 0 of a scene; raises RenderError."""
+        camera = self.camera
+        return first_view(scene, self.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)

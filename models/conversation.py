@@ -1,0 +1,48 @@
+"""The chat history of one question: what is sent to a model and what it replied, append-only."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. A user message carries exactly one image; the image comes before its text.
+
+    `image` is (H, W, 3) uint8 RGB. `tokens` are the ids that a model generated for an assistant's
+    message, without the end token: sent back as they were, since decoding and encoding a text again
+    need not give the same ids. Empty when the text came from elsewhere.
+    """
+
+    role: Role
+    text: str
+    image: np.ndarray | None = None
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass
+class Conversation:
+    """An append-only list of messages: system, then user and assistant in turn.
+
+    `id` names the question for as long as the conversation lives; a backend may key a cache by it.
+    """
+
+    id: str
+    messages: list[Message] = field(default_factory=list)
+
+    def append(self, message: Message) -> None:
+        """Add the next message; raises ValueError when it breaks the order system, user, assistant, user, ..."""
+        expected = "system" if not self.messages else "assistant" if self.messages[-1].role == "user" else "user"
+        if message.role != expected:
+            raise ValueError(f"conversation {self.id}: expected a message of {expected}, got one of {message.role}")
+        if (message.image is not None) != (message.role == "user"):
+            raise ValueError(f"conversation {self.id}: a user message has exactly one image, other messages none")
+        self.messages.append(message)
+
+    @property
+    def images(self) -> list[np.ndarray]:
+        """The images in order: image i belongs to turn i."""
+        return [message.image for message in self.messages if message.image is not None]

@@ -1,0 +1,52 @@
+"""GPUs that a run can be planned for from anywhere: memory and datasheet peaks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+GpuName = Literal["h200", "h100", "a100-80", "a100-40", "l40s", "rtx4090"]
+
+RESERVED_BYTES = 3 * 2**29
+"""Of a GPU's memory: about 0.5 GiB that the driver keeps, 0.5 GiB for the CUDA context and its kernels and 0.5 GiB for
+the workspaces of cuBLAS and cuDNN. An estimate."""
+MEMORY_SHARE = 0.9
+"""Share of a datasheet's memory bandwidth that large copies reach. An assumption."""
+FLOP_SHARE = 0.8
+"""Share of a datasheet's bfloat16 FLOP/s that large matrix products reach: the power limit takes most of the rest. An
+assumption, rather high for a GPU that is warm."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: its memory in bytes, the peak of its memory's bandwidth in bytes per second, and the peak of its tensor
+    cores in bfloat16 operations per second, for dense matrices with sums in float32."""
+
+    title: str
+    memory_bytes: int
+    peak_bytes_per_s: float
+    peak_flop_per_s: float
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left for a model when nothing else runs there."""
+        return self.memory_bytes - RESERVED_BYTES
+
+
+GPUS: dict[GpuName, Gpu] = {
+    "h200": Gpu("H200 SXM", 143771 * 2**20, 4.8e12, 989e12),
+    "h100": Gpu("H100 SXM 80 GB", 81559 * 2**20, 3.35e12, 989e12),
+    "a100-80": Gpu("A100 SXM 80 GB", 81920 * 2**20, 2.039e12, 312e12),
+    "a100-40": Gpu("A100 40 GB", 40960 * 2**20, 1.555e12, 312e12),
+    "l40s": Gpu("L40S", 46068 * 2**20, 0.864e12, 362e12),
+    "rtx4090": Gpu("GeForce RTX 4090", 24564 * 2**20, 1.008e12, 165.2e12),
+}
+"""Memory as `nvidia-smi` reports it, with ECC on where the card has it: a datasheet's "141 GB" are nearer to GiB.
+
+Peaks are NVIDIA's, and no run reaches them. Where a datasheet gives bfloat16 "with sparsity", this is half of it:
+
+- H200: "NVIDIA H200 Tensor Core GPU" datasheet, SXM: 4.8 TB/s, 1,979 TFLOPS with sparsity.
+- H100: "NVIDIA H100 Tensor Core GPU" datasheet, SXM5 with HBM3: 3.35 TB/s, 1,979 TFLOPS with sparsity.
+- A100: "NVIDIA A100 Tensor Core GPU" datasheet: 2,039 GB/s (80 GB, SXM) and 1,555 GB/s (40 GB), 312 TFLOPS dense.
+- L40S: "NVIDIA L40S" datasheet: 864 GB/s, 362 TFLOPS dense (733 with sparsity).
+- RTX 4090: "NVIDIA Ada GPU Architecture" whitepaper, appendix A: 1,008 GB/s, 165.2 TFLOPS dense with FP32 accumulate
+  (330.4 is with FP16 accumulate or with sparsity).
+"""

@@ -1,0 +1,1 @@
+"""Models through the transformers library: one `generate()` call replies to a whole batch of conversations."""

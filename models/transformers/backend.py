@@ -1,0 +1,97 @@
+"""Checkpoints through transformers: one `generate()` call replies to a whole batch of conversations."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from models import KV_SHARE, ModelOptions, Reply, ReplyFormat, weight_copies
+from models.conversation import Conversation
+
+log = logging.getLogger(__name__)
+
+
+class TransformersBackend:
+    """Replies with a checkpoint of a supported family; `model` is its hub id or folder.
+
+    In float32 a reply is the same in a batch as alone, token for token. Smaller number types round differently in
+    batches of different sizes, and choose either of two tokens that are almost equally likely. A reply ends at its
+    longest, at the model's end token or when it is complete.
+
+    Constructing a backend loads torch, transformers and the weights; raises ModelError where that fails.
+    """
+
+    concurrent = False
+
+    def __init__(self, model: str, options: ModelOptions) -> None:
+        from models.transformers.encoding import ConversationEncoder
+        from models.transformers.families import family_of
+        from models.transformers.loading import free_bytes, load_checkpoint, resolve_device, resolve_dtype
+        from models.transformers.runner import GenerationOptions, ModelRunner, Steps
+        from models.transformers.steps import require_compiler
+
+        self.name = model
+        where = resolve_device(options.device)
+        if options.compile:
+            require_compiler(where)
+        loaded, processor = load_checkpoint(model, resolve_dtype(options.dtype, where), where, options.attention)
+        keeps = family_of(loaded.config).can_keep(loaded.config)
+        compiled = options.compile and keeps
+        if (options.kv_reuse or options.compile) and not keeps:
+            log.warning(
+                "%s does not keep plain keys and values: every turn computes the whole conversation%s",
+                model, ", and no step is compiled" if options.compile else "",
+            )  # fmt: skip
+        kv_bytes = options.kv_cache_bytes if options.kv_reuse and keeps else 0
+        if kv_bytes is None:
+            copied = loaded.get_memory_footprint() * weight_copies(compiled, str(where))
+            kv_bytes = max(0, int((free_bytes(where) - copied) * KV_SHARE))
+        steps: Steps = "eager"
+        if compiled:
+            steps = "compiled graphs" if where.type == "cuda" else "compiled"
+        generation = GenerationOptions(
+            options.max_new_tokens, temperature=options.temperature, seed=options.seed, steps=steps
+        )
+        self._tokenizer = processor.tokenizer
+        self._encoder = ConversationEncoder(processor, loaded.config, loaded.dtype)
+        self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        """One reply per conversation, in order; every conversation ends with a user message.
+
+        Raises OutOfMemory when a smaller batch may work, ModelError for a conversation that cannot be replied to or a
+        grammar without xgrammar, ValueError for a conversation that is in the batch twice.
+        """
+        if len({conversation.id for conversation in conversations}) < len(conversations):
+            raise ValueError("two conversations of a batch have the same id")
+        if not conversations:
+            return []
+        started = time.perf_counter()
+        batch = [self._encoder.encode(conversation) for conversation in conversations]
+        encoded_at = time.perf_counter()
+        result = self._runner.run(batch, reply_format)
+        ended = time.perf_counter()
+        return [
+            Reply(
+                text=self._tokenizer.decode(row.tokens, skip_special_tokens=True),
+                tokens=row.tokens,
+                prompt_tokens=len(encoded.ids),
+                reused_tokens=row.reused,
+                generated_tokens=len(row.tokens),
+                finish_reason="stop" if row.finished else "length",
+                seconds=ended - started,
+                preprocess_seconds=encoded_at - started,
+                prefill_seconds=result.prefill_s,
+                decode_seconds=result.decode_s,
+                images_encoded=row.images,
+            )
+            for encoded, row in zip(batch, result.rows, strict=True)
+        ]
+
+    def release(self, conversation: Conversation) -> None:
+        """Free all that is kept for this conversation; unknown ones are ignored."""
+        self._encoder.release(conversation.id)
+        self._runner.release(conversation.id)
+
+    def peak_memory_bytes(self) -> int:
+        """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        return self._runner.peak_memory_bytes()

@@ -1,0 +1,229 @@
+"""Conversations as token ids, positions and image patches, each message encoded once; needs no weights."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+
+from models import ModelError
+from models.conversation import Conversation, Message
+from models.transformers.families import family_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, ProcessorMixin
+
+# Stands in for earlier replies while the chat template is rendered; their ids take its place.
+_REPLY = "reply"
+
+
+@dataclass
+class EncodedImage:
+    """`inputs` are the model's inputs for one image, by name.
+
+    They may be set to None to save memory; the image is then processed again if they are needed.
+    """
+
+    inputs: dict[str, torch.Tensor] | None
+
+
+@dataclass(frozen=True)
+class EncodedTurn:
+    """What one user message adds to its conversation, the message before it (system or reply) included.
+
+    `rendered` is the chat template's text of the whole conversation so far. `positions` are
+    (position_axes, len(ids)), as the model's family has it. `image_end` counts the ids up to the end of the image's
+    placeholders.
+    """
+
+    messages: tuple[Message, Message]
+    rendered: str
+    ids: list[int]
+    positions: torch.Tensor
+    image: EncodedImage
+    image_end: int
+
+
+@dataclass
+class EncodedConversation:
+    """All that a model reads of a conversation up to its last user message; it grows with the conversation."""
+
+    id: str
+    turns: list[EncodedTurn] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids of all turns."""
+        return list(chain.from_iterable(turn.ids for turn in self.turns))
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """The positions of all ids, (position_axes, len(ids))."""
+        return torch.cat([turn.positions for turn in self.turns], dim=1)
+
+    @property
+    def last_image_end(self) -> int:
+        """The number of ids up to the end of the last image's placeholders."""
+        return sum(len(turn.ids) for turn in self.turns[:-1]) + self.turns[-1].image_end
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages that are encoded here."""
+        return list(chain.from_iterable(turn.messages for turn in self.turns))
+
+
+def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
+    """An image as qwen-vl-utils hands it to the processor: the same one where its size needs no change."""
+    from qwen_vl_utils import process_vision_info
+
+    chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
+    (prepared,), _ = process_vision_info(chat, image_patch_size=patch_size)
+    return prepared
+
+
+def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
+    """In place of `prepare_image` for views of a size that it would not change: qwen-vl-utils need not be installed."""
+    return image
+
+
+class ConversationEncoder:
+    """Encodes conversations turn by turn, with the processor and the configuration of a checkpoint.
+
+    A turn adds what the chat template puts behind the last reply: its end token, the new user message, the words that
+    open the next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the
+    turn before, the reply, and new ones; what was computed of them stays valid.
+
+    Image patches are kept in `dtype`, that of the weights which will read them; None keeps the processor's.
+    `prepare(image, patch size)` makes an image ready for the processor, as qwen-vl-utils does. Raises ModelError for a
+    chat template that rewrites earlier turns.
+    """
+
+    def __init__(
+        self,
+        processor: "ProcessorMixin",
+        config: "PreTrainedConfig",
+        dtype: torch.dtype | None = None,
+        prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
+    ) -> None:
+        self._processor = processor
+        self._config = config
+        self._family = family_of(config)
+        self._dtype = dtype
+        self._prepare = prepare
+        self._reserved = _reserved_pattern(processor.tokenizer.get_added_vocab())
+        self._known: dict[str, EncodedConversation] = {}
+        question = Message("user", "")
+        chat = [Message("system", ""), question, Message("assistant", ""), question]
+        self._text_behind(self._render(chat[:2]), self._render(chat))
+
+    def encode(self, conversation: Conversation) -> EncodedConversation:
+        """The encoding of a conversation that ends with a user message; only messages not seen before cost anything.
+
+        Raises ModelError for any other conversation, or an image whose size the model would change.
+        """
+        messages = conversation.messages
+        if not messages or messages[-1].role != "user":
+            raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
+        known = self._known.get(conversation.id)
+        if known is None or not _same_objects(known.messages, messages[: len(known.messages)]):
+            known = self._known[conversation.id] = EncodedConversation(conversation.id)
+        for end in range(2 * len(known.turns) + 2, len(messages) + 1, 2):
+            try:
+                known.turns.append(self._encode_turn(known, messages[:end]))
+            except ModelError as error:
+                raise ModelError(f"conversation {conversation.id}: {error}") from error
+        return known
+
+    def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
+        """The model's inputs for a turn's image, by name."""
+        if turn.image.inputs is None:
+            turn.image.inputs = self._encode_image(turn.messages[1])
+        return turn.image.inputs
+
+    def release(self, conversation_id: str) -> None:
+        """Forget a conversation; unknown ones are ignored."""
+        self._known.pop(conversation_id, None)
+
+    def _encode_turn(self, known: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
+        """The turn that takes an encoding up to `messages`, which end with the user message to add."""
+        before, user = messages[-2:]
+        rendered = self._render(messages)
+        if not known.turns:
+            reply, text, start = [], rendered, 0
+        else:
+            last = known.turns[-1]
+            reply, text = self._reply_ids(before), self._text_behind(last.rendered, rendered)
+            start = int(last.positions.max()) + 1
+        image = self._encode_image(user)
+        placeholders = self._family.placeholders(self._config, image)
+        added = self._tokenize(text)
+        at = added.index(self._config.image_token_id)
+        ids = [*reply, *added[:at], *placeholders, *added[at + 1 :]]
+        positions = self._family.positions(self._config, ids, image) + start
+        image_end = len(reply) + at + len(placeholders)
+        return EncodedTurn((before, user), rendered, ids, positions, EncodedImage(image), image_end)
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        """The chat template's text of messages that end with a user message, with one word for each reply."""
+        chat = []
+        for message in messages:
+            image = [{"type": "image"}] if message.role == "user" else []
+            text = _REPLY if message.role == "assistant" else self._neutralised(message.text)
+            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
+        return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+
+    @staticmethod
+    def _text_behind(before: str, rendered: str) -> str:
+        """What a rendering adds to the rendering of the turn before and its reply."""
+        if not rendered.startswith(before + _REPLY):
+            raise ModelError(
+                "the checkpoint's chat template rewrites earlier turns (as those of Thinking checkpoints do), "
+                "but turns are only ever added here: use an Instruct checkpoint"
+            )
+        return rendered.removeprefix(before + _REPLY)
+
+    def _neutralised(self, text: str) -> str:
+        """`text` with a space inside every string that the tokenizer would read as one of its added tokens."""
+        while match := self._reserved.search(text):
+            split = match.start() + 1
+            text = f"{text[:split]} {text[split:]}"
+        return text
+
+    def _tokenize(self, text: str) -> list[int]:
+        return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _reply_ids(self, reply: Message) -> list[int]:
+        return list(reply.tokens) or self._tokenize(self._neutralised(reply.text))
+
+    def _encode_image(self, message: Message) -> dict[str, torch.Tensor]:
+        """The model's inputs for a message's image, which is never resized."""
+        assert message.image is not None
+        image = Image.fromarray(np.ascontiguousarray(message.image))
+        processor = self._processor.image_processor
+        prepared = self._prepare(image, processor.patch_size)
+        if prepared.size != image.size:
+            side, (least, most) = self._family.pixels_per_token, self._family.tokens_per_view
+            raise ModelError(
+                f"the model cannot take an image of {image.width}x{image.height} pixels as it is: width and height "
+                f"must be multiples of {side}, with {least} to {most} squares of {side}x{side} in all (--image-size)"
+            )
+        processed = processor(images=[prepared], do_resize=False, return_tensors="pt")
+        inputs = {name: processed[name] for name in self._family.image_inputs}
+        # The image encoder casts to its own type first, so keeping the patches in that type loses nothing.
+        if self._dtype is not None:
+            inputs = {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
+        return inputs
+
+
+def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool:
+    return len(known) == len(messages) and all(a is b for a, b in zip(known, messages, strict=True))
+
+
+def _reserved_pattern(added: dict[str, int]) -> re.Pattern[str]:
+    """Matches every added token (special or not) that has an inside to put a space into."""
+    longest_first = sorted((token for token in added if len(token) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -1,0 +1,211 @@
+"""Checkpoints from the hub or a folder onto a device, every failure as one clear sentence."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers.utils import logging
+
+from models import ModelError
+from models.transformers.families import family_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
+# The CPU's allocator raises plain RuntimeErrors, and so do cuBLAS and cuDNN when a handle or a workspace finds no room.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # what cublasCreate() returns when no memory is left for its handle
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The one device of a `--device` value; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(
+            f"--device {name!r} is not one device: use auto, cpu, cuda or cuda:<number>; a model is never spread over "
+            "several"
+        ) from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number type of a `--dtype` value; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise ModelError(f"--dtype {name!r} is unknown: use auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free now: the device's own, or the machine's where the device shares it."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch keeps it for later
+        return torch.cuda.mem_get_info(device)[0] + unused
+    import psutil  # not needed on CUDA, nor always there
+
+    return psutil.virtual_memory().available
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device's memory is used up."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        words in str(error) for words in _OUT_OF_MEMORY
+    )
+
+
+def choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
+    """Rule out what PyTorch would choose by default and is slow or inexact here; for the whole process."""
+    if device.type == "cuda":
+        # On Hopper PyTorch prefers cuDNN's attention, which builds a plan for every new size: every decoding step has
+        # one column more than the last, so every step would build a plan.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    if dtype == torch.float32:  # else cuDNN's convolution, of an image's patches, rounds to TF32's 10 bits
+        torch.backends.cudnn.allow_tf32 = False
+
+
+def load_checkpoint(
+    model: str, dtype: torch.dtype, device: torch.device, attention: str
+) -> tuple["PreTrainedModel", "ProcessorMixin"]:
+    """The model, ready to generate, and the processor of a checkpoint: a hub id or a folder.
+
+    `attention` is "auto", "sdpa", "eager" or "flash_attention_2", as `implementations` has them.
+    The generation settings that come with it are left behind, but for its end and padding tokens: greedy means greedy.
+    Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
+    """
+    source = _existing_source(model)
+    checkpoint_config(model)
+    if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
+        raise ModelError(f"--attention {attention} works on CUDA in bfloat16 or float16 alone: use sdpa")
+    choose_kernels(device, dtype)
+    logging.disable_progress_bar()
+    processor = checkpoint_part(AutoProcessor, model)
+    try:
+        loaded, info = AutoModelForImageTextToText.from_pretrained(
+            source,
+            dtype=dtype,
+            device_map={"": device},
+            attn_implementation=implementations(attention),
+            output_loading_info=True,
+        )
+    except ImportError as error:
+        raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
+    except _LOADING_ERRORS as error:
+        raise ModelError(_reason(model, error)) from error
+    if info["missing_keys"] or info["mismatched_keys"]:
+        count = len(info["missing_keys"]) + len(info["mismatched_keys"])
+        raise ModelError(f"{model} is broken: {count} of its weights are missing or of the wrong shape; fetch it again")
+    _keep_end_tokens_only(loaded, processor)
+    return loaded.eval(), processor
+
+
+def implementations(attention: str) -> str | dict[str, str] | None:
+    """What transformers takes for a value of `--attention`; None leaves the choice to it.
+
+    flash_attention_2 is for the image encoder only. For text it would drop the padding of all keys and values, and put
+    it back, at each layer of each decoding step.
+    """
+    if attention == "flash_attention_2":
+        return {"text_config": "sdpa", "vision_config": attention}
+    return None if attention == "auto" else attention
+
+
+def checkpoint_config(model: str) -> Any:
+    """The configuration of a checkpoint; raises ModelError, also for one of a family that is not supported."""
+    config = checkpoint_part(AutoConfig, model)
+    family_of(config)
+    return config
+
+
+def checkpoint_part(kind: Any, model: str) -> Any:
+    """The configuration, tokenizer or processor of a checkpoint: `kind` is transformers' class for it.
+
+    Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
+    """
+    source = _existing_source(model)
+    try:
+        return kind.from_pretrained(source)
+    except _LOADING_ERRORS as error:
+        raise ModelError(_reason(model, error)) from error
+
+
+def is_here(model: str, file: str) -> bool:
+    """Whether a file of a checkpoint is in its folder, or in the cache of the hub."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return (folder / file).is_file()
+    return isinstance(try_to_load_from_cache(model, file), str)
+
+
+def _existing_source(model: str) -> str:
+    """The hub id as it is, or the folder's path where the name is one; ModelError for a folder that is not there."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{model} holds no config.json: name a folder written by save_pretrained")
+        return str(path)
+    if path.exists():
+        raise ModelError(f"{model} is a file: name the checkpoint's folder")
+    if model.count("/") != 1 or model.startswith(("/", ".", "~")):
+        raise ModelError(f"there is no checkpoint folder {model}: check --model")
+    return model
+
+
+def _reason(model: str, error: BaseException) -> str:
+    """One sentence for why a checkpoint could not be loaded, and how to fix it."""
+    causes = []
+    cause: BaseException | None = error
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for kinds, sentence in (
+        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
+        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
+        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
+        (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
+        (
+            (OfflineModeIsEnabled, LocalEntryNotFoundError),
+            "is not on this machine, and huggingface.co cannot be reached: go online once, or name a local folder",
+        ),
+    ):
+        if any(isinstance(each, kinds) for each in causes):
+            return f"{model} {sentence}"
+    return f"{model} cannot be loaded ({_first_line(error)}): fetch it again, or check --model"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
+    tokenizer = processor.tokenizer
+    named = model.generation_config.eos_token_id
+    end_ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    model.generation_config = GenerationConfig(eos_token_id=sorted(end_ids), pad_token_id=pad_id, do_sample=False)

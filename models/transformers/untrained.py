@@ -1,0 +1,223 @@
+"""Small untrained Qwen3-VL checkpoints made on the spot: the real classes, tokenizer and processor, no download."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLProcessor
+
+_END_OF_TEXT, _END_OF_TURN = "<|endoftext|>", "<|im_end|>"
+_IMAGE_PAD, _VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
+_VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
+_SPECIAL_TOKENS = (
+    _END_OF_TEXT, "<|im_start|>", _END_OF_TURN, "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
+    "<|box_end|>", _VISION_START, _VISION_END, "<|vision_pad|>", _IMAGE_PAD, _VIDEO_PAD,
+)  # fmt: skip
+
+# Qwen's split: contractions, words, single digits, punctuation, line breaks, spaces.
+_WORD_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# ChatML with one vision block for each image: what Qwen3-VL's template gives for messages of text and images.
+_CHAT_TEMPLATE = """
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.content is string %}
+        {{- message.content }}
+    {%- else %}
+        {%- for part in message.content %}
+            {%- if part.type == 'image' %}
+                {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+            {%- elif part.type == 'text' %}
+                {{- part.text }}
+            {%- endif %}
+        {%- endfor %}
+    {%- endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+""".strip()
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """Sizes of a Qwen3-VL: `hidden`, `layers`, ... of the language model, `vision_...` of the image encoder.
+
+    `deepstack` names the image encoder's layers (from 0) whose features also enter the language model.
+    `vocab` bounds the tokenizer's entries, special tokens included. `initial_std` is the spread of fresh weights.
+    """
+
+    hidden: int = 64
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    mlp: int = 128
+    vision_hidden: int = 32
+    vision_layers: int = 2
+    vision_heads: int = 2
+    vision_mlp: int = 64
+    deepstack: tuple[int, ...] = (0,)
+    vocab: int = 1024
+    max_positions: int = 32768
+    tie_embeddings: bool = False
+    initial_std: float = 0.1
+
+
+def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = ModelSizes()) -> Path:
+    """Write a fresh checkpoint to `folder` and return it.
+
+    The same seed and sizes give the same weights and the same tokenizer.
+    """
+    processor = make_processor(sizes.vocab)
+    return save_checkpoint(folder, fresh_model(sizes, processor.tokenizer, seed), processor)
+
+
+def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "PreTrainedModel":
+    """A Qwen3-VL of these sizes for this tokenizer, its weights drawn from `seed`."""
+    import torch
+    from transformers import Qwen3VLForConditionalGeneration
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3VLForConditionalGeneration(make_config(sizes, tokenizer))
+
+
+def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "Qwen3VLProcessor") -> Path:
+    """Write a model that decodes greedily and ends at either end token, with its processor, and return the folder."""
+    from transformers import GenerationConfig
+
+    end_ids = processor.tokenizer.convert_tokens_to_ids([_END_OF_TURN, _END_OF_TEXT])
+    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=end_ids[1], do_sample=False)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def make_processor(vocab: int) -> "Qwen3VLProcessor":
+    """Qwen3-VL's processor (patch 16, merge 2) around a byte-level tokenizer of at most `vocab` entries."""
+    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+
+    statistics = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    return Qwen3VLProcessor(
+        image_processor=Qwen2VLImageProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, **statistics),
+        tokenizer=_make_tokenizer(vocab),
+        video_processor=Qwen3VLVideoProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, **statistics),
+        chat_template=_CHAT_TEMPLATE,
+    )
+
+
+def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast | None" = None) -> "Qwen3VLConfig":
+    """The configuration of a Qwen3-VL of these sizes for this tokenizer, by default Qwen's own."""
+    from transformers import Qwen3VLConfig
+
+    # M-RoPE shares the rotary pairs out between time, height and width, in Qwen3-VL as 24 + 20 + 20 of 64.
+    pairs = sizes.head_dim // 2
+    spatial = pairs * 20 // 64
+    text = {
+        "vocab_size": sizes.vocab, "hidden_size": sizes.hidden, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_dim,
+        "intermediate_size": sizes.mlp, "max_position_embeddings": sizes.max_positions,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 5_000_000.0,
+            "mrope_section": [pairs - 2 * spatial, spatial, spatial], "mrope_interleaved": True,
+        },
+        "initializer_range": sizes.initial_std,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": sizes.vision_hidden, "depth": sizes.vision_layers, "num_heads": sizes.vision_heads,
+        "intermediate_size": sizes.vision_mlp, "out_hidden_size": sizes.hidden,
+        "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+        "deepstack_visual_indexes": list(sizes.deepstack), "initializer_range": sizes.initial_std,
+    }  # fmt: skip
+    ids = {}
+    if tokenizer is not None:
+        text["eos_token_id"] = tokenizer.convert_tokens_to_ids(_END_OF_TURN)
+        ids = {
+            "image_token_id": tokenizer.convert_tokens_to_ids(_IMAGE_PAD),
+            "video_token_id": tokenizer.convert_tokens_to_ids(_VIDEO_PAD),
+            "vision_start_token_id": tokenizer.convert_tokens_to_ids(_VISION_START),
+            "vision_end_token_id": tokenizer.convert_tokens_to_ids(_VISION_END),
+        }
+    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=sizes.tie_embeddings, **ids)
+
+
+def _make_tokenizer(vocab: int) -> "PreTrainedTokenizerFast":
+    """Byte-level BPE trained on text like the prompts: any unicode has an encoding, and usual words have short ones."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORD_PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab - len(_SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_corpus(), trainer)
+    tokenizer.add_special_tokens(list(_SPECIAL_TOKENS))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=_END_OF_TURN, pad_token=_END_OF_TEXT, padding_side="left",
+        extra_special_tokens=[token for token in _SPECIAL_TOKENS if token not in (_END_OF_TEXT, _END_OF_TURN)],
+        clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+
+
+_OBJECTS = (
+    "chair", "table", "bed", "sofa", "door", "window", "desk", "monitor", "lamp", "shelf", "cabinet", "sink",
+    "toilet", "bathtub", "refrigerator", "stove", "pillow", "plant", "backpack", "trash bin", "keyboard", "printer",
+    "bookshelf", "whiteboard", "nightstand", "dresser", "television", "fireplace", "washer", "curtain", "heater",
+    "ceiling light", "telephone", "computer tower", "microwave", "stool", "bench", "mirror", "rug", "box",
+)  # fmt: skip
+
+_PROSE = (
+    "You are a robot inside a 3D scan of a room. Each turn you see one rendered view and you control the camera.",
+    "Explore the room, then answer the question. Reply with a short reason and one JSON object with these six keys:",
+    "rotation_angle_degrees forward_meters left_meters z_delta_meters answer done",
+    "You turn first, then move in your new heading. Positive angles turn left, negative angles turn right.",
+    "The room reaches from x = -3.25 to 4.80 m, y = -2.10 to 5.60 m and z = 0.00 to 2.70 m. The floor is at z = 0.00.",
+    "You are at x = 0.50, y = -1.20, z = 1.60 m, heading 90 degrees, pitch 0 degrees. Turn 3 of 8. View 3.",
+    "You moved 0.3 of 0.5 m forward, blocked by a surface. The move was clipped at the bounds of the scan.",
+    "Your last reply could not be used: the JSON object is missing, so a small look around was done instead.",
+    "This is the last turn: you must answer now. Set done to true and answer with one letter or one number.",
+    "What do you see? I see a part of the room. I need to look around before I can answer. Nothing new is in view.",
+    "Options: A. left B. right C. back D. front-left E. front-right F. back-left G. back-right H. turn back",
+    "If multiple rooms are shown, estimate the size of the combined space. What is the size of this room (in square "
+    "meters)? An object is to my back if I would have to turn at least 135 degrees in order to face it. The "
+    "directions refer to the quadrants of a Cartesian plane (if I am standing at the origin and facing along the "
+    "positive y-axis).",
+    "You are a robot beginning at the door and facing the window. You want to navigate to the bed. You will perform "
+    "the following actions: 1. Go forward until the desk 2. [please fill in] 3. Go forward until the bed. Turn Left, "
+    "Turn Right, Turn Back. You have reached the final destination.",
+)
+
+
+def _corpus() -> Iterator[str]:
+    """Sentences like those of the prompts, the questions and the replies, to train the tokenizer on."""
+    yield from _PROSE * 4
+    for first, second in product(_OBJECTS, repeat=2):
+        yield (
+            f"How many {first}(s) are in this room? Measuring from the closest point of each object, what is the "
+            f"distance between the {first} and the {second} (in meters)? If I am standing by the {first} and facing "
+            f"the {second}, is the lamp to the left or the right of the {second}? What is the length of the longest "
+            f"dimension (length, width, or height) of the {first}, measured in centimeters?"
+        )
+        yield (
+            f"I see a {first} to the left, far, and a {second} ahead, near.\n"
+            '{"rotation_angle_degrees": -45.0, "forward_meters": 0.5, "left_meters": 0.0, "z_delta_meters": 0.0, '
+            '"answer": null, "done": false}'
+        )
+        yield '{"rotation_angle_degrees": 0, "forward_meters": 0, "answer": "A", "done": true}'

@@ -1,0 +1,48 @@
+"""What a run's turns cost: time by part, tokens and images, summed over the lines of turns.jsonl."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from runs.records import TurnRecord
+
+MODEL_PARTS = ("preprocess", "prefill", "decode")
+"""Parts of a generate() call; its seconds are shared by all questions of the batch."""
+
+OWN_PARTS = ("render", "write")
+"""Parts that each question of a batch spends for itself, side by side with the others."""
+
+COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded")
+
+
+def costs(turns: Iterable[TurnRecord], batch_size: int | None) -> dict[str, Any]:
+    """The sums over all turns, as summary.json has them.
+
+    `seconds` by part: those of a batched call count once, whatever the size of the batch; render and write seconds
+    add up although they overlap. `prefilled_tokens` are those of the prompts that were computed, not reused.
+    `mean_batch` is the mean number of questions in a call, `batch_fill` its share of `batch_size`.
+    """
+    seconds = dict.fromkeys((*MODEL_PARTS, *OWN_PARTS), 0.0)
+    counts = dict.fromkeys(COUNTED, 0)
+    rows, calls, generate_s = 0, 0.0, 0.0
+    for turn in turns:
+        share = 1 / len(turn.batch)
+        rows, calls = rows + 1, calls + share
+        generate_s += share * turn.reply.seconds
+        for part in MODEL_PARTS:
+            seconds[part] += share * getattr(turn.seconds, part)
+        for part in OWN_PARTS:
+            seconds[part] += getattr(turn.seconds, part)
+        for name in COUNTED:
+            counts[name] += getattr(turn.reply, name)
+    mean_batch = round(rows / calls, 3) if rows else None
+    prefilled = counts.pop("prompt_tokens") - counts["reused_tokens"]
+    return {
+        "turns": rows,
+        "generate_calls": round(calls),
+        "mean_batch": mean_batch,
+        "batch_fill": round(mean_batch / batch_size, 3) if mean_batch and batch_size else None,
+        "generate_seconds": round(generate_s, 3),
+        "seconds": {part: round(value, 3) for part, value in seconds.items()},
+        "prefilled_tokens": prefilled,
+        **counts,
+    }

@@ -1,0 +1,194 @@
+"""What the JSON files of a run folder hold, as types: field names, and their order, are those of the keys.
+
+experiment_logs/README.md says what each key means.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+SCHEMA = 1
+"""The version of these records; run.json names it."""
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """A line of results.jsonl: how a question ended."""
+
+    number: int
+    id: str
+    dataset: str
+    scene_name: str
+    question_type: str
+    question: str
+    ground_truth: str | None
+    answer: str | None
+    score: float | None
+    status: str
+    failed_part: str | None
+    error: str | None
+    turns: int
+    parse_errors: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not (isinstance(self.score, int | float) and 0 <= self.score <= 1):
+            raise ValueError(f"its score is {self.score!r}, not between 0 and 1")
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error of the scan, the renderer or the model ended the question."""
+        return self.status == "failed"
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """The row of a parsed line; raises ValueError naming what is wrong with it."""
+        _require(line, field_names(cls))
+        return cls(**{name: line[name] for name in field_names(cls)})
+
+
+@dataclass(frozen=True)
+class PoseRecord:
+    """Where a view was taken: the scan's own metres, degrees."""
+
+    x_m: float
+    y_m: float
+    z_m: float
+    heading_deg: float
+    pitch_deg: float
+
+
+@dataclass(frozen=True)
+class ActionRecord:
+    """An action as it was carried out."""
+
+    rotation_angle_degrees: float
+    forward_meters: float
+    left_meters: float
+    z_delta_meters: float
+    answer: str | None
+    done: bool
+
+
+@dataclass(frozen=True)
+class MoveRecord:
+    """Where a move ended, and whether a surface (`blocked`) or the scene's bounds (`clipped`) ended it."""
+
+    pose: PoseRecord
+    requested_m: float
+    moved_m: float
+    blocked: bool
+    clipped: bool
+
+
+@dataclass(frozen=True)
+class ReplyRecord:
+    """What the model said, and what that cost; `seconds` is the call's, shared by its batch."""
+
+    text: str
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    finish_reason: str
+    seconds: float
+    images_encoded: int
+
+
+@dataclass(frozen=True)
+class TurnSeconds:
+    """Seconds by part: the first three are the call's, shared by its batch; the others the question's own.
+
+    `write` is set by the run's writer.
+    """
+
+    preprocess: float
+    prefill: float
+    decode: float
+    render: float
+    write: float = 0.0
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question."""
+
+    turn: int
+    pose: PoseRecord
+    action: ActionRecord
+    clamped: tuple[str, ...]
+    parse_error: str | None
+    move: MoveRecord | None
+    reply: ReplyRecord
+    batch: tuple[str, ...]
+    seconds: TurnSeconds
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """The turn of a parsed line; raises KeyError, TypeError or ValueError saying what is wrong with it."""
+        _require(line, field_names(cls))
+        move, reply = line["move"], line["reply"]
+        return cls(
+            turn=line["turn"],
+            pose=PoseRecord(**line["pose"]),
+            action=ActionRecord(**line["action"]),
+            clamped=tuple(line["clamped"]),
+            parse_error=line["parse_error"],
+            move=MoveRecord(**{**move, "pose": PoseRecord(**move["pose"])}) if move else None,
+            reply=ReplyRecord(**{**reply, "tokens": tuple(reply["tokens"])}),
+            batch=tuple(line["batch"]),
+            seconds=TurnSeconds(**line["seconds"]),
+        )
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """run.json: what was asked, how and by which code. `config` is the configuration as plain values; `resumed` has an
+    entry for each time the run was resumed: when, where, which settings changed, and with which versions."""
+
+    schema: int
+    started: str
+    config: dict[str, Any]
+    questions: int
+    questions_sha256: str
+    protocol: str
+    git_revision: str | None
+    packages: dict[str, str | None]
+    python: str
+    host: str
+    resumed: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def last_versions(self) -> dict[str, Any]:
+        """The versions that last worked on the run, as far as they were recorded; keys as in run.json."""
+        first = {"git_revision": self.git_revision, "packages": self.packages, "python": self.python}
+        last = self.resumed[-1] if self.resumed else {}
+        return {key: last.get(key, value) for key, value in first.items()}
+
+    def with_resumption(self, resumption: dict[str, Any]) -> Self:
+        """The same facts after the run was resumed once more."""
+        return replace(self, resumed=(*self.resumed, resumption))
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that run.json holds; `resumed` only where there is something to say."""
+        facts = asdict(self)
+        if not self.resumed:
+            del facts["resumed"]
+        return facts
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Self:
+        """The facts of a parsed run.json; raises ValueError or TypeError saying what is wrong with it."""
+        _require(facts, [name for name in field_names(cls) if name != "resumed"])
+        known = {name: facts[name] for name in field_names(cls) if name in facts}
+        return cls(**{**known, "resumed": tuple(facts.get("resumed", ()))})
+
+
+def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> list[str]:
+    """A record's keys, in order."""
+    return [field.name for field in fields(record)]
+
+
+def _require(record: Mapping[str, Any], keys: list[str]) -> None:
+    if lacking := [key for key in keys if key not in record]:
+        raise ValueError(f"it lacks {', '.join(lacking)}")

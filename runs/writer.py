@@ -1,0 +1,323 @@
+"""The only writer of run folders. Every journal line is whole or absent. Schema: experiment_logs/README.md."""
+
+import csv
+import fcntl
+import io
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from data.scoring import summarize
+from runs import RunError
+from runs.costs import costs
+from runs.provenance import changed_versions, current_versions
+from runs.reader import RunReader, image_name, journal_path, question_folder
+from runs.records import SCHEMA, ResultRow, RunFacts, TurnRecord, field_names
+
+log = logging.getLogger(__name__)
+
+PNG_THREADS = 2
+MOST_WRITES_AHEAD = 256
+"""Bounds the images in memory when the disk is slower than the model."""
+
+
+@dataclass(frozen=True)
+class SeenTurn:
+    """A turn as read back, with the image that it saw, (H, W, 3) uint8."""
+
+    turn: TurnRecord
+    view: np.ndarray
+
+
+class RunWriter:
+    """Writes one run folder; holds its lock until closed.
+
+    Opening the folder cuts a torn last line off each journal, so that the next append begins a line. `resume_command`
+    is what messages tell people to run after a failure.
+    """
+
+    def __init__(self, folder: Path, resume_command: str | None = None):
+        self.folder = folder
+        self.resume_command = resume_command or f"--continue {folder}"
+        self._reader = RunReader(folder)
+        self._broken: RunError | None = None
+        self._lock = _lock(folder)
+        try:
+            for journal in (folder / "results.jsonl", *folder.glob("q*/turns.jsonl")):
+                _cut_torn_line(journal)
+            self._rows = {row.id: row for row in self._reader.rows}
+        except RunError:
+            self._lock.close()
+            raise
+        self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
+        self._written: deque[Future[None]] = deque()
+        self._turns = threading.Lock()  # questions may run on threads of their own
+
+    def begin(self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str) -> None:
+        """Write the run.json of a new run: its configuration as plain values, the number of its questions and their
+        fingerprint, and what must be equal for two scores to be compared."""
+        facts = RunFacts(
+            schema=SCHEMA,
+            started=_now(),
+            config=config,
+            questions=questions,
+            questions_sha256=fingerprint,
+            protocol=protocol,
+            **current_versions(),
+            host=socket.gethostname(),
+        )
+        self._replace("run.json", json.dumps(facts.to_json(), indent=2))
+
+    def require_questions(self, fingerprint: str) -> None:
+        """Raise RunError unless the run was begun with the questions of this fingerprint."""
+        if self._reader.facts.questions_sha256 != fingerprint:
+            raise RunError(f"{self.folder} was begun with other questions; give it those, or start a new run")
+
+    def note_resumption(self, changed: dict[str, Any]) -> None:
+        """Add to run.json that the run is resumed, with which code, and which settings differ from its first ones.
+
+        Logs a warning where a version differs from before: the replies so far were made by the old one.
+        """
+        facts, now = self._reader.facts, current_versions()
+        if others := changed_versions(facts.last_versions, now):
+            log.warning("%s resumes with %s: its answers come from both", self.folder, "; ".join(others))
+        facts = facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now})
+        self._replace("run.json", json.dumps(facts.to_json(), indent=2))
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """The result rows so far, by question number."""
+        return sorted(self._rows.values(), key=lambda row: row.number)
+
+    def is_done(self, question_id: str) -> bool:
+        """Whether this question has its result."""
+        return question_id in self._rows
+
+    def reopen_failed(self) -> int:
+        """Requeue failed questions: their turns so far are kept, and a later result replaces the failure. Returns how
+        many."""
+        failed = [row.id for row in self._rows.values() if row.failed]
+        for id in failed:
+            del self._rows[id]
+        return len(failed)
+
+    def turns_of(self, number: int) -> list[SeenTurn]:
+        """The turns of a question in progress, each with its image; a turn without a whole image is removed from the
+        journal, with all that follow it."""
+        turns: list[SeenTurn] = []
+        records = self._reader.turns(number)
+        for index, record in enumerate(records):
+            view = self._reader.image(number, index)
+            if view is None or record.turn != index:
+                log.warning("q%03d: turn %d has no whole image and will be repeated", number, index)
+                break
+            turns.append(SeenTurn(record, view))
+        if len(turns) < len(records):
+            self._whole(_keep_lines, journal_path(self.folder, number), len(turns))
+        return turns
+
+    def turn(self, number: int, turn: TurnRecord, image: np.ndarray, messages: Sequence[dict[str, str]]) -> None:
+        """Write a finished turn: the image that it saw, (H, W, 3) uint8, then its line, then the conversation so far.
+
+        Returns at once; the files are written in the order of the calls. Raises RunError where an earlier write
+        failed.
+        """
+        folder = question_folder(self.folder, number)
+        drawn = self._painters.submit(_write_png, folder, turn.turn, image)
+        self._then(_write_turn, folder, drawn, turn, messages)
+
+    def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
+        """Write a question's conversation so far, as `turn` does with every turn."""
+        self._then(_write_messages, question_folder(self.folder, number), messages)
+
+    def result(self, row: ResultRow) -> None:
+        """Write the result of a finished question, behind all its turns."""
+        self._then(_append, self.folder / "results.jsonl", asdict(row), durable=True)
+        self._rows[row.id] = row
+
+    def flush(self) -> None:
+        """Wait until everything is on disk; raises RunError where a write failed."""
+        while self._written:
+            self._written.popleft().result()
+
+    def export(self, session: dict[str, Any] | None) -> dict[str, Any]:
+        """Replace results.json, results.csv and summary.json from all rows; returns the summary.
+
+        `session` says how the process that exports has fared, and joins those of earlier processes; None when it has
+        asked nothing.
+        """
+        self.flush()
+        sessions = [*self._sessions(), *([session] if session else [])]
+        batch_size = sessions[-1]["batch_size"] if sessions else None
+        facts, rows = self._reader.facts, [asdict(row) for row in self.rows]
+        summary: dict[str, Any] = {"protocol": facts.protocol, "model": facts.config["model"]}
+        summary["questions"] = {"count": facts.questions, "sha256": facts.questions_sha256}
+        summary |= summarize(rows, owed=facts.questions - len(rows))
+        summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
+        self._replace("results.json", json.dumps(rows, indent=2))
+        self._replace("results.csv", _csv(rows))
+        self._replace("summary.json", json.dumps(summary, indent=2))
+        return summary
+
+    def close(self) -> None:
+        """Finish what is being written and let another process write this folder."""
+        self._painters.shutdown()
+        self._writer.shutdown()
+        self._lock.close()
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        """How earlier processes fared, by the last export; none where there is no whole one."""
+        try:
+            summary = self._reader.summary
+            return [] if summary is None else list(summary["sessions"])
+        except (RunError, KeyError, TypeError):
+            path = self.folder / "summary.json"
+            log.warning("%s is damaged and will be replaced; the figures of earlier sessions are lost", path)
+            return []
+
+    def _then(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+        """Write behind all earlier writes; waits only when very many are still to be done."""
+        with self._turns:
+            self._written.append(self._writer.submit(self._whole, write, path, *arguments, **options))
+            while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
+                self._written.popleft().result()
+
+    def _replace(self, name: str, text: str) -> None:
+        self._whole(_replace, self.folder / name, text)
+
+    def _whole(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+        """Write, and turn an OSError such as a full disk into one sentence. Nothing is written after a write that
+        failed, since a journal must not continue behind a torn line."""
+        if self._broken:
+            raise self._broken
+        try:
+            write(path, *arguments, **options)
+        except OSError as error:
+            begun = (self.folder / "run.json").exists()
+            then = f"resume with {self.resume_command}" if begun else "start a new run"
+            self._broken = _unwritable(path, error, f"; all whole lines are kept: make room, then {then}")
+            raise self._broken from error
+
+
+def new_run_folder(log_root: Path, batched: bool) -> Path:
+    """Make a folder named by the time; a second run of the same second waits for the next one. Raises RunError."""
+    try:
+        log_root.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder = log_root / f"{datetime.now():%Y%m%d_%H%M%S}{'_batched' if batched else ''}"
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                time.sleep(0.1)
+    except OSError as error:
+        raise RunError(f"--log-root {log_root}: cannot make a folder there ({error.strerror})") from None
+
+
+def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:
+    return RunError(f"{path} cannot be written ({error.strerror or error}){what_to_do}")
+
+
+def _lock(folder: Path) -> io.TextIOWrapper:
+    """Take the folder's lock, which the system frees when this process ends; its file says who holds it."""
+    try:
+        handle = (folder / "run.lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(folder, error, "; fix that, or start a new run") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.seek(0)
+        holder = handle.read().strip() or "another process"
+        handle.close()
+        raise RunError(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
+    except OSError as error:
+        handle.close()
+        raise RunError(
+            f"{folder} cannot be locked ({error.strerror}): its file system keeps no locks, so two processes could "
+            "write it at once; choose another with --log-root, or mount it with locks (Lustre: -o flock)"
+        ) from None
+    try:
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
+        handle.flush()
+    except OSError as error:
+        raise _unwritable(folder, error, "; make room, then give the same command again") from None
+    return handle
+
+
+def _cut_torn_line(journal: Path) -> None:
+    try:
+        content = journal.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(journal, whole)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"{journal} cannot be read and repaired ({error.strerror})") from None
+
+
+def _keep_lines(journal: Path, count: int) -> None:
+    lines = journal.read_text(encoding="utf-8").split("\n")
+    _replace(journal, "".join(line + "\n" for line in lines[:count]))
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
+    with path.open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(record) + "\n")
+        handle.flush()
+        if durable:
+            os.fsync(handle.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one. Bytes of a path that are not UTF-8 are written as \\udc80 and up."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+    draft.replace(path)
+
+
+def _write_png(folder: Path, turn: int, image: np.ndarray) -> float:
+    """Write what a turn saw; returns the seconds it took."""
+    started = time.perf_counter()
+    folder.mkdir(exist_ok=True)
+    Image.fromarray(image).save(folder / image_name(turn), compress_level=1)
+    return round(time.perf_counter() - started, 4)
+
+
+def _write_turn(folder: Path, drawn: Future[float], turn: TurnRecord, messages: Sequence[dict[str, str]]) -> None:
+    """Write a turn's line once its image is on disk, and the conversation so far."""
+    turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
+    _append(folder / "turns.jsonl", asdict(turn))
+    _write_messages(folder, messages)
+
+
+def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
+    _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, field_names(ResultRow))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

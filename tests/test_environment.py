@@ -1,0 +1,91 @@
+"""A question's world: reset, step, observe; the same from a known outcome as from the action."""
+
+import numpy as np
+import pytest
+from conftest import RoomScans
+
+from data.questions import load_questions
+from data.scans import ScanNotFound
+from envs.actions import CameraAction
+from envs.environment import ExplorationEnv
+from envs.library import CameraSettings, SceneLibrary
+from rendering.renderers import RenderError, make_renderer
+
+CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
+
+
+@pytest.fixture(scope="module")
+def library(rooms: RoomScans):
+    made = SceneLibrary(make_renderer("raycast"), CAMERA, rooms.root)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def question(rooms: RoomScans):
+    return load_questions(rooms.questions)[0]
+
+
+def test_a_reset_shows_view_0_with_all_moves_left(library: SceneLibrary, question):
+    seen = ExplorationEnv(library, 3).reset(question)
+    assert (seen.turn, seen.moves_left, seen.move) == (0, 3, None)
+    assert seen.view.shape == (64, 96, 3) and seen.view.std() > 0
+    assert np.array_equal(seen.view, library.first_view(question).image)
+    (x0, x1), (y0, y1) = seen.extent.x_m, seen.extent.y_m
+    assert x0 < seen.pose.x_m < x1 and y0 < seen.pose.y_m < y1
+    assert seen.pose.z_m - seen.extent.floor_z_m == pytest.approx(1.6, abs=0.05)
+
+
+def test_steps_turn_then_move_and_count_down(library: SceneLibrary, question):
+    env = ExplorationEnv(library, 2)
+    first = env.reset(question)
+    second = env.step(CameraAction(rotation_angle_degrees=90.0, forward_meters=0.3))
+    assert (second.turn, second.moves_left) == (1, 1)
+    assert second.pose.heading_deg == pytest.approx((first.pose.heading_deg + 90) % 360)
+    assert second.move is not None and 0 < second.move.moved_m <= 0.3 + 1e-6
+    assert not np.array_equal(second.view, first.view)
+    assert env.step(CameraAction()).moves_left == 0
+    with pytest.raises(ValueError, match="all 2 moves are made"):
+        env.step(CameraAction())
+
+
+def test_a_known_outcome_leads_to_the_same_place_as_its_action(library: SceneLibrary, question):
+    action = CameraAction(rotation_angle_degrees=-30.0, forward_meters=2.0)
+    acting, resumed = ExplorationEnv(library, 3), ExplorationEnv(library, 3)
+    first = acting.reset(question)
+    resumed.reset_at(library.scene_of(question), first.pose, first.view)
+    expected = acting.outcome(action)
+    assert acting.observation is first, "asking where an action leads moves nothing"
+    seen = acting.step(action)
+    again = resumed.resume(expected)
+    assert seen.move == again.move == expected and seen.pose == again.pose
+    assert np.array_equal(seen.view, again.view)
+
+
+def test_a_view_that_cannot_be_drawn_leaves_the_environment_as_it_was(library: SceneLibrary, question, monkeypatch):
+    env = ExplorationEnv(library, 3)
+    first = env.reset(question)
+
+    def broken(*_: object) -> np.ndarray:
+        raise RenderError("the renderer is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(library.renderer, "render", broken)
+        with pytest.raises(RenderError):
+            env.step(CameraAction(forward_meters=0.2))
+    assert env.observation is first
+    assert env.step(CameraAction(forward_meters=0.2)).turn == 1
+
+
+def test_a_question_without_its_scan_raises(library: SceneLibrary, question):
+    from dataclasses import replace
+
+    with pytest.raises(ScanNotFound):
+        ExplorationEnv(library, 3).reset(replace(question, scene_name="nowhere"))
+
+
+@pytest.mark.parametrize("values", [{"forward_meters": 2.1}, {"z_delta_meters": -0.6}, {"left_meters": float("nan")}])
+def test_an_action_beyond_its_limits_is_refused(values: dict[str, float]):
+    (name,) = values
+    with pytest.raises(ValueError, match=f"{name} is "):
+        CameraAction(**values)

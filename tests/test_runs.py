@@ -1,0 +1,199 @@
+"""The run folder: read while it is written, left as it is, and resumed from what the first version wrote."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from conftest import RoomScans, only_run, results, run_in_process
+
+from agent.evaluation import main_vsi_bench_loop
+from agent.policies.model import ModelPolicy
+from agent.run_folder import saved_config
+from models import Reply, ReplyFormat
+from models.conversation import Conversation
+from models.scripted import ScriptedBackend, random_policy
+from runs import RunError
+from runs.reader import RunReader, run_folders
+from runs.records import ResultRow, TurnRecord
+from runs.writer import RunWriter
+
+SCHEMA_1 = Path(__file__).parent / "data" / "run_schema1"
+SCRIPT: dict[str, list[dict | str]] = {
+    "11": [{"rotation_angle_degrees": 90, "forward_meters": 1}, {"answer": "3", "done": True}],
+    "12": [
+        {"rotation_angle_degrees": -45, "forward_meters": 9},
+        {"left_meters": 0.5},
+        {"answer": "A", "done": True},
+    ],
+    "13": [
+        "nothing that could be read",
+        {"rotation_angle_degrees": 180},
+        {"forward_meters": -1},
+        {"z_delta_meters": 0.25},
+        {"answer": "24", "done": True},
+    ],
+    "14": [
+        {"rotation_angle_degrees": 30},
+        {"forward_meters": 1.5},
+        {"left_meters": -1},
+        {"rotation_angle_degrees": 30},
+        {"rotation_angle_degrees": 30},
+    ],
+}
+"""The replies of the run in SCHEMA_1, by question and turn: they depend on no prompt, so that prompts may change."""
+
+
+def scripted(conversation: Conversation) -> str:
+    said = SCRIPT[conversation.id][len(conversation.images) - 1]
+    return said if isinstance(said, str) else json.dumps(said)
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    """A run of four questions that commit 01cda2a wrote until it was killed: two have their result, the third was
+    writing the line of its turn 2, the fourth has finished turn 1."""
+    return Path(shutil.copytree(SCHEMA_1 / "interrupted", tmp_path / "interrupted"))
+
+
+def read_everything(reader: RunReader) -> None:
+    assert reader.facts.schema == 1 and reader.rows and list(reader.all_turns())
+    assert reader.summary is None or reader.summary["cost"]
+    for number in reader.begun:
+        assert isinstance(reader.messages(number), list)  # of a turn that was just written, they follow its line
+        assert all(reader.image(number, turn.turn) is not None for turn in reader.turns(number))
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_of_the_first_version_resumes_to_the_rows_of_an_undisturbed_one(interrupted: Path):
+    before = {number: RunReader(interrupted).turns(number) for number in (1, 2, 3, 4)}
+    rooms = SCHEMA_1 / "rooms"
+    config = replace(saved_config(interrupted), questions=rooms / "questions.jsonl", scan_root=rooms)
+    assert (
+        main_vsi_bench_loop(
+            config, interrupted, ModelPolicy(ScriptedBackend(scripted, saved_config(interrupted).model))
+        ).status
+        == 0
+    )
+    undisturbed = map(json.loads, (SCHEMA_1 / "undisturbed_results.jsonl").read_text().splitlines())
+    assert results(interrupted) == [
+        {key: value for key, value in row.items() if key != "seconds"}
+        for row in sorted(undisturbed, key=lambda row: row["number"])
+    ]
+    reader = RunReader(interrupted)
+    assert {number: reader.turns(number)[: len(turns)] for number, turns in before.items()} == before
+    assert [len(reader.turns(number)) for number in (1, 2, 3, 4)] == [row.turns for row in reader.rows]
+    assert reader.facts.resumed[-1]["changed"].keys() == {"questions", "scan_root"}
+
+
+def test_records_are_written_as_they_were_read(interrupted: Path):
+    for name, from_json in (("results.jsonl", ResultRow.from_json), ("q*/turns.jsonl", TurnRecord.from_json)):
+        for path in interrupted.glob(name):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    assert json.dumps(asdict(from_json(json.loads(line)))) + "\n" == line
+    facts = (interrupted / "run.json").read_text()
+    assert json.dumps(RunReader(interrupted).facts.to_json(), indent=2) == facts
+
+
+def test_reading_changes_nothing_and_takes_no_lock(interrupted: Path):
+    with (interrupted / "results.jsonl").open("a") as journal:
+        journal.write('{"number": 3, "id": "13", "data')
+    before = snapshot(interrupted)
+    read_everything(RunReader(interrupted))
+    assert snapshot(interrupted) == before
+    RunWriter(interrupted).close()
+    with (interrupted / "results.jsonl").open("a") as journal:
+        journal.write("{")
+    holder, before = RunWriter(interrupted), snapshot(interrupted)
+    read_everything(RunReader(interrupted))
+    assert snapshot(interrupted) == before
+    holder.close()
+
+
+def test_a_torn_last_line_is_ignored_by_the_reader_and_cut_off_by_the_writer(interrupted: Path):
+    results_file, turns_file = interrupted / "results.jsonl", interrupted / "q003" / "turns.jsonl"
+    whole = results_file.read_bytes()
+    results_file.write_bytes(whole + b'{"number": 3')
+    torn = turns_file.read_bytes()
+    assert not torn.endswith(b"\n")
+    reader = RunReader(interrupted)
+    rows, turns = reader.rows, reader.turns(3)
+    assert ([row.number for row in rows], [turn.turn for turn in turns]) == ([1, 2], [0, 1, 2])
+    RunWriter(interrupted).close()
+    assert results_file.read_bytes() == whole
+    assert turns_file.read_bytes() == torn[: torn.rfind(b"\n") + 1]
+    assert (reader.rows, reader.turns(3)) == (rows, turns)
+
+
+def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
+    paused, go_on = Event(), Event()
+
+    class Pausing(ScriptedBackend):
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+            if not paused.is_set() and RunReader(only_run(tmp_path)).rows:
+                paused.set()
+                go_on.wait()
+            return super().generate(conversations, reply_format)
+
+    policy = ModelPolicy(Pausing(random_policy()))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(main_vsi_bench_loop, rooms.config(tmp_path, batch_size=3), policy=policy)
+        try:
+            assert paused.wait(60)
+            reader = RunReader(only_run(tmp_path))
+            assert reader.facts.questions == len(rooms.rows) and reader.summary is None
+            read_everything(reader)
+            rows, turns = reader.rows, {number: reader.turns(number) for number in reader.begun}
+        finally:
+            go_on.set()
+        assert running.result().status == 0
+    assert 0 < len(rows) < len(rooms.rows)
+    assert all(reader.rows[row.number - 1] == row for row in rows)
+    assert all(reader.turns(number)[: len(some)] == some for number, some in turns.items())
+    assert reader.summary is not None and reader.summary["owed"] == 0
+
+
+def test_every_glance_at_a_run_shows_whole_records(rooms: RoomScans, tmp_path: Path):
+    glances: list[tuple[int, list[TurnRecord]]] = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_in_process, rooms.config(tmp_path, batch_size=3))
+        while not running.done():
+            for reader in map(RunReader, run_folders(tmp_path)):
+                glances += [(row.number, reader.turns(row.number)) for row in reader.rows]
+                glances += [(number, reader.turns(number)) for number in reader.begun]
+                for number, turns in glances[-3:]:
+                    assert all(reader.image(number, turn.turn) is not None for turn in turns)
+        final = RunReader(running.result())
+    assert all(final.turns(number)[: len(turns)] == turns for number, turns in glances)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("results.jsonl", lambda reader: reader.rows),
+        ("q001/turns.jsonl", lambda reader: reader.turns(1)),
+        ("q001/messages.json", lambda reader: reader.messages(1)),
+        ("summary.json", lambda reader: reader.summary),
+        ("run.json", lambda reader: reader.facts),
+    ],
+)
+def test_a_damaged_file_is_named(interrupted: Path, name: str, read: Callable[[RunReader], object]):
+    (interrupted / name).write_text("{\n")
+    with pytest.raises(RunError, match=f"{name}.* is damaged"):
+        read(RunReader(interrupted))
+
+
+def test_what_is_not_there_yet_is_empty(tmp_path: Path):
+    reader = RunReader(tmp_path)
+    assert (reader.rows, reader.turns(1), reader.messages(1), reader.begun) == ([], [], [], [])
+    assert reader.summary is None and reader.image(1, 0) is None
+    with pytest.raises(RunError, match=r"run\.json"):
+        _ = reader.facts
