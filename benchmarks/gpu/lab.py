@@ -1,0 +1,372 @@
+"""What checks share: models with random weights, runners over them, counters, the clock and the results."""
+
+import gc
+import itertools
+import json
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+
+from agent.policies.replies import action_format
+from benchmarks.turns import Workload, build
+from models.conversation import Conversation
+from models.transformers.decoding import ReplyStop
+from models.transformers.encoding import ConversationEncoder, as_it_is
+from models.transformers.footprint import Rates, measure_rates
+from models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
+
+EVERYTHING = 2**60
+"""A limit on keys and values that is never reached."""
+_SMALL = ("tiny", "45m")
+_END_EVERY = range(0, 860, 8)
+
+
+class CheckFailed(Exception):
+    """A check found something wrong."""
+
+
+class Skipped(Exception):
+    """A check does not apply here; the message says why."""
+
+
+class OutOfTime(BaseException):
+    """The clock stopped a check. Not an Exception, so that no handler inside the check catches it."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise CheckFailed unless `holds`."""
+    if not holds:
+        raise CheckFailed(message)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What to run on a kind of device. Shapes are names in `benchmarks.turns.SHAPES`.
+
+    Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate `sample_tokens` of each reply.
+    `rows` are the batch sizes whose steps are timed, over replies of `step_tokens` after `history` earlier turns.
+    `capped_rows` is the batch that runs out of memory, `planned_rows` the largest that may be planned.
+    `compiled_agreement`: whether there is time to compile for one more model.
+    """
+
+    middle: str
+    large: str
+    second: str
+    image_size: tuple[int, int]
+    questions: int
+    turns: int
+    tokens: int
+    sample_tokens: int
+    rows: tuple[int, ...]
+    step_tokens: int
+    history: int
+    capped_rows: int
+    planned_rows: int
+    compiled_agreement: bool
+
+
+GPU_SIZES = Sizes(
+    middle="45m", large="8b", second="2b", image_size=(640, 480), questions=32, turns=8, tokens=200, sample_tokens=50,
+    rows=(32, 8, 64, 1), step_tokens=32, history=1, capped_rows=16, planned_rows=64, compiled_agreement=True,
+)  # fmt: skip
+CPU_SIZES = Sizes(
+    middle="tiny", large="tiny", second="tiny", image_size=(96, 64), questions=3, turns=6, tokens=8, sample_tokens=4,
+    rows=(2, 1), step_tokens=6, history=1, capped_rows=4, planned_rows=3, compiled_agreement=False,
+)  # fmt: skip
+
+
+@dataclass
+class Journal:
+    """All results so far, in a file that is complete at any time.
+
+    Top-level keys: `settings`, `machine`, `checks` (one record each), `steps` (timings of decoding steps), `ways`
+    (timings of whole ways by name), `tracebacks` (of checks that crashed).
+    """
+
+    path: Path | None = None
+    record: dict[str, Any] = field(
+        default_factory=lambda: {"settings": {}, "machine": {}, "checks": [], "steps": [], "ways": {}, "tracebacks": {}}
+    )
+
+    def save(self) -> None:
+        """Replace the file atomically."""
+        if self.path:
+            partial = self.path.with_name(self.path.name + ".partial")
+            partial.write_text(json.dumps(self.record, indent=1, default=str) + "\n")
+            partial.replace(self.path)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A deadline, on the monotonic clock."""
+
+    ends: float
+
+    @classmethod
+    def of_minutes(cls, minutes: float) -> "Clock":
+        """A deadline this many minutes from now."""
+        return cls(time.monotonic() + 60 * minutes)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; negative after the deadline."""
+        return self.ends - time.monotonic()
+
+    @contextmanager
+    def stopping(self, limit_s: float) -> Iterator[None]:
+        """Raise OutOfTime in the main thread after `limit_s` seconds, or when the device call then running returns."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            raise OutOfTime
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+class Taker:
+    """A runner with its encoder."""
+
+    def __init__(self, encoder: ConversationEncoder, runner: ModelRunner) -> None:
+        self.encoder, self.runner = encoder, runner
+
+    def take(self, conversations: Sequence[Conversation]) -> GeneratedBatch:
+        """Generate one reply for each conversation; the device is idle before and after."""
+        batch = [self.encoder.encode(conversation) for conversation in conversations]
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        return self.runner.run(batch, action_format())
+
+    def release(self, conversation: Conversation) -> None:
+        """Forget a conversation."""
+        self.encoder.release(conversation.id)
+        self.runner.release(conversation.id)
+
+
+class Bench:
+    """A model of one shape with random weights on a device."""
+
+    def __init__(self, shape: str, device: torch.device, dtype: torch.dtype) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._lengths: dict[tuple[int, tuple[int, int], int], int] = {}
+        self.model, self.processor = build(shape, device, dtype, seed=0)
+        self._end_ids = list(self.model.generation_config.eos_token_id)
+
+    def taker(
+        self,
+        steps: Steps = "eager",
+        tokens: int = 24,
+        *,
+        forced: bool = True,
+        kv_bytes: int = EVERYTHING,
+        planned_tokens: int = 0,
+        **options: Any,
+    ) -> Taker:
+        """A runner whose replies have exactly `tokens`.
+
+        If not `forced`, they have at most that many: every eighth token id ends a reply, so that lengths vary. With 0
+        `kv_bytes` every turn is computed from the start.
+        """
+        ends = [] if forced else [*_END_EVERY]
+        self.model.generation_config.eos_token_id = self._end_ids + ends
+        encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
+        settings = GenerationOptions(tokens, min_new_tokens=tokens if forced else 0, steps=steps, **options)
+        runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
+        return Taker(encoder, runner)
+
+    def planned_tokens(self, turns: int, image_size: tuple[int, int], reply_tokens: int) -> int:
+        """Tokens of the longest conversation, last reply included, if every reply has `reply_tokens`."""
+        key = turns, image_size, reply_tokens
+        if key not in self._lengths:
+            encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
+            workload = Workload(6, turns, image_size)  # with the seventh, texts begin to repeat
+            conversations = workload.begin()
+            for turn, conversation in itertools.product(range(turns - 1), conversations):
+                workload.proceed(conversation, (40,) * reply_tokens, turn)
+            longest = max(len(encoder.encode(conversation).ids) for conversation in conversations)
+            self._lengths[key] = longest + reply_tokens
+        return self._lengths[key]
+
+
+@dataclass
+class Lab:
+    """The device, the sizes, the results so far, what checks leave for later ones (`memo`), and the models."""
+
+    device: torch.device
+    sizes: Sizes
+    clock: Clock
+    journal: Journal
+    memo: dict[str, Any] = field(default_factory=dict)
+    _benches: dict[tuple[str, torch.dtype], Bench] = field(default_factory=dict)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device is a CUDA GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of timed models."""
+        return torch.bfloat16 if self.is_cuda else torch.float32
+
+    def require_cuda(self) -> None:
+        """Raise Skipped on other devices."""
+        if not self.is_cuda:
+            raise Skipped("needs CUDA")
+
+    def bench(self, shape: str, dtype: torch.dtype) -> Bench:
+        """The model of this shape; a large one replaces all others."""
+        if (shape, dtype) not in self._benches:
+            if shape not in _SMALL:
+                self._benches.clear()
+                torch._dynamo.reset()  # its programs may hold what they were compiled for
+                self.tidy()
+            self._benches[shape, dtype] = Bench(shape, self.device, dtype)
+        return self._benches[shape, dtype]
+
+    def rates(self) -> Rates:
+        """The device's copy and matrix rates, measured once."""
+        if "rates" not in self.memo:
+            rates = measure_rates(str(self.device), str(self.dtype).removeprefix("torch."))
+            if rates is None:
+                raise CheckFailed("too little memory is free to measure the device's rates")
+            self.memo["rates"] = rates
+            self.journal.record["machine"]["rates"] = asdict(rates)
+        return self.memo["rates"]
+
+    def tidy(self) -> None:
+        """Collect garbage and empty PyTorch's cache."""
+        gc.collect()
+        if self.is_cuda:
+            torch.cuda.empty_cache()
+
+
+@dataclass
+class Counted:
+    """What happened inside `counting`: peak memory in bytes (0 on a CPU), and when each token of the last call arrived,
+    on the clock of `perf_counter`."""
+
+    graphs_captured: int = 0
+    graphs_replayed: int = 0
+    programs: int = 0
+    allocated: int = 0
+    reserved: int = 0
+    log: list[str] = field(default_factory=list)
+    token_times: list[float] = field(default_factory=list)
+
+
+@contextmanager
+def counting() -> Iterator[Counted]:
+    """Count CUDA graphs and compiled programs, measure peak memory and when tokens arrive, and collect warnings from
+    the package's log."""
+    counted, handler, on_cuda = Counted(), _Keeping(), torch.cuda.is_initialized()
+    counted.log = handler.messages
+    programs = counters["stats"]["unique_graphs"]
+
+    def captured() -> None:
+        counted.graphs_captured += 1
+
+    def replayed() -> None:
+        counted.graphs_replayed += 1
+
+    def came() -> None:
+        counted.token_times.append(time.perf_counter())
+
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    logging.getLogger("models").addHandler(handler)
+    graph = torch.cuda.CUDAGraph
+    try:
+        with (
+            _noting(graph, "capture_begin", captured),
+            _noting(graph, "replay", replayed),
+            _noting(ReplyStop, "__init__", counted.token_times.clear),
+            _noting(ReplyStop, "__call__", came),
+        ):
+            yield counted
+    finally:
+        logging.getLogger("models").removeHandler(handler)
+        counted.programs = counters["stats"]["unique_graphs"] - programs
+        if on_cuda:
+            counted.allocated = torch.cuda.max_memory_allocated()
+            counted.reserved = torch.cuda.max_memory_reserved()
+
+
+@contextmanager
+def _noting(owner: Any, method: str, note: Callable[[], None]) -> Iterator[None]:
+    """Call `note` after each call of a method of a class."""
+    original = getattr(owner, method)
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        returned = original(self, *args, **kwargs)
+        note()
+        return returned
+
+    setattr(owner, method, noted)
+    try:
+        yield
+    finally:
+        setattr(owner, method, original)
+
+
+class _Keeping(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def cudnn_attention(enabled: bool) -> Iterator[None]:
+    """Allow or forbid cuDNN attention."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(enabled)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def padded(tokens: Sequence[int], length: int) -> tuple[int, ...]:
+    """A reply repeated up to a length."""
+    return tuple(tokens[index % len(tokens)] for index in range(length))
+
+
+class LongReplies(Workload):
+    """Conversations whose replies are repeated up to `length` tokens, as if that many had been generated."""
+
+    def __init__(self, questions: int, turns: int, image_size: tuple[int, int], length: int) -> None:
+        super().__init__(questions, turns, image_size)
+        self._length = length
+
+    def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
+        """As `Workload.proceed`, with the longer reply."""
+        super().proceed(conversation, padded(tokens, self._length), turn)
+
+
+Needs = float | Callable[[Lab], float]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`needs_s` estimates its seconds on a GPU. `run` returns its findings in words, raises CheckFailed if something is
+    wrong and Skipped if it does not apply."""
+
+    name: str
+    needs_s: Needs
+    run: Callable[[Lab], str]

@@ -1,0 +1,111 @@
+"""The results as tables for docs/benchmarks.md."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+FASTER = {"eager": 25, "graphs": 50}
+"""Targets: how many times faster than the original way lockstep with KV reuse should be, by kind of step."""
+BEHIND = 2
+"""Target: the largest multiple of its roofline that the fastest way may take."""
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """A summary of checks, and tables of steps, ways and targets."""
+    parts = [_machine(record), _checks(record["checks"])]
+    if record["steps"]:
+        parts.append(_steps(record["steps"]))
+    if record["ways"]:
+        parts += [_ways(record["ways"].values()), _targets(record["ways"].values())]
+    return "\n\n".join(parts)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "/") for cell in line) + " |" for line in lines)
+
+
+def _machine(record: dict[str, Any]) -> str:
+    machine, settings = record["machine"], record["settings"]
+    rates = machine.get("rates")
+    measured = (
+        f"; copies {rates['bytes_per_s'] / 1e9:,.0f} GB/s, multiplies {rates['flop_per_s'] / 1e12:,.1f} TFLOP/s"
+        if rates
+        else ""
+    )
+    names = {"torch": "torch", "CUDA": "cuda", "cuDNN": "cudnn", "transformers": "transformers", "Python": "python"}
+    versions = ", ".join(f"{name} {machine.get(key)}" for name, key in {**names, "driver": "driver"}.items())
+    return f"`{settings.get('command')}`, {settings.get('date')}: {machine.get('device')}, {versions}{measured}"
+
+
+def _checks(checks: Sequence[dict[str, Any]]) -> str:
+    """How many passed, and which failed."""
+    failed = [each["name"] for each in checks if each["passed"] is False]
+    skipped = sum(each["passed"] is None for each in checks)
+    named = f" ({', '.join(failed)})" if failed else ""
+    passed = len(checks) - len(failed) - skipped
+    return f"{len(checks)} checks: {passed} passed, {len(failed)} failed{named}, {skipped} skipped."
+
+
+def _steps(steps: Iterable[dict[str, Any]]) -> str:
+    rows = [
+        (
+            one["shape"], one["steps"], one["attention"], one["rows"], one["columns"], f"{one['step_ms']:.2f}",
+            f"{one['roofline_step_ms']:.2f}", f"{one['step_ms'] / one['roofline_step_ms']:.1f}",
+            f"{one['mean_step_ms']:.2f}", f"{one['image_ms']:.1f}", f"{one['roofline_image_ms']:.1f}",
+            one["graphs_captured"], one["programs"], f"{one['allocated_gib']:.1f}", f"{one['reserved_gib']:.1f}",
+        )
+        for one in steps
+    ]  # fmt: skip
+    columns = (
+        "shape", "steps", "attention", "rows", "columns", "ms a step", "roofline", "ratio", "mean", "ms an image",
+        "roofline", "graphs", "programs", "GiB allocated", "reserved",
+    )  # fmt: skip
+    return _table(columns, rows)
+
+
+def _ways(ways: Iterable[dict[str, Any]]) -> str:
+    rows = [
+        (
+            one["shape"], one["way"], one["steps"], one["work"], f"{one['seconds']:.1f}", f"{one['prefill_s']:.1f}",
+            f"{one['decode_s']:.1f}", f"{one['host_s']:.1f}", _number(one["ratio"]), _number(one["roofline_s"]),
+            _number(one["behind"]),
+            f"scaled from {one['scaled']} ({one['measured_s']:.1f} s)" if one["scaled"] else "in full",
+        )
+        for one in ways
+    ]  # fmt: skip
+    columns = (
+        "shape", "way", "steps", "questions x turns x tokens", "seconds", "prefill", "decoding", "images and texts",
+        "times faster than the original", "roofline, seconds", "times the roofline", "measured",
+    )  # fmt: skip
+    return _table(columns, rows)
+
+
+def _targets(ways: Iterable[dict[str, Any]]) -> str:
+    """Targets for lockstep with the large shape, which is measured first."""
+    ways = list(ways)
+    mine = {one["steps"]: one for one in ways if one["shape"] == ways[0]["shape"] and one["behind"]}
+    rows = []
+    for steps, times in FASTER.items():
+        ratio = mine.get(steps, {}).get("ratio")
+        rows.append(
+            (
+                f"lockstep with KV reuse, {steps}, against the original way",
+                f"at least {times} x",
+                *_reached(ratio, lambda it, aim=times: it >= aim),
+            )
+        )
+    best = min((one["behind"] for one in mine.values()), default=None)
+    rows.append(
+        ("the fastest of them against its roofline", f"at most {BEHIND} x", *_reached(best, lambda it: it <= BEHIND))
+    )
+    return _table(("target", "", "measured", ""), rows)
+
+
+def _reached(value: float | None, holds: Any) -> tuple[str, str]:
+    if value is None:
+        return "-", "not measured"
+    return f"{value:.1f} x", "reached" if holds(value) else "missed"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
