@@ -1,4 +1,4 @@
-"""The scans of a run behind one renderer: found, loaded ahead and shared by all questions about them."""
+"""Finds, preloads and shares the scans of a run, and renders views of them."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ SCANS_AHEAD = 2
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """What every view of a run has in common: its size in pixels, the focal length, and how view 0 is chosen."""
+    """Settings of all views of a run: image size in pixels, focal length, and how view 0 is chosen."""
 
     image_size: tuple[int, int]
     focal_px: float
@@ -36,7 +36,7 @@ class CameraSettings:
 
 
 class SceneLibrary:
-    """Loads scans and draws views of them; a scan and its first view are shared by all questions about it.
+    """Loads scans and renders views of them. All questions about a scan share it and its first view.
 
     Scans are found below `scan_root`, or all questions are about the one scan file `ply`. At most `cache_bytes` of
     scans that no question holds stay loaded.
@@ -60,7 +60,7 @@ class SceneLibrary:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
     def close(self) -> None:
-        """Stop loading ahead; waits for the scan that is being loaded."""
+        """Stop preloading; waits for the scan that is being loaded."""
         self._loader.shutdown(cancel_futures=True)
 
     def scan_of(self, question: Question) -> Path:
@@ -84,7 +84,7 @@ class SceneLibrary:
         return self._first_view(self.scan_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Begin to load the next scans and to draw their first views in the background; errors wait for their use."""
+        """Start loading the next scans and rendering their first views in the background; errors surface on use."""
         paths: dict[Path, None] = {}
         for question in questions:
             try:

@@ -63,7 +63,7 @@ def test_a_scan_that_lacks_its_floor_is_not_entered_inside_a_wardrobe(caplog):
     position = start_position(scene, 1.6)
     assert outside_of_wardrobe(position, 0.9)
     assert position[2] == pytest.approx(1.6, abs=0.1)
-    assert "no open place has the floor below it" in caplog.text
+    assert "no open position is above the floor" in caplog.text
 
 
 @pytest.mark.parametrize(

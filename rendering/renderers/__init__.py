@@ -1,4 +1,4 @@
-"""The renderers: one Protocol, three ways to draw the same picture."""
+"""Renderers: one Protocol and its implementations."""
 
 from rendering.renderers.base import BACKGROUND_RGB, Renderer, RenderError
 from rendering.renderers.choice import RENDERER_NAMES, make_renderer
