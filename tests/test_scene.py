@@ -195,7 +195,7 @@ def test_a_scan_in_a_countrys_grid_keeps_its_shape(file, caplog, origin):
 
 
 @pytest.mark.parametrize(("scale", "warned"), [(1.0, False), (1000.0, True), (0.001, True)])
-def test_a_scan_that_is_not_in_metres_is_told_of(file, caplog, scale, warned):
+def test_a_scan_that_is_not_in_metres_is_warned_about(file, caplog, scale, warned):
     load_scene(file("room.ply", ply((scale * np.array(CORNERS)).tolist(), TRIANGLES)))
     assert ("are its coordinates in metres?" in caplog.text) == warned
 
@@ -381,7 +381,7 @@ def test_pcd_coordinates_that_open3d_reads_as_zeros_are_refused(file):
         load_scene(file("scan.pcd", (doubles + "binary\n").encode() + np.float64(CORNERS).tobytes()))
 
 
-def test_pcd_colours_that_are_not_read_are_told(file, caplog):
+def test_ignored_pcd_colours_are_logged(file, caplog):
     header = PCD_HEADER.replace("x y z", "x y z r g b").replace("4 4 4", "4 4 4 1 1 1")
     header = header.replace("F F F", "F F F U U U").replace("1 1 1\nWIDTH", "1 1 1 1 1 1\nWIDTH")
     rows = "\n".join(" ".join(map(str, (*corner, 200, 30, 30))) for corner in CORNERS)
