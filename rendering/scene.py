@@ -75,6 +75,16 @@ class Surface:
     colours: np.ndarray
     texturing: Texturing | None = None
 
+    @cached_property
+    def corners(self) -> np.ndarray:
+        """(3, M) int32: the faces' vertices by corner, each row contiguous."""
+        return np.ascontiguousarray(self.faces.T)
+
+    @cached_property
+    def channels(self) -> np.ndarray:
+        """(3, N) float32: the colours by channel, each row contiguous."""
+        return np.ascontiguousarray(self.colours.T, dtype=np.float32)
+
 
 @dataclass(frozen=True, eq=False)
 class Scene:
@@ -130,10 +140,11 @@ class Scene:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the scene with the ray casting structure that it builds on first use; an estimate."""
+        """Bytes of the scene with what ray casting builds on first use; an estimate."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
         textures = self.texturing.nbytes if self.texturing else 0
-        return sum(arrays.values()) + textures + BVH_BYTES_PER_FACE * len(self.surface.faces)
+        per_channel = 12 * (len(self.surface.faces) + len(self.surface.vertices))
+        return sum(arrays.values()) + textures + per_channel + BVH_BYTES_PER_FACE * len(self.surface.faces)
 
     def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
         """Embree's structure over `surface`, built by the first caller and shared; safe to cast from many threads."""
