@@ -78,6 +78,16 @@ class Surface:
     colours: np.ndarray
     texturing: Texturing | None = None
 
+    @cached_property
+    def corners(self) -> np.ndarray:
+        """(3, M) int32: the faces' vertices by corner, each row contiguous."""
+        return np.ascontiguousarray(self.faces.T)
+
+    @cached_property
+    def channels(self) -> np.ndarray:
+        """(3, N) float32: the colours by channel, each row contiguous."""
+        return np.ascontiguousarray(self.colours.T, dtype=np.float32)
+
 
 @dataclass(frozen=True, eq=False)
 class Scene:
@@ -135,10 +145,11 @@ class Scene:
 
     @property
     def nbytes(self) -> int:
-        """Estimated size of the scene, including the ray casting structure that it builds on first use."""
+        """Estimated size of the scene, including what ray casting builds on first use."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
         textures = self.texturing.nbytes if self.texturing else 0
-        return sum(arrays.values()) + textures + BVH_BYTES_PER_FACE * len(self.surface.faces)
+        per_channel = 12 * (len(self.surface.faces) + len(self.surface.vertices))
+        return sum(arrays.values()) + textures + per_channel + BVH_BYTES_PER_FACE * len(self.surface.faces)
 
     def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
         """Embree's ray caster for `surface`, built on first use and shared. Thread-safe."""
