@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -169,8 +170,11 @@ class RunConfig:
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
         ConfigError where they do not."""
+        if self.batch and self.question is not None and Path(self.question).suffix in QUESTION_FILES:
+            raise ConfigError(f"--question asks one question; did you mean --questions {self.question}?")
         if (self.ply is None) != (self.question is None):
-            raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
+            missing = "--ply FILE, the scan" if self.ply is None else "--question TEXT, the question"
+            raise ConfigError(f"--ply and --question belong together: add {missing}")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
         if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":
@@ -216,7 +220,8 @@ class RunConfig:
     def has_work(self) -> bool:
         """Whether the flags say what to run."""
         shows = self.check_data or self.plan
-        return self.batch or self.demo or self.ply is not None or shows or self.continue_from is not None
+        asks_one = self.ply is not None or self.question is not None
+        return self.batch or self.demo or asks_one or shows or self.continue_from is not None
 
 
 SECTIONS = {
@@ -242,6 +247,7 @@ RESOLVED_ONCE = ("renderer", "dtype")
 """Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 
 
+QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
 FILTERS = ("datasets", "question_types", "scenes", "ids")
 """Knobs that name which questions are asked."""
 
@@ -333,12 +339,19 @@ def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
         return TypeAdapter(RunConfig).validate_python(values)
     except ValidationError as error:
         problems = "; ".join(
-            ": ".join(
-                [*(str(problem["loc"][0]) for _ in problem["loc"][:1]), problem["msg"].removeprefix("Value error, ")]
-            )
+            ": ".join([*(str(problem["loc"][0]) for _ in problem["loc"][:1]), _what_is_wrong(problem)])
             for problem in error.errors()
         )
         raise ConfigError(f"{source}: {problems}") from None
+
+
+def _what_is_wrong(problem: Any) -> str:
+    """What pydantic says of a value; of a name that is unknown, also the name that comes nearest."""
+    if problem["type"] != "unexpected_keyword_argument":
+        return problem["msg"].removeprefix("Value error, ")
+    names = [flag(field.name).removeprefix("--").replace("-", "_") for field in fields(RunConfig)]
+    near = get_close_matches(str(problem["loc"][0]), names, n=1)
+    return f"unknown name; did you mean {near[0]}?" if near else "unknown name; --help lists those that exist"
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from agent.policies.controls import RandomPolicy
 from agent.policies.model import ModelPolicy
 from agent.policies.replies import action_format
 from agent.records import result_row
-from agent.run_folder import begin_folder, note_resumption, open_folder
+from agent.run_folder import begin_folder, note_resumption, open_folder, require_same_scans
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
 from agent.turns import (
@@ -116,6 +116,7 @@ def open_run(folder: Path, questions: Sequence[Question], config: RunConfig) -> 
     run_log.require_questions(fingerprint(questions))
     if config.retry_failed:
         log.info("Retrying %d failed questions", run_log.reopen_failed())
+    require_same_scans(run_log, questions, config)
     return run_log
 
 

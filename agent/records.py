@@ -1,6 +1,6 @@
 """Turns, results and conversations as the records of a run folder, and turns back."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -8,11 +8,21 @@ from agent.policies.replies import ParsedAction
 from agent.state import QuestionState, Turn
 from data.scoring import score_answer
 from envs.actions import CameraAction
+from envs.library import SceneLibrary
 from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 from runs.reader import image_name
-from runs.records import ActionRecord, MoveRecord, PoseRecord, ReplyRecord, ResultRow, TurnRecord, TurnSeconds
+from runs.records import (
+    ActionRecord,
+    MoveRecord,
+    PoseRecord,
+    ReplyRecord,
+    ResultRow,
+    ScanRecord,
+    TurnRecord,
+    TurnSeconds,
+)
 from runs.writer import RunWriter
 
 
@@ -105,10 +115,14 @@ def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
     return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in run.turns_of(number)]
 
 
-def record_turn(run: RunWriter, state: QuestionState) -> None:
-    """Write a question's last finished turn; raises what `RunWriter.turn` does."""
+def record_turn(run: RunWriter, state: QuestionState, library: SceneLibrary) -> None:
+    """Write a question's last finished turn, turn 0 with the scan that it saw; raises what `RunWriter.turn` does."""
     turn = state.turns[-1]
-    run.turn(state.number, turn_record(turn), state.observations[turn.index].view, messages_of(state))
+    record = turn_record(turn)
+    if turn.index == 0:
+        scan = ScanRecord(str(library.scan_of(state.question)), library.sha256_of(state.question))
+        record = replace(record, scan=scan)
+    run.turn(state.number, record, state.observations[turn.index].view, messages_of(state))
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:

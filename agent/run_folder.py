@@ -1,8 +1,12 @@
 """The run folder of a configuration: begun, opened again, and read back."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent.config import ConfigError, RunConfig, changed_settings, config_from_dict, config_to_dict, resume_command
+from data.questions import Question
+from data.scans import ScanNotFound, find_scan, scan_sha256
+from runs import RunError
 from runs.reader import RunReader
 from runs.writer import RunWriter, new_run_folder
 
@@ -26,6 +30,37 @@ def open_folder(folder: Path, config: RunConfig) -> RunWriter:
     return RunWriter(folder, resume_command(folder, begun, config))
 
 
+def require_same_scans(run: RunWriter, questions: Sequence[Question], config: RunConfig) -> None:
+    """Raise RunError if a question that is left would see another scan than the run has recorded for its scene.
+
+    Scenes that the run has not begun, or recorded before scans had fingerprints, are not checked, nor are scans that
+    are missing: their questions fail.
+    """
+    pending = {scene_of(question): question for question in questions if not run.is_done(question.id)}
+    reader, checked = RunReader(run.folder), set()
+    for number in reader.begun:
+        question = questions[number - 1]
+        scene = scene_of(question)
+        if scene not in pending or scene in checked or (recorded := reader.scan(number)) is None:
+            continue
+        checked.add(scene)
+        try:
+            path = config.ply or find_scan(config.scan_root, *scene)
+            same = scan_sha256(path) == recorded.sha256
+        except (ScanNotFound, OSError):
+            continue
+        if not same:
+            raise RunError(
+                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
+                "different scan: resume with the first one, or start a new run"
+            )
+
+
+def scene_of(question: Question) -> tuple[str, str]:
+    """The dataset and the name of a question's scene."""
+    return question.dataset, question.scene_name
+
+
 def note_resumption(run: RunWriter, config: RunConfig) -> None:
     """Record that the run is resumed, and which settings differ from its first ones."""
     run.note_resumption(changed_settings(saved_config(run.folder), config))
@@ -44,7 +79,8 @@ def protocol(config: RunConfig) -> str:
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
-        f"px, focal {config.focal:g} px, eye {config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first "
-        f"view by {config.first_view}{up}, {config.dtype}, {decoding}, replies of {config.max_new_tokens} tokens at "
-        f"most{', constrained' if config.constrained else ''}, official VSI-Bench scoring"
+        f"px, focal {config.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
+        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {config.dtype}, {decoding}, replies "
+        f"of {config.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official VSI-Bench "
+        "scoring"
     )

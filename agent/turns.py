@@ -82,7 +82,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         with failing(state):
             after, render_s = sight.result()
             turn = finish_turn(state, decision, after, batch, render_s)
-            record_turn(run.log, state)
+            record_turn(run.log, state, run.library)
             done = f"{decision.error}; {in_words(decision.action)}" if decision.error else in_words(decision.action)
             log.debug("[%s] turn %d said: %s\n  -> %s", state.label, turn.index, decision.reply.text.strip(), done)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from data.questions import Question
-from data.scans import ScanNotFound, find_scan
+from data.scans import ScanNotFound, find_scan, scan_sha256
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers import Renderer
-from rendering.scene import Scene, SceneCache, UpAxis
+from rendering.scene import Scene, SceneCache, SceneError, UpAxis
 from rendering.views import Criterion, FirstView, first_view
 
 FIRST_VIEWS_KEPT = 32
@@ -55,6 +55,7 @@ class SceneLibrary:
         self.camera = camera
         self._scan_root, self._ply = scan_root, ply
         self._scenes = SceneCache(cache_bytes, up_axis=up_axis)
+        self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._first_views: OrderedDict[Path, Future[FirstView]] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
@@ -75,6 +76,10 @@ class SceneLibrary:
     def scene_of(self, question: Question) -> Scene:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
         return self._scenes.get(self.scan_of(question))
+
+    def sha256_of(self, question: Question) -> str:
+        """The fingerprint of the question's scan file, as `scan_sha256` has it; raises ScanNotFound or SceneError."""
+        return self._fingerprint(self.scan_of(question))
 
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question's scan, the same for every question about that scan.
@@ -106,7 +111,17 @@ class SceneLibrary:
         return self._first_views[path]
 
     def _draw_first_view(self, path: Path) -> FirstView:
-        return self.draw_first_view(self._scenes.get(path))
+        scene = self._scenes.get(path)
+        self._fingerprint(path)  # here, since the file has just been read
+        return self.draw_first_view(scene)
+
+    def _fingerprint(self, path: Path) -> str:
+        if path not in self._sha256:
+            try:
+                self._sha256[path] = scan_sha256(path)
+            except OSError as error:
+                raise SceneError(f"{path} cannot be read ({error.strerror or error})") from error
+        return self._sha256[path]
 
     def draw_first_view(self, scene: Scene) -> FirstView:
         """View 0 of a scene; raises RenderError."""

@@ -48,6 +48,11 @@ def first_view(
     "visibility" scores the visible share of the scanned surface, "sharpness" the variance of the image's Laplacian.
     """
     position = start_position(scene, camera_height_m)
+    if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
+        _log.warning(
+            "%s: the room is %.2f m high, so the camera starts %.2f m above the floor, not at --camera-height %g",
+            scene.name, scene.bounds.upper[2] - scene.floor_z_m, eye_m, camera_height_m,
+        )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     if criterion == "visibility":
         scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from runs import RunError
-from runs.records import SCHEMA, ResultRow, RunFacts, TurnRecord
+from runs.records import SCHEMA, ResultRow, RunFacts, ScanRecord, TurnRecord
 
 Record = TypeVar("Record")
 
@@ -65,6 +65,11 @@ class RunReader:
     def turns(self, number: int) -> list[TurnRecord]:
         """A question's finished turns; none where it has not begun."""
         return _records(journal_path(self.folder, number), TurnRecord.from_json)
+
+    def scan(self, number: int) -> ScanRecord | None:
+        """The scan that a question has begun with; None where it has not begun, or its run recorded none."""
+        first = _records(journal_path(self.folder, number), TurnRecord.from_json, at_most=1)
+        return first[0].scan if first else None
 
     def all_turns(self) -> Iterator[TurnRecord]:
         """The turns of all questions."""
@@ -140,8 +145,11 @@ def _at_a_glance(folder: Path) -> tuple[bool, float]:
         return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime
 
 
-def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record]) -> list[Record]:
-    """The records of a journal's whole lines; raises RunError naming a damaged line or an unreadable file."""
+def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None) -> list[Record]:
+    """The records of a journal's whole lines, or of the first `at_most`.
+
+    Raises RunError naming a damaged line or an unreadable file.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -149,7 +157,7 @@ def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record]) -> li
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror})") from None
     records = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
         try:
             record = json.loads(line)
             if not isinstance(record, dict):

@@ -110,8 +110,17 @@ class TurnSeconds:
 
 
 @dataclass(frozen=True)
+class ScanRecord:
+    """The scan that a question is about: its file, and the SHA-256 of that file's bytes."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class TurnRecord:
-    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question."""
+    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question; `scan` is given with
+    turn 0 alone."""
 
     turn: int
     pose: PoseRecord
@@ -122,11 +131,19 @@ class TurnRecord:
     reply: ReplyRecord
     batch: tuple[str, ...]
     seconds: TurnSeconds
+    scan: ScanRecord | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that a line holds; `scan` only where there is one."""
+        line = asdict(self)
+        if self.scan is None:
+            del line["scan"]
+        return line
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """The turn of a parsed line; raises KeyError, TypeError or ValueError saying what is wrong with it."""
-        _require(line, field_names(cls))
+        _require(line, [name for name in field_names(cls) if name != "scan"])
         move, reply = line["move"], line["reply"]
         return cls(
             turn=line["turn"],
@@ -138,6 +155,7 @@ class TurnRecord:
             reply=ReplyRecord(**{**reply, "tokens": tuple(reply["tokens"])}),
             batch=tuple(line["batch"]),
             seconds=TurnSeconds(**line["seconds"]),
+            scan=ScanRecord(**line["scan"]) if "scan" in line else None,
         )
 
 

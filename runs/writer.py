@@ -307,7 +307,7 @@ def _write_png(folder: Path, turn: int, image: np.ndarray) -> float:
 def _write_turn(folder: Path, drawn: Future[float], turn: TurnRecord, messages: Sequence[dict[str, str]]) -> None:
     """Write a turn's line once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
-    _append(folder / "turns.jsonl", asdict(turn))
+    _append(folder / "turns.jsonl", turn.to_json())
     _write_messages(folder, messages)
 
 

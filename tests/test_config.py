@@ -49,7 +49,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stepz: 5", "stepz"),
+        ("stepz: 5", "stepz: unknown name; did you mean steps"),
         ("steps: many", "steps"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
@@ -89,7 +89,9 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
             {"plan": True, "plan_device": "h100", "model": "scripted:random"},
             "--plan-device .* scripted:random needs none",
         ),
-        ({"question": "Where?"}, "--ply and --question"),
+        ({"question": "Where?"}, "--ply and --question belong together: add --ply FILE"),
+        ({"ply": Path("a.ply")}, "--ply and --question belong together: add --question TEXT"),
+        ({"batch": True, "question": "q.jsonl"}, r"did you mean --questions q\.jsonl"),
         ({"focal": float("inf")}, "--focal takes a finite number"),
         ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
         ({"seed": -1}, "--seed takes a number of at least 0"),

@@ -144,3 +144,10 @@ def test_projection_puts_a_point_straight_ahead_in_the_middle():
 
 def test_sharpness_of_a_plain_picture_is_zero():
     assert sharpness(np.full((8, 8, 3), 77, dtype=np.uint8)) == 0.0
+
+
+def test_a_camera_height_that_the_room_does_not_have_is_reported(caplog):
+    first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0, "visibility")
+    assert caplog.messages == [
+        "room: the room is 2.50 m high, so the camera starts 2.30 m above the floor, not at --camera-height 9"
+    ]

@@ -33,6 +33,12 @@ LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
 """What JSON's decoder leaves of a number that ends too early."""
 BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
+SHORTEST_WINDOW = 256
+"""Characters that are decoded at first; twice as many as long as more could change the outcome."""
+LONGEST_TOKEN = 16
+"""No JSON token but a string or a number is longer: "-Infinity" or an escaped surrogate pair."""
+SHOWN_CHARACTERS = 40
+_DECODER = json.JSONDecoder()
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
@@ -115,6 +121,8 @@ def has_complete_action(text: str) -> bool:
     Braces in prose are not objects, and an object without that key (an example, a list of what is seen) is not an
     action.
     """
+    if "done" not in text and "\\u" not in text:  # nothing can spell the key: a cheap test for every new token
+        return False
     for scanned in scan_objects(text):
         if scanned is None:
             return False
@@ -131,29 +139,55 @@ def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
     are not outermost.
     """
     text = text.rstrip()
-    decoder, start = json.JSONDecoder(), text.find("{")
+    start, width = text.find("{"), SHORTEST_WINDOW
+    decoded: tuple[dict[str, object], int] | ValueError | RecursionError | None = None
     while start != -1:
         scanned: dict[str, object] | str | None = None
         end = start + 1
-        try:
-            scanned, end = decoder.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            if _is_truncated(error, text):
+        if not isinstance(decoded, RecursionError):  # what is inside an object nested too deep is deep as well
+            width = max(SHORTEST_WINDOW, width // 2)
+        decoded = _decoded(text[start : start + width])
+        while start + width < len(text) and _may_depend_on_more(decoded, width):
+            width *= 2
+            decoded = _decoded(text[start : start + width])
+        if isinstance(decoded, json.JSONDecodeError):
+            stopped = start + decoded.pos
+            if _is_truncated(decoded.msg, stopped, text):
                 yield ", only one that is cut off"
                 return
-            scanned = f" ({error.msg}: {_shown(text[start : error.pos + 1])})"
-        except (ValueError, RecursionError):
-            pass
+            scanned = f" ({decoded.msg}: {_shown(text[start : min(stopped + 1, start + SHOWN_CHARACTERS + 1)])})"
+        elif isinstance(decoded, tuple):
+            scanned, end = decoded[0], start + decoded[1]
         yield scanned
         start = text.find("{", end)
 
 
-def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
-    rest = text[error.pos :]
-    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text):
+def _decoded(text: str) -> tuple[dict[str, object], int] | ValueError | RecursionError:
+    """The object that `text` begins with and where it ends, or why it cannot be decoded."""
+    try:
+        return _DECODER.raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _may_depend_on_more(decoded: tuple[dict[str, object], int] | ValueError | RecursionError, width: int) -> bool:
+    """Whether more text could change what the first `width` characters gave.
+
+    JSON is read from left to right, so that an object that ends stays what it is, and so does an error that is not at
+    the end of the text. An error costs as much as the text given to the decoder: hence windows instead of all of it.
+    """
+    if isinstance(decoded, json.JSONDecodeError):
+        return decoded.pos + LONGEST_TOKEN > width or decoded.msg.startswith("Unterminated string")
+    return isinstance(decoded, ValueError)  # the digits of a whole number, unless a fraction follows
+
+
+def _is_truncated(message: str, stopped: int, text: str) -> bool:
+    """Whether `text`, without blanks at its end, ends within an object that is valid so far: the decoder's `message`
+    is about the character at `stopped`."""
+    rest = text[stopped : stopped + LONGEST_TOKEN]
+    if not rest or message.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
         return True
-    if error.msg == "Expecting value":
+    if message == "Expecting value":
         return any(word.startswith(rest) for word in LITERALS)
     return BEGUN_FRACTION.fullmatch(rest) is not None
 
@@ -242,4 +276,4 @@ def _shown(value: object) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
