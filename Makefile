@@ -1,7 +1,8 @@
-# make demo: the main job on rooms made on the spot and the small model that ships.  make test: all tests.  make check: style and types.
+# make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
+# Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
 PY := .venv/bin/python
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
@@ -18,13 +19,16 @@ format: .venv/installed-dev
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+constraints: .venv/installed-dev
+	sh scripts/freeze.sh
+
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.venv/installed: requirements.txt scripts/install.sh
+.venv/installed: requirements.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements.txt
 	touch $@
 
-.venv/installed-dev: requirements.txt requirements-dev.txt scripts/install.sh
+.venv/installed-dev: requirements.txt requirements-dev.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements-dev.txt
 	touch $@ .venv/installed
