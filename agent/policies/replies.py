@@ -33,12 +33,9 @@ LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
 """What JSON's decoder leaves of a number that ends too early."""
 BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
-SHORTEST_WINDOW = 256
-"""Characters that are decoded at first; twice as many as long as more could change the outcome."""
 LONGEST_TOKEN = 16
 """No JSON token but a string or a number is longer: "-Infinity" or an escaped surrogate pair."""
 SHOWN_CHARACTERS = 40
-_DECODER = json.JSONDecoder()
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
@@ -131,63 +128,53 @@ def has_complete_action(text: str) -> bool:
     return False
 
 
+class _Scanned(str):
+    """Text whose JSON errors cost the same wherever they are: JSONDecodeError counts the lines before them, so that
+    decoding at each of many braces would take quadratic time. Nobody reads its line and column here."""
+
+    def count(self, *_: object) -> int:
+        """No lines."""
+        return 0
+
+    def rfind(self, *_: object) -> int:
+        """No line break."""
+        return -1
+
+
 def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
     """What each brace of `text` outside an object opens, in order: an object, or why there is none.
 
     A reason is a string that continues "no complete JSON object"; None is an object that cannot be decoded because it
-    is nested too deep or contains a number of thousands of digits. A truncated object ends the scan: objects inside it
-    are not outermost.
+    is nested too deep or contains a number of thousands of digits. An object that is truncated or nested too deep ends
+    the scan: objects inside it are not outermost.
     """
-    text = text.rstrip()
-    start, width = text.find("{"), SHORTEST_WINDOW
-    decoded: tuple[dict[str, object], int] | ValueError | RecursionError | None = None
+    text = _Scanned(text.rstrip())
+    decoder, start = json.JSONDecoder(), text.find("{")
     while start != -1:
         scanned: dict[str, object] | str | None = None
         end = start + 1
-        if not isinstance(decoded, RecursionError):  # what is inside an object nested too deep is deep as well
-            width = max(SHORTEST_WINDOW, width // 2)
-        decoded = _decoded(text[start : start + width])
-        while start + width < len(text) and _may_depend_on_more(decoded, width):
-            width *= 2
-            decoded = _decoded(text[start : start + width])
-        if isinstance(decoded, json.JSONDecodeError):
-            stopped = start + decoded.pos
-            if _is_truncated(decoded.msg, stopped, text):
+        try:
+            scanned, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            if _is_truncated(error, text):
                 yield ", only one that is cut off"
                 return
-            scanned = f" ({decoded.msg}: {_shown(text[start : min(stopped + 1, start + SHOWN_CHARACTERS + 1)])})"
-        elif isinstance(decoded, tuple):
-            scanned, end = decoded[0], start + decoded[1]
+            scanned = f" ({error.msg}: {_shown(text[start : min(error.pos, start + SHOWN_CHARACTERS) + 1])})"
+        except ValueError:
+            pass
+        except RecursionError:
+            yield None
+            return
         yield scanned
         start = text.find("{", end)
 
 
-def _decoded(text: str) -> tuple[dict[str, object], int] | ValueError | RecursionError:
-    """The object that `text` begins with and where it ends, or why it cannot be decoded."""
-    try:
-        return _DECODER.raw_decode(text)
-    except (ValueError, RecursionError) as error:
-        return error
-
-
-def _may_depend_on_more(decoded: tuple[dict[str, object], int] | ValueError | RecursionError, width: int) -> bool:
-    """Whether more text could change what the first `width` characters gave.
-
-    JSON is read from left to right, so that an object that ends stays what it is, and so does an error that is not at
-    the end of the text. An error costs as much as the text given to the decoder: hence windows instead of all of it.
-    """
-    if isinstance(decoded, json.JSONDecodeError):
-        return decoded.pos + LONGEST_TOKEN > width or decoded.msg.startswith("Unterminated string")
-    return isinstance(decoded, ValueError)  # the digits of a whole number, unless a fraction follows
-
-
-def _is_truncated(message: str, stopped: int, text: str) -> bool:
-    """Whether `text`, without blanks at its end, ends within an object that is valid so far: the decoder's `message`
-    is about the character at `stopped`."""
-    rest = text[stopped : stopped + LONGEST_TOKEN]
-    if not rest or message.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
+def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
+    """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
+    rest = text[error.pos : error.pos + LONGEST_TOKEN]
+    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
         return True
-    if message == "Expecting value":
+    if error.msg == "Expecting value":
         return any(word.startswith(rest) for word in LITERALS)
     return BEGUN_FRACTION.fullmatch(rest) is not None
 
