@@ -17,7 +17,7 @@ from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class ChildRenderer:
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw.
+        """Launch the child of the painter `name`, "pyrender" or "open3d", without waiting for it; `started` does.
 
         With `cuda_device`, pyrender draws on that GPU; see `PyrenderPainter`.
         """
@@ -59,11 +59,16 @@ class ChildRenderer:
         # Filled by finalizers, which may run anywhere, even while the lock is held: never lock in them.
         self._dead: deque[int] = deque()
         self._process: subprocess.Popen | None = None
+        self._launch()
+
+    def started(self) -> Self:
+        """Wait until the child has drawn its test picture; raises RenderError where it cannot draw."""
         try:
-            self._start()
+            self._await_start()
         except BaseException:  # an interrupt too: a child that hangs must not outlive its parent's patience
             self._stop()
             raise
+        return self
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +98,8 @@ class ChildRenderer:
 
     def _drawn(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         if self._process is None:
-            self._start()
+            self._launch()
+            self._await_start()
         while self._dead:
             self._drop(self._dead.popleft())
         if scene not in self._keys:
@@ -110,8 +116,7 @@ class ChildRenderer:
             self._sent.remove(key)
             self._ask("drop", key)
 
-    def _start(self) -> None:
-        """Start a child and wait until it has drawn its test picture."""
+    def _launch(self) -> None:
         self._connection, theirs = Pipe()
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         root = str(Path(__file__).resolve().parents[2])
@@ -130,6 +135,8 @@ class ChildRenderer:
         theirs.close()
         self._keys.clear()
         self._sent.clear()
+
+    def _await_start(self) -> None:
         self.device = self._answer(START_LIMIT_S)
         _log.debug("the renderer %s draws on %s", self.name, self.device)
 
