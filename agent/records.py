@@ -11,9 +11,9 @@ from envs.actions import CameraAction
 from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs.journal import Journal
 from runs.reader import image_name
 from runs.records import ActionRecord, MoveRecord, PoseRecord, ReplyRecord, ResultRow, TurnRecord, TurnSeconds
-from runs.writer import RunWriter
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,15 @@ def turn_of(record: TurnRecord) -> Turn:
     )
 
 
-def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
+def journaled_turns(journal: Journal, number: int) -> list[JournaledTurn]:
     """The whole turns of a question in progress, each with its image."""
-    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in run.turns_of(number)]
+    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in journal.turns_of(number)]
 
 
-def record_turn(run: RunWriter, state: QuestionState) -> None:
-    """Write a question's last finished turn; raises what `RunWriter.turn` does."""
+def record_turn(journal: Journal, state: QuestionState) -> None:
+    """Write a question's last finished turn; raises what `journal.turn` does."""
     turn = state.turns[-1]
-    run.turn(state.number, turn_record(turn), state.observations[turn.index].view, messages_of(state))
+    journal.turn(state.number, turn_record(turn), state.observations[turn.index].view, messages_of(state))
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:
