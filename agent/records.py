@@ -1,5 +1,6 @@
 """Turns, results and conversations as the records of a run folder, and turns back."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from agent.state import QuestionState, Turn
 from data.scoring import score_answer
 from envs.actions import CameraAction
 from models import Reply
+from models.conversation import Message
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 from runs.reader import image_name
@@ -108,7 +110,14 @@ def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
 def record_turn(run: RunWriter, state: QuestionState) -> None:
     """Write a question's last finished turn; raises what `RunWriter.turn` does."""
     turn = state.turns[-1]
-    run.turn(state.number, turn_record(turn), state.observations[turn.index].view, messages_of(state))
+    run.turn(state.number, turn_record(turn), png_of(state, turn.index), messages_of(state))
+
+
+def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
+    """What gives the view of a turn as a PNG: the very one that a server was sent, if it was sent one."""
+    shown = [message for message in state.conversation.messages if message.image is not None]
+    message = shown[turn] if shown else Message("user", "", state.observations[turn].view)
+    return lambda: message.png
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:
