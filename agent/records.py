@@ -71,6 +71,7 @@ def turn_record(turn: Turn) -> TurnRecord:
             finish_reason=reply.finish_reason,
             seconds=reply.seconds,
             images_encoded=reply.images_encoded,
+            retries=reply.retries,
         ),
         batch=turn.batch,
         seconds=TurnSeconds(

@@ -41,10 +41,12 @@ def protocol(config: RunConfig) -> str:
     width, height = config.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
+    where = config.dtype if config.engine == "transformers" else f"engine {config.engine}"
+    constrained = {"transformers": ", constrained", "openai": ", constrained to a JSON schema"}[config.engine]
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
         f"px, focal {config.focal:g} px, eye {config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first "
-        f"view by {config.first_view}{up}, {config.dtype}, {decoding}, replies of {config.max_new_tokens} tokens at "
-        f"most{', constrained' if config.constrained else ''}, official VSI-Bench scoring"
+        f"view by {config.first_view}{up}, {where}, {decoding}, replies of {config.max_new_tokens} tokens at "
+        f"most{constrained if config.constrained else ''}, official VSI-Bench scoring"
     )

@@ -14,6 +14,8 @@ EMBEDDED = "embedded"
 EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "max_new_tokens": 320}
 """Settings of a run that suit the explorer: views as those it learned from, 45 tokens each and 108 degrees wide, so
 that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
+CONCURRENCY = 32
+"""Questions in flight with an engine that batches requests itself, unless another number is asked for."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 

@@ -66,8 +66,7 @@ class Endpoint:
         self.options = options
         self._client = openai.OpenAI(
             base_url=url,
-            api_key=options.key or "none",
-            default_headers={} if options.key else {"Authorization": openai.Omit()},  # type: ignore[dict-item]
+            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see post()
             http_client=openai.DefaultHttpxClient(
                 timeout=httpx2.Timeout(options.timeout_s, connect=CONNECT_S),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
@@ -82,7 +81,15 @@ class Endpoint:
         API key.
         """
         try:
-            response = self._client.post(path, body=body, cast_to=httpx2.Response, options={"max_retries": retries})
+            response = self._client.post(
+                path,
+                body=body,
+                cast_to=httpx2.Response,
+                options={
+                    "max_retries": retries,
+                    "headers": {} if self.options.key else {"Authorization": openai.Omit()},
+                },
+            )
         except openai.OpenAIError as error:
             failure = self._explained(error, retries)
         else:
