@@ -275,8 +275,8 @@ SECTIONS = {
         "model", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained", "compile",
         "kv_reuse",
     ),
-    "engine": ("engine", "base_url", "api_key_env", "request_timeout"),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
+    "engine": ("engine", "base_url", "api_key_env", "request_timeout"),
     "output": ("log_root",),
 }  # fmt: skip
 """How --help groups the flags."""

@@ -20,9 +20,6 @@ from models.conversation import Conversation, Message
 
 log = logging.getLogger(__name__)
 
-RETRIES = 8
-"""Where a fifth of all requests fail, 6 are enough for 512 of 512. The client waits 0.5 s before the first and at most
-8 s before a later one, 40 s in all, unless the server names a time."""
 CONNECT_S = 5.0
 QUOTED = 300
 """Characters of a server's text that an error message quotes."""
@@ -74,12 +71,14 @@ class Endpoint:
             ),
         )
 
-    def post(self, path: str, body: dict[str, Any], retries: int = RETRIES) -> Answer:
-        """Send a request, up to `retries` times again where that may help, and parse the JSON object that comes back.
+    def post(self, path: str, body: dict[str, Any], retries: int | None = None) -> Answer:
+        """Send a request, up to `retries` times again where that may help (None: as the options say), and parse the
+        JSON object that comes back.
 
         `path` continues the URL unless it is a URL itself. Raises ServerError; neither its text nor its causes hold the
         API key.
         """
+        retries = self.options.retries if retries is None else retries
         try:
             response = self._client.post(
                 path,
@@ -307,7 +306,8 @@ class Dialect:
 
 def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     """The parameters that an endpoint takes, found with a short request; raises ServerError where it refuses all."""
-    dialect, retries = Dialect(), 0
+    dialect = Dialect()
+    retries: int | None = 0  # the first request finds out at once that no server listens
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
     while True:
         try:
@@ -317,9 +317,9 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             raise  # a server that is not there needs no patience
         except ServerError as error:
             adapted = dialect.adapted(error)
-            if adapted is None and retries:
+            if adapted is None and retries is None:
                 raise
-            dialect, retries = adapted or dialect, retries if adapted else RETRIES
+            dialect, retries = adapted or dialect, retries if adapted else None
     _choice_of(answer.body, endpoint)
     dropped = "" if dialect.seed else ", without a seed"
     log.info("%s answers as %s, with %s%s", endpoint.url, endpoint.model, dialect.limit, dropped)
