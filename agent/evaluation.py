@@ -271,7 +271,13 @@ def server_of(config: RunConfig) -> ServerOptions | None:
     key = os.environ.get(config.api_key_env, "").strip()
     if not key and config.api_key_env != API_KEY_ENV:
         raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
-    return ServerOptions(config.base_url, key or None, config.api_key_env, config.request_timeout, config.constrained)
+    return ServerOptions(
+        config.base_url,
+        key=key or None,
+        key_env=config.api_key_env,
+        timeout_s=config.request_timeout,
+        constrained=config.constrained,
+    )
 
 
 def questions_of(config: RunConfig) -> list[Question]:
