@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import math
+import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
@@ -29,6 +30,12 @@ CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+EngineName = Literal["transformers", "openai"]
+API_KEY_ENV = "OPENAI_API_KEY"
+
+
+PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ConfigError(ValueError):
@@ -97,7 +104,8 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model. With
+    --engine openai: the server's name for it."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
     """A policy class of your own that decides in place of a model: module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
@@ -113,13 +121,25 @@ class RunConfig:
     """0: greedy decoding; above: sampling, repeatable with --seed on the same kind of device."""
     constrained: bool = False
     """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
-    quotation marks; needs xgrammar."""
+    quotation marks; needs xgrammar. With --engine openai: have the server keep replies to a JSON schema."""
     compile: Annotated[bool, MayChange] = False
     """Compile the decoding steps, for a single row and for more, each when first needed; on CUDA also replay them as
     CUDA graphs. Takes seconds for a small model, a minute or more for 36 layers: for long runs. Needs a C++ compiler,
     on CUDA Triton as well, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
+
+    engine: EngineName = "transformers"
+    """What runs the model; openai: OpenAI-compatible servers at --base-url, such as vLLM, SGLang, transformers serve or
+    hosted models."""
+    base_url: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL ..."), MayChange] = ()
+    """With --engine openai: one or more roots of the server's API, such as http://localhost:8000/v1; each question
+    stays at one of them."""
+    api_key_env: Annotated[str, tyro.conf.arg(metavar="NAME"), MayChange] = API_KEY_ENV
+    """With --engine openai: the environment variable that holds the API key; not needed where the server asks for no
+    key."""
+    request_timeout: Annotated[float, Gt(0), MayChange] = 600.0
+    """With --engine openai: seconds until a request fails and is sent again."""
 
     renderer: RendererName = "auto"
     """What draws the views; auto: pyrender where a GPU draws, else raycast on the CPU."""
@@ -149,7 +169,7 @@ class RunConfig:
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
     concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
     """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
-    after the other."""
+    after the other. With --engine openai: questions in flight from their first turn on; auto: 32."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -160,6 +180,14 @@ class RunConfig:
             _check_bounds(name, getattr(self, name, None), hint)
         if self.image_size != "auto" and min(self.image_size) < 1:
             raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
+        for url in self.base_url:
+            if not PLAIN_URL.fullmatch(url):
+                raise ConfigError(
+                    "--base-url takes http:// or https:// URLs such as http://localhost:8000/v1, without user names, "
+                    "keys and parameters; a key belongs in the environment variable of --api-key-env"
+                )
+        if not VARIABLE_NAME.fullmatch(self.api_key_env):
+            raise ConfigError("--api-key-env takes the name of an environment variable, not the key itself")
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
@@ -192,6 +220,20 @@ class RunConfig:
                 )
             if self.model.startswith("scripted:"):
                 raise ConfigError(f"--plan-device plans for a model on a GPU: {self.model} needs none")
+        if self.engine == "openai":
+            if not self.base_url:
+                raise ConfigError(
+                    "--engine openai asks a server: it needs --base-url, such as http://localhost:8000/v1"
+                )
+            if self.model.startswith("scripted:"):
+                raise ConfigError(f"--engine openai asks a server for --model: {self.model} needs no engine")
+            if self.plan_device is not None:
+                raise ConfigError("--plan-device plans for a GPU of this machine: leave it out with --engine openai")
+            defaults = {field.name: field.default for field in fields(self)}
+            if unused := [flag(name) for name in ONLY_TRANSFORMERS if getattr(self, name) != defaults[name]]:
+                raise ConfigError(f"leave out {', '.join(unused)} with --engine openai: the server decides on that")
+        elif self.base_url:
+            raise ConfigError("--base-url is where --engine openai finds its server: give that as well")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
@@ -244,12 +286,15 @@ SECTIONS = {
         "compile", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
+    "engine": ("engine", "base_url", "api_key_env", "request_timeout"),
     "output": ("log_root",),
 }  # fmt: skip
 """How --help groups the flags."""
 
 RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
+ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", "refill")
+"""Knobs of models that run in this process."""
 
 
 QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
@@ -415,7 +460,7 @@ def located(config: RunConfig) -> RunConfig:
         ply=config.ply and _absolute(config.ply),
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
-        model=str(model.absolute()) if model.is_dir() and not is_name else config.model,
+        model=str(model.absolute()) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
         policy=config.policy and _located_policy(config.policy),
     )
 
@@ -516,5 +561,6 @@ def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     for name, value in changed_settings(begun, now).items():
         if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")
-            words += [switch] if isinstance(value, bool) else [switch, str(value)]
+            given = value if isinstance(value, list) else [value]
+            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
     return shlex.join(words)

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, cast
 
-from agent.config import ConfigError, DtypeName, RendererName, RunConfig
+from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model
 from agent.policies import Policy, PolicyError
@@ -38,7 +38,7 @@ from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
 from envs.library import CameraSettings, SceneLibrary
-from models import Backend, ModelError, ModelOptions, OutOfMemory
+from models import Backend, ModelError, ModelOptions, OutOfMemory, ServerOptions
 from models.engines import make_backend
 from rendering.readers import reader_of
 from rendering.renderers import Renderer, RendererStart
@@ -150,7 +150,10 @@ def start_up(
     plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
     renderer = start.renderer()
     stack.callback(renderer.close)
-    return plan, renderer, policy or policy_of(config, plan)
+    if policy is None:
+        policy = policy_of(config, plan)
+        stack.callback(policy.close)
+    return plan, renderer, policy
 
 
 def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
@@ -308,7 +311,26 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
-    return make_backend(config.model, options)
+    return make_backend(config.model, options, server_of(config))
+
+
+def server_of(config: RunConfig) -> ServerOptions | None:
+    """The server that a configuration names, with the key from the environment; None where the model runs here.
+
+    Raises ConfigError where the variable of --api-key-env was named but is not set.
+    """
+    if config.engine != "openai":
+        return None
+    key = os.environ.get(config.api_key_env, "").strip()
+    if not key and config.api_key_env != API_KEY_ENV:
+        raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
+    return ServerOptions(
+        config.base_url,
+        key=key or None,
+        key_env=config.api_key_env,
+        timeout_s=config.request_timeout,
+        constrained=config.constrained,
+    )
 
 
 def questions_of(config: RunConfig) -> list[Question]:
@@ -394,6 +416,8 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
                     settle([state], run, progress)
         finally:
             stop.set()
+            if running:  # interrupted, or an error stops the run: whoever waits for a reply need not get it
+                run.policy.close()
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agent.config import ConfigError
 from agent.policies.prompts import opening_text
 from data.questions import Question
-from models import KV_SHARE, ModelError, weight_copies
+from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from models.engines import checkpoint_of
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from models.transformers.shapes import CHECKPOINTS
@@ -259,6 +259,12 @@ def plan_without_model(config: "RunConfig", questions: Sequence[Question]) -> Pl
     return Plan(size, f"Batch size {size}: {config.model} needs no memory for keys and values")
 
 
+def plan_for_server(config: "RunConfig", questions: Sequence[Question]) -> Plan:
+    """The plan of a model behind a server, whose memory and speed are not known here."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    return Plan(size, f"{size} questions at a time at {' '.join(config.base_url)}, which decides how they are batched")
+
+
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
@@ -268,6 +274,8 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """
     if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
+    if config.engine == "openai":
+        return plan_for_server(config, questions)
     from models.transformers.footprint import checkpoint_family, footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 

@@ -94,11 +94,13 @@ def protocol(config: RunConfig) -> str:
     width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
+    where = config.dtype if config.engine == "transformers" else f"engine {config.engine}"
+    constrained = {"transformers": ", constrained", "openai": ", constrained to a JSON schema"}[config.engine]
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
         f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
-        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {config.dtype}, {decoding}, replies "
-        f"of {view.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official VSI-Bench "
+        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {where}, {decoding}, replies "
+        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}, official VSI-Bench "
         "scoring"
     )

@@ -83,7 +83,8 @@ class MoveRecord:
 
 @dataclass(frozen=True)
 class ReplyRecord:
-    """What the model said, and what that cost; `seconds` is the call's, shared by its batch."""
+    """What the model said, and what that cost; `seconds` is the call's, shared by its batch. Lines written before there
+    were servers lack `retries`."""
 
     text: str
     tokens: tuple[int, ...]
@@ -93,6 +94,7 @@ class ReplyRecord:
     finish_reason: str
     seconds: float
     images_encoded: int
+    retries: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from data.scoring import summarize
 from runs import RunError
@@ -123,14 +122,22 @@ class RunWriter:
             self._whole(_keep_lines, journal_path(self.folder, number), len(turns))
         return turns
 
-    def turn(self, number: int, turn: TurnRecord, image: np.ndarray, messages: Sequence[dict[str, str]]) -> None:
-        """Write a finished turn: the image that it saw, (H, W, 3) uint8, then its line, then the conversation so far.
+    def turn(
+        self,
+        number: int,
+        turn: TurnRecord,
+        view: np.ndarray,
+        png: Callable[[], bytes],
+        messages: Sequence[dict[str, str]],
+    ) -> None:
+        """Write a finished turn: the image that it saw, which `png` gives as a PNG, then its line, then the
+        conversation so far.
 
         Returns at once; the files are written in the order of the calls. Raises RunError where an earlier write
         failed.
         """
         folder = question_folder(self.folder, number)
-        drawn = self._painters.submit(_write_png, folder, turn.turn, image)
+        drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._then(_write_turn, folder, drawn, turn, messages)
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
@@ -289,11 +296,11 @@ def _replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _write_png(folder: Path, turn: int, image: np.ndarray) -> float:
-    """Write what a turn saw; returns the seconds it took."""
+def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
+    """Write what a turn saw; returns the seconds it took, those of encoding it included."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
-    Image.fromarray(image).save(folder / image_name(turn), compress_level=1)
+    (folder / image_name(turn)).write_bytes(png())
     return round(time.perf_counter() - started, 4)
 
 
