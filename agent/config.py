@@ -16,6 +16,7 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from agent.parts import Part
 from models import EMBEDDED, EXPLORER_SETTINGS
 from models.gpus import GpuName
 from models.transformers.families import QWEN3_VL
@@ -153,9 +154,19 @@ class RunConfig:
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
     """Where the folders of runs are made."""
 
+    shard: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Answer only part I of N, from 1: whole scenes, balanced by their number of questions. For SLURM arrays:
+    --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of this part
+    below --log-root, or begins it. "python -m runs merge" makes one run of the parts."""
+
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
+        if self.shard is not None:
+            try:
+                Part.parse(self.shard)
+            except ValueError as error:
+                raise ConfigError(f"--shard {error}") from None
         square, (least, most) = QWEN3_VL.pixels_per_token, QWEN3_VL.tokens_per_view
         if any(side < square or side % square for side in self.image_size):
             raise ConfigError(f"--image-size takes multiples of {square} pixels, got {self.image_size}")
@@ -201,6 +212,8 @@ class RunConfig:
         filters = any(getattr(self, name) for name in (*FILTERS, "num_questions"))
         if self.ply is not None and (self.questions is not None or filters):
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
+        if self.shard is not None and (self.ply is not None or self.demo):
+            raise ConfigError("--shard is for --batch: leave it out with --ply and --demo")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
@@ -235,6 +248,7 @@ SECTIONS = {
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "output": ("log_root",),
+    "parts": ("shard",),
 }  # fmt: skip
 """How --help groups the flags."""
 
@@ -354,13 +368,13 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags whose values differ between two configurations and could change an answer."""
+    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+
+
+def answer_settings() -> list[str]:
+    """Names of the knobs that a resumed run may not set anew."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    return [
-        flag(field.name)
-        for field in fields(RunConfig)
-        if MayChange not in getattr(hints[field.name], "__metadata__", ())
-        and _as_compared(field.name, saved) != _as_compared(field.name, wanted)
-    ]
+    return [name for name in hints if MayChange not in getattr(hints[name], "__metadata__", ())]
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:
