@@ -20,7 +20,8 @@ def main(argv: list[str]) -> int:
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 
-        from agent.console import log_to_console  # all of these here, so that --help stays instant
+        from agent.cluster import answer_on_ray  # all of these here, so that --help stays instant
+        from agent.console import log_to_console
         from agent.demo import demo_defaults, run_demo
         from agent.evaluation import main_vsi_bench_loop
         from agent.run_folder import run_to_resume, saved_config
@@ -34,11 +35,12 @@ def main(argv: list[str]) -> int:
         log_to_console(every_turn=config.ply is not None)
         if config.continue_from is not None:
             if folder := run_to_resume(located(config)):
-                return main_vsi_bench_loop(resumed(saved_config(folder), given), folder).status
+                config = resumed(saved_config(folder), given)
+                return (answer_on_ray if config.ray else main_vsi_bench_loop)(config, folder).status
             config = replace(config, continue_from=None, retry_failed=False)
         if config.demo:
             return run_demo(located(demo_defaults(given)))
-        return main_vsi_bench_loop(located(config)).status
+        return (answer_on_ray if config.ray else main_vsi_bench_loop)(located(config)).status
     except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
         from agent.console import print_nowhere
 

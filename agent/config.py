@@ -158,6 +158,13 @@ class RunConfig:
     """Answer only part I of N, from 1: whole scenes, balanced by their number of questions. For SLURM arrays:
     --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of this part
     below --log-root, or begins it. "python -m runs merge" makes one run of the parts."""
+    ray: Annotated[bool, MayChange] = False
+    """Answer the parts of the run on the workers of a Ray cluster and merge them; needs "pip install -r
+    requirements-ray.txt". --log-root and the scans must be the same folders on all machines."""
+    ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
+    """The cluster of --ray; none: one on this machine, for this run alone."""
+    replicas: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Workers of --ray at a time; auto: one for each GPU, or for each machine where the model needs no GPU."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
@@ -214,6 +221,15 @@ class RunConfig:
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
         if self.shard is not None and (self.ply is not None or self.demo):
             raise ConfigError("--shard is for --batch: leave it out with --ply and --demo")
+        if self.ray:
+            if self.ply is not None or self.demo:
+                raise ConfigError("--ray is for --batch: leave it out with --ply and --demo")
+            if self.shard is not None:
+                raise ConfigError("--ray cuts the run into parts: leave out --shard")
+            if self.device.startswith("cuda:"):
+                raise ConfigError(f"--ray gives each worker a GPU: leave out --device {self.device}")
+        elif self.continue_from is None and (self.ray_address is not None or self.replicas != "auto"):
+            raise ConfigError("--ray-address and --replicas need --ray")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
@@ -248,7 +264,7 @@ SECTIONS = {
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "output": ("log_root",),
-    "parts": ("shard",),
+    "parts": ("shard", "ray", "ray_address", "replicas"),
 }  # fmt: skip
 """How --help groups the flags."""
 

@@ -6,44 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+from conftest import RoomScans, only_run, results, run_command, run_in_process, scores, trajectories
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import ConfigError
+from agent.cluster import Token, number_of_parts, replicas_of, require_listening
+from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from agent.parts import cut
 from data.questions import Question
-from data.rooms import ScanStyle, write_rooms
 from runs import RunError
 from runs.__main__ import main as runs_command
 from runs.merge import merge
 from runs.reader import RunReader, run_folders
 
 SHARDS = 3
-UNTIMED = ("protocol", "model", "questions", "owed", "asked", "with_scan", "types")
-
-
-@pytest.fixture(scope="module")
-def six_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
-    """Six rooms with one to six questions each, those of a room not in one piece."""
-    root = tmp_path_factory.mktemp("six_rooms")
-    write_rooms(root, rooms=6, seed=7, style=ScanStyle(resolution_m=0.2))
-    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
-    scenes = list(dict.fromkeys(row["scene_name"] for row in rows))
-    kept = {
-        scene: [row for row in rows if row["scene_name"] == scene][: place + 1] for place, scene in enumerate(scenes)
-    }
-    few = [kept[scene][turn] for turn in range(len(scenes)) for scene in scenes if turn < len(kept[scene])]
-    path = root / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in few))
-    return RoomScans(root, path)
-
-
-@pytest.fixture(scope="module")
-def whole(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that one process makes."""
-    return run_in_process(six_rooms.config(tmp_path_factory.mktemp("whole")))
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +35,6 @@ def parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> lis
 def copies(folders: list[Path], to: Path) -> list[Path]:
     """Copies of run folders that a test may change."""
     return [Path(shutil.copytree(folder, to / folder.name)) for folder in folders]
-
-
-def summary(folder: Path) -> dict:
-    """What a summary says of the answers."""
-    found = RunReader(folder).summary
-    assert found is not None
-    return {key: found[key] for key in UNTIMED}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -107,12 +77,12 @@ def test_more_parts_than_scenes_are_refused(rooms: RoomScans, tmp_path: Path):
         main_vsi_bench_loop(rooms.config(tmp_path, shard="1/3"))
 
 
-def test_merged_parts_equal_one_run(whole: Path, parts: list[Path], tmp_path: Path):
+def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: Path):
     before = [contents(part) for part in parts]
     merge(tmp_path / "merged", parts)
-    assert results(tmp_path / "merged") == results(whole)
-    assert trajectories(tmp_path / "merged") == trajectories(whole)
-    assert summary(tmp_path / "merged") == summary(whole)
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
+    assert scores(tmp_path / "merged") == scores(one_run)
     assert [contents(part) for part in parts] == before
 
 
@@ -141,14 +111,14 @@ def test_the_costs_of_all_parts_add_up(parts: list[Path], tmp_path: Path):
     assert len(found["sessions"]) == SHARDS
 
 
-def test_scores_are_computed_again(whole: Path, parts: list[Path], tmp_path: Path, caplog):
+def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
     there = copies(parts, tmp_path)
     rows = [json.loads(line) for line in (there[0] / "results.jsonl").read_text().splitlines()]
     rows[0]["score"] = 0.5
     (there[0] / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     merge(tmp_path / "merged", there)
     assert f"q{rows[0]['number']:03d} scores" in caplog.text
-    assert summary(tmp_path / "merged") == summary(whole)
+    assert scores(tmp_path / "merged") == scores(one_run)
 
 
 def test_a_missing_part_is_named_and_nothing_is_left(parts: list[Path], tmp_path: Path):
@@ -166,7 +136,7 @@ def test_unfinished_questions_are_counted(parts: list[Path], tmp_path: Path):
 
 
 def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
-    six_rooms: RoomScans, whole: Path, parts: list[Path], tmp_path: Path
+    six_rooms: RoomScans, one_run: Path, parts: list[Path], tmp_path: Path
 ):
     there = copies(parts, tmp_path / "parts")
     keep_rows(there[1], 1)
@@ -175,8 +145,8 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     assert found["owed"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
     assert found["asked"]["overall_label"].startswith("unfinished_")
     assert main_vsi_bench_loop(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
-    assert results(tmp_path / "merged") == results(whole)
-    assert trajectories(tmp_path / "merged") == trajectories(whole)
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
     assert [contents(part) for part in there] == before
 
 
@@ -205,9 +175,9 @@ def test_parts_of_different_runs_are_refused(
         merge(tmp_path / "merged", [parts[0], other])
 
 
-def test_a_whole_run_is_not_a_part(whole: Path, parts: list[Path], tmp_path: Path):
+def test_a_whole_run_is_not_a_part(one_run: Path, parts: list[Path], tmp_path: Path):
     with pytest.raises(RunError, match="is not a part"):
-        merge(tmp_path / "merged", [parts[0], whole])
+        merge(tmp_path / "merged", [parts[0], one_run])
 
 
 def test_the_merge_command_ends_with_status_2_and_one_sentence(parts: list[Path], tmp_path: Path, capsys):
@@ -244,3 +214,75 @@ def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Pat
         [*rooms.command(tmp_path)[:2], "--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)]
     )
     assert (ended.returncode, "begin it with --batch" in ended.stderr) == (2, True)
+
+
+def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
+    token = Token(tmp_path / "token", "this run")
+    for seen in (None, "another folder's"):
+        if seen is not None:
+            token.path.write_text(seen)
+        with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
+            token.require_visible(within_s=0.0)
+    token.path.write_text(token.content)
+    token.require_visible(within_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("questions", "scenes", "replicas", "parts"),
+    [(5130, 288, 1, 4), (5130, 288, 8, 32), (5130, 288, 64, 64), (110, 6, 2, 2), (110, 6, 8, 6)],
+)
+def test_parts_are_as_many_as_fill_batches_and_keep_every_replica_busy(
+    questions: int, scenes: int, replicas: int, parts: int
+):
+    assert number_of_parts(questions, scenes, replicas) == parts
+
+
+def machine(cpus: int, gpus: int = 0) -> dict:
+    """A machine as Ray lists it."""
+    return {"Alive": True, "Resources": {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}}
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "reserved"),
+    [
+        ([machine(16, 2), machine(32, 8), machine(4)], {}, (10, 1, 4)),
+        ([machine(16, 2)], {"replicas": 1}, (1, 1, 8)),
+        ([machine(16, 2)], {"device": "cpu"}, (1, 0, 16)),
+        ([machine(16, 2)], {"model": "scripted:random", "replicas": 4}, (4, 0, 4)),
+        ([machine(16), machine(4)], {}, (2, 0, 8)),
+        ([machine(3), machine(3), {"Alive": False, "Resources": {"CPU": 64.0}}], {"replicas": 3}, (3, 0, 1)),
+    ],
+)
+def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settings: dict, reserved: tuple):
+    found = replicas_of(machines, RunConfig(ray=True, **settings))
+    assert (found.count, found.gpus, found.cpus) == reserved
+
+
+@pytest.mark.parametrize(
+    ("machines", "words"), [([machine(8, 2)], "the cluster has 2 GPUs"), ([machine(2)], "2 CPU cores")]
+)
+def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
+    with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
+        replicas_of(machines, RunConfig(ray=True, replicas=3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ray": True, "shard": "1/2"}, "leave out --shard"),
+        ({"ray": True, "device": "cuda:1"}, "leave out --device cuda:1"),
+        ({"ray": True, "demo": True}, "--ray is for --batch"),
+        ({"replicas": 2}, "need --ray"),
+        ({"ray_address": "auto"}, "need --ray"),
+        ({"shard": "1/2", "demo": True}, "--shard is for --batch"),
+    ],
+)
+def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, words: str):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig(**settings).checked()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_named(address: str):
+    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
+        require_listening(address)
