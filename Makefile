@@ -1,14 +1,18 @@
 # make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
+# make test-ray: tests on a Ray cluster of this machine.
 # Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
 PY := .venv/bin/python
 
-.PHONY: demo test check format constraints clean
+.PHONY: demo test test-ray check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
 
 test: .venv/installed-dev
 	$(PY) -m pytest -q
+
+test-ray: .venv/installed-ray
+	$(PY) -m pytest -q -m ray
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -32,3 +36,7 @@ clean:
 .venv/installed-dev: requirements.txt requirements-dev.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements-dev.txt
 	touch $@ .venv/installed
+
+.venv/installed-ray: requirements-ray.txt .venv/installed-dev
+	sh scripts/install.sh requirements-ray.txt
+	touch $@

@@ -18,6 +18,7 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from agent.parts import Part
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of
@@ -175,11 +176,28 @@ class RunConfig:
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
     """Where the folders of runs are made."""
 
+    shard: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Answer only part I of N, from 1: whole scenes, balanced by their number of questions. For SLURM arrays:
+    --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of this part
+    below --log-root, or begins it. "python -m runs merge" makes one run of the parts."""
+    ray: Annotated[bool, MayChange] = False
+    """Answer the parts of the run on the workers of a Ray cluster and merge them; needs "pip install -r
+    requirements-ray.txt". --log-root and the scans must be the same folders on all machines."""
+    ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
+    """The cluster of --ray; none: one on this machine, for this run alone."""
+    replicas: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Workers of --ray at a time; auto: one for each GPU, or for each machine where the model needs no GPU."""
+
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
         if self.image_size != "auto" and min(self.image_size) < 1:
             raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
+        if self.shard is not None:
+            try:
+                Part.parse(self.shard)
+            except ValueError as error:
+                raise ConfigError(f"--shard {error}") from None
         for url in self.base_url:
             if not PLAIN_URL.fullmatch(url):
                 raise ConfigError(
@@ -241,6 +259,17 @@ class RunConfig:
         filters = any(getattr(self, name) for name in (*FILTERS, "num_questions"))
         if self.ply is not None and (self.questions is not None or filters):
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
+        if self.shard is not None and (self.ply is not None or self.demo):
+            raise ConfigError("--shard is for --batch: leave it out with --ply and --demo")
+        if self.ray:
+            if self.ply is not None or self.demo:
+                raise ConfigError("--ray is for --batch: leave it out with --ply and --demo")
+            if self.shard is not None:
+                raise ConfigError("--ray cuts the run into parts: leave out --shard")
+            if self.device.startswith("cuda:"):
+                raise ConfigError(f"--ray gives each worker a GPU: leave out --device {self.device}")
+        elif self.continue_from is None and (self.ray_address is not None or self.replicas != "auto"):
+            raise ConfigError("--ray-address and --replicas need --ray")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
@@ -288,6 +317,7 @@ SECTIONS = {
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "engine": ("engine", "base_url", "api_key_env", "request_timeout"),
     "output": ("log_root",),
+    "parts": ("shard", "ray", "ray_address", "replicas"),
 }  # fmt: skip
 """How --help groups the flags."""
 
@@ -411,13 +441,13 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags whose values differ between two configurations and could change an answer."""
+    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+
+
+def answer_settings() -> list[str]:
+    """Names of the knobs that a resumed run may not set anew."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    return [
-        flag(field.name)
-        for field in fields(RunConfig)
-        if MayChange not in getattr(hints[field.name], "__metadata__", ())
-        and _as_compared(field.name, saved) != _as_compared(field.name, wanted)
-    ]
+    return [name for name in hints if MayChange not in getattr(hints[name], "__metadata__", ())]
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:

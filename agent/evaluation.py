@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
+from agent.parts import Part, cut
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model
 from agent.policies import Policy, PolicyError
 from agent.policies.controls import RandomPolicy
@@ -24,7 +25,14 @@ from agent.policies.model import ModelPolicy
 from agent.policies.named import named_policy, policy_name
 from agent.policies.replies import action_format
 from agent.records import result_row
-from agent.run_folder import begin_folder, config_to_resume, note_resumption, open_folder, require_same_scans
+from agent.run_folder import (
+    begin_folder,
+    config_to_resume,
+    note_resumption,
+    open_folder,
+    part_record,
+    require_same_scans,
+)
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
 from agent.turns import (
@@ -76,7 +84,8 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     policy, config = decided_by(policy, config.checked())
     if folder is not None:
         config = config_to_resume(folder, config)
-    questions = questions_of(config)
+    whole = questions_of(config)
+    questions = part_of(whole, config)
     if config.plan:
         report_plan(questions, config)
         return Outcome(0, [])
@@ -86,7 +95,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     with ExitStack() as stack:
         run_log = None
         if folder is not None:
-            run_log = open_run(folder, questions, config)
+            run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
             if finished := finished_outcome(run_log, questions, config):
                 return finished
@@ -94,7 +103,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             plan, renderer, policy = start_up(config, questions, policy, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
-                run_log = begin_folder(config, fingerprint(questions), len(questions))
+                run_log = begin_folder(config, fingerprint(questions), len(questions), part_record(config, whole))
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
@@ -102,7 +111,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             run = make_run(config, renderer, policy, run_log, stack)
             log.info("%s", plan.why)
             log.info("Run folder: %s", run_log.folder)
-            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent)
+            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent, whole)
             return answer_and_score(scheduler, run, run_log, config, len(questions))
         except KeyboardInterrupt:
             if run_log is None:
@@ -164,13 +173,13 @@ def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Jou
     return Run(library, policy, journal, pool)
 
 
-def open_run(folder: Path, questions: Sequence[Question], config: RunConfig) -> RunWriter:
+def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
     """The run to resume, its failed questions pending again if they are to be retried."""
     run_log = open_folder(folder, config)
-    run_log.require_questions(fingerprint(questions))
+    run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
         log.info("Retrying %d failed questions", run_log.reopen_failed())
-    require_same_scans(run_log, questions, config)
+    require_same_scans(run_log, questions, whole, config)
     return run_log
 
 
@@ -351,6 +360,17 @@ def questions_of(config: RunConfig) -> list[Question]:
     )
 
 
+def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
+    """The questions of `whole` that a configuration asks: all of them, or those of its part; raises ConfigError."""
+    if config.shard is None:
+        return whole
+    part = Part.parse(config.shard)
+    try:
+        return cut(whole, part.of)[part.number - 1]
+    except ValueError as error:
+        raise ConfigError(f"--shard {part}: {error}") from None
+
+
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     """Print the table of scans per dataset; returns whether every question has its scan."""
     table = scan_table(questions, config.scan_root)
@@ -371,10 +391,16 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
 
 
 def schedule(
-    questions: Sequence[Question], journal: Journal, config: RunConfig, batch_size: int, concurrent: bool = False
+    questions: Sequence[Question],
+    journal: Journal,
+    config: RunConfig,
+    batch_size: int,
+    concurrent: bool = False,
+    whole: Sequence[Question] | None = None,
 ) -> Scheduler:
-    """The questions that have no result yet, those of one scan together; numbered by their place in the list."""
-    number = {question.id: position for position, question in enumerate(questions, start=1)}
+    """The questions that have no result yet, those of one scan together; numbered by their place in the list, in that
+    of the `whole` run where they are a part of it."""
+    number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
     pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in pending]
     few = None if config.concurrency == "auto" else config.concurrency
