@@ -3,7 +3,7 @@
 # Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
 PY := .venv/bin/python
 
-.PHONY: demo test test-ray check format constraints clean
+.PHONY: demo test test-ray test-vllm check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
@@ -13,6 +13,11 @@ test: .venv/installed-dev
 
 test-ray: .venv/installed-ray
 	$(PY) -m pytest -q -m ray
+
+# Minutes: vLLM takes one to start. VLLM_PYTHON names an environment that is there.
+VLLM_PYTHON ?= $(CURDIR)/.venv-vllm/bin/python
+test-vllm: .venv/installed-dev $(VLLM_PYTHON)
+	VLLM_PYTHON=$(VLLM_PYTHON) $(PY) -m pytest -q tests/test_vllm.py
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -27,7 +32,7 @@ constraints: .venv/installed-dev
 	sh scripts/freeze.sh
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: requirements.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements.txt
@@ -40,3 +45,6 @@ clean:
 .venv/installed-ray: requirements-ray.txt .venv/installed-dev
 	sh scripts/install.sh requirements-ray.txt
 	touch $@
+
+$(CURDIR)/.venv-vllm/bin/python:
+	sh scripts/install_vllm.sh

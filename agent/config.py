@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -31,7 +32,7 @@ CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-EngineName = Literal["transformers", "openai"]
+EngineName = Literal["transformers", "openai", "vllm"]
 API_KEY_ENV = "OPENAI_API_KEY"
 
 
@@ -132,7 +133,7 @@ class RunConfig:
 
     engine: EngineName = "transformers"
     """What runs the model; openai: OpenAI-compatible servers at --base-url, such as vLLM, SGLang, transformers serve or
-    hosted models."""
+    hosted models; vllm: a vLLM server that is started and stopped with the run."""
     base_url: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL ..."), MayChange] = ()
     """With --engine openai: one or more roots of the server's API, such as http://localhost:8000/v1; each question
     stays at one of them."""
@@ -141,6 +142,16 @@ class RunConfig:
     key."""
     request_timeout: Annotated[float, Gt(0), MayChange] = 600.0
     """With --engine openai: seconds until a request fails and is sent again."""
+
+    vllm_python: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
+    """With --engine vllm: the Python of the environment that has vLLM; none: that of scripts/install_vllm.sh."""
+    tensor_parallel_size: Annotated[Count, MayChange] = 1
+    """With --engine vllm: GPUs over which the model is spread."""
+    gpu_memory_utilization: Annotated[float | None, Gt(0), Lt(1), MayChange] = None
+    """With --engine vllm: share of each GPU's memory that the server takes, of the machine's memory with a CPU build;
+    none: vLLM's default on GPUs, half of what is free on a CPU."""
+    max_model_len: Annotated[Count | None, MayChange] = None
+    """With --engine vllm: longest conversation with its reply, tokens; none: what --steps may need."""
 
     renderer: RendererName = "auto"
     """What draws the views; auto: pyrender where a GPU draws, else raycast on the CPU."""
@@ -170,7 +181,7 @@ class RunConfig:
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
     concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
     """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
-    after the other. With --engine openai: questions in flight from their first turn on; auto: 32."""
+    after the other. With --engine openai or vllm: questions in flight from their first turn on; auto: 32."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -247,10 +258,18 @@ class RunConfig:
                 raise ConfigError(f"--engine openai asks a server for --model: {self.model} needs no engine")
             if self.plan_device is not None:
                 raise ConfigError("--plan-device plans for a GPU of this machine: leave it out with --engine openai")
-            defaults = {field.name: field.default for field in fields(self)}
-            if unused := [flag(name) for name in ONLY_TRANSFORMERS if getattr(self, name) != defaults[name]]:
+            if unused := self._changed(ONLY_TRANSFORMERS):
                 raise ConfigError(f"leave out {', '.join(unused)} with --engine openai: the server decides on that")
-        elif self.base_url:
+        elif self.engine == "vllm":
+            if self.model.startswith("scripted:"):
+                raise ConfigError(f"--engine vllm serves a checkpoint: {self.model} needs no engine")
+            if self.plan_device is not None:
+                raise ConfigError("--plan-device plans for --engine transformers: leave it out with --engine vllm")
+            if unused := self._changed(UNUSED_BY_VLLM):
+                raise ConfigError(f"leave out {', '.join(unused)} with --engine vllm: vLLM decides on that")
+        if self.engine != "vllm" and (unused := self._changed(ONLY_VLLM)):
+            raise ConfigError(f"{', '.join(unused)} set up a vLLM server: add --engine vllm, or leave them out")
+        if self.engine != "openai" and self.base_url:
             raise ConfigError("--base-url is where --engine openai finds its server: give that as well")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
@@ -275,6 +294,11 @@ class RunConfig:
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
         return self
+
+    def _changed(self, names: Sequence[str]) -> list[str]:
+        """The flags of those of the named settings that do not have their defaults."""
+        defaults = {each.name: each.default for each in fields(self)}
+        return [flag(name) for name in names if getattr(self, name) != defaults[name]]
 
     @property
     def view(self) -> ViewSettings:
@@ -315,7 +339,10 @@ SECTIONS = {
         "compile", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
-    "engine": ("engine", "base_url", "api_key_env", "request_timeout"),
+    "engine": (
+        "engine", "base_url", "api_key_env", "request_timeout", "vllm_python", "tensor_parallel_size",
+        "gpu_memory_utilization", "max_model_len",
+    ),
     "output": ("log_root",),
     "parts": ("shard", "ray", "ray_address", "replicas"),
 }  # fmt: skip
@@ -325,6 +352,9 @@ RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", "refill")
 """Knobs of models that run in this process."""
+
+UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
+ONLY_VLLM = ("vllm_python", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
 
 
 QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
@@ -490,6 +520,7 @@ def located(config: RunConfig) -> RunConfig:
         ply=config.ply and _absolute(config.ply),
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
+        vllm_python=config.vllm_python and _absolute(config.vllm_python),
         model=str(model.absolute()) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
         policy=config.policy and _located_policy(config.policy),
     )

@@ -48,6 +48,7 @@ from data.scoring import format_summary
 from envs.library import CameraSettings, SceneLibrary
 from models import Backend, ModelError, ModelOptions, OutOfMemory, ServerOptions
 from models.engines import make_backend
+from models.vllm import VLLM_PYTHON, VllmOptions
 from rendering.readers import reader_of
 from rendering.renderers import Renderer, RendererStart
 from rendering.scene import SceneError
@@ -309,7 +310,7 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """The model that a configuration asks for, loaded, with the memory that was planned for it; raises ModelError."""
     options = ModelOptions(
-        dtype=config.dtype,
+        dtype=plan.model.dtype if plan.model else config.dtype,
         device=config.device,
         max_new_tokens=config.view.max_new_tokens,
         temperature=config.temperature,
@@ -320,7 +321,7 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
-    return make_backend(config.model, options, server_of(config))
+    return make_backend(config.model, options, server_of(config), vllm_of(config))
 
 
 def server_of(config: RunConfig) -> ServerOptions | None:
@@ -339,6 +340,19 @@ def server_of(config: RunConfig) -> ServerOptions | None:
         key_env=config.api_key_env,
         timeout_s=config.request_timeout,
         constrained=config.constrained,
+    )
+
+
+def vllm_of(config: RunConfig) -> VllmOptions | None:
+    """How the vLLM server of a configuration is started; None with another engine."""
+    if config.engine != "vllm":
+        return None
+    return VllmOptions(
+        images=config.steps + 1,
+        python=config.vllm_python or VLLM_PYTHON,
+        tensor_parallel_size=config.tensor_parallel_size,
+        memory_share=config.gpu_memory_utilization,
+        max_model_len=config.max_model_len,
     )
 
 

@@ -265,6 +265,14 @@ def plan_for_server(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     return Plan(size, f"{size} questions at a time at {' '.join(config.base_url)}, which decides how they are batched")
 
 
+def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> Plan:
+    """The plan of a model in a vLLM server, which divides its memory among conversations itself."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    why = f"{size} questions at a time in a vLLM server, which decides how they are batched"
+    return Plan(size, why, model, conversation_size(config, questions, model), budget)
+
+
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
@@ -286,6 +294,8 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     else:
         require_packages(config)
         model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    if config.engine == "vllm":
+        return plan_for_vllm(config, questions, model)
     too_large = why_too_large(config.model, model)
     if too_large and not config.plan:
         raise ModelError(too_large)
@@ -321,7 +331,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 def require_packages(config: "RunConfig") -> None:
     """Raise ModelError where what --constrained or --compile needs is not on this machine."""
-    if config.constrained:
+    if config.constrained and config.engine == "transformers":
         from models.transformers.grammar import require_xgrammar
 
         require_xgrammar()
@@ -341,7 +351,7 @@ def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
         f"Images: {len(questions) * turns} of {width}x{height} at most",
     ]
-    if plan.model is None or plan.conversation is None:
+    if plan.model is None or plan.conversation is None or config.engine == "vllm":
         return [*lines, plan.why]
     from models.transformers.footprint import measure_rates, rates_of
 

@@ -125,8 +125,9 @@ def protocol(config: RunConfig) -> str:
     width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
-    where = config.dtype if config.engine == "transformers" else f"engine {config.engine}"
-    constrained = {"transformers": ", constrained", "openai": ", constrained to a JSON schema"}[config.engine]
+    engine = "" if config.engine == "transformers" else f"engine {config.engine}"
+    where = ", ".join(filter(None, [engine, "" if config.engine == "openai" else config.dtype]))
+    constrained = ", constrained to a JSON schema" if config.engine == "openai" else ", constrained"
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "

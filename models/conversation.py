@@ -1,5 +1,6 @@
 """The chat history of one question: what is sent to a model and what it replied, append-only."""
 
+import hashlib
 import io
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +31,14 @@ class Message:
         """The image of a user message as a PNG, encoded when first needed: 17 ms for 640x480."""
         assert self.image is not None, f"a message of {self.role} has no image"
         return encode_png(self.image)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of the size and pixels of a user message's image, as hexadecimal digits: 0.6 ms for 640x480."""
+        assert self.image is not None, f"a message of {self.role} has no image"
+        digest = hashlib.sha256(str(self.image.shape).encode())
+        digest.update(self.image.tobytes())
+        return digest.hexdigest()
 
 
 def encode_png(image: np.ndarray) -> bytes:
