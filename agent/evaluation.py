@@ -447,7 +447,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
-            while scheduler.has_work:
+            while scheduler.has_work or running:  # a question may be final before its thread has ended
                 for state in begin(scheduler, run, progress):
                     running[threads.submit(complete_question_sequentially, state, run, stop)] = state
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
