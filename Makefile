@@ -1,5 +1,5 @@
 # make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
-# Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
+# A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
 
 .PHONY: demo test check format constraints clean
