@@ -5,7 +5,7 @@ import signal
 import sys
 import traceback
 
-from agent.config import ConfigError, RunConfig, chosen, located, parse_command_line, resumed
+from agent.config import ConfigError, RunConfig, located, parse_command_line, resumed
 
 
 def main(argv: list[str]) -> int:
@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         given = parse_command_line(argv)
-        config = chosen(given, RunConfig())
+        config = given.over(RunConfig())
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 

@@ -17,15 +17,14 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from models import EMBEDDED, EXPLORER_SETTINGS
+from models import EMBEDDED
 from models.gpus import GpuName
-from models.transformers.families import QWEN3_VL
+from models.views import ViewSettings, view_settings_of
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
-IMAGE_WH = (640, 480)
-FOCAL_PX = 300.0
 CAMERA_HEIGHT_M = 1.6
+COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
@@ -98,8 +97,9 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, with its own --image-size, --focal
-    and --max-new-tokens unless others are given; "scripted:random": no model."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model."""
+    policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
+    """A policy class of your own that decides in place of a model: module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"
@@ -107,8 +107,8 @@ class RunConfig:
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
     """Attention; auto: sdpa. sdpa shares keys and values among query heads without copying them, eager is transformers'
     own. flash_attention_2 is for the image encoder, text keeps sdpa; needs CUDA and the package flash-attn."""
-    max_new_tokens: Count = 512
-    """Longest reply, tokens."""
+    max_new_tokens: Count | Literal["auto"] = "auto"
+    """Longest reply, tokens; auto: as the checkpoint's views.json says, else 512."""
     temperature: Annotated[float, Ge(0)] = 0.0
     """0: greedy decoding; above: sampling, repeatable with --seed on the same kind of device."""
     constrained: bool = False
@@ -127,10 +127,11 @@ class RunConfig:
     """Which of four headings a question begins with: the most visible surface, or the sharpest picture."""
     up_axis: Literal["auto", "y", "z"] = "auto"
     """Which axis of the scan files points up; auto: y for GLB and glTF, z for all others."""
-    image_size: Annotated[tuple[int, int], tyro.conf.arg(metavar="W H")] = IMAGE_WH
-    """Width and height of a view, pixels; multiples of 32."""
-    focal: Annotated[float, Ge(1)] = FOCAL_PX
-    """Focal length, pixels."""
+    image_size: Annotated[tuple[Count, Count] | Literal["auto"], tyro.conf.arg(metavar="W H|auto")] = "auto"
+    """Width and height of a view, pixels, multiples of 32 for Qwen3-VL; auto: as the checkpoint's views.json says,
+    else 640 480."""
+    focal: Annotated[float, Ge(1)] | Literal["auto"] = "auto"
+    """Focal length, pixels; auto: as the checkpoint's views.json says, else 300."""
     camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
     """Height of the eye above the floor at the beginning, metres."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = CAMERA_PITCH_DEG
@@ -157,15 +158,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
-        square, (least, most) = QWEN3_VL.pixels_per_token, QWEN3_VL.tokens_per_view
-        if any(side < square or side % square for side in self.image_size):
-            raise ConfigError(f"--image-size takes multiples of {square} pixels, got {self.image_size}")
-        tokens, longest = math.prod(self.image_size) // square**2, QWEN3_VL.longest_to_shortest
-        if not least <= tokens <= most or max(self.image_size) > longest * min(self.image_size):
-            raise ConfigError(
-                f"--image-size takes views of {least} to {most} squares of {square}x{square} pixels, at most {longest} "
-                f"times as long as wide, got {self.image_size}"
-            )
+        if self.image_size != "auto" and min(self.image_size) < 1:
+            raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
@@ -212,6 +206,17 @@ class RunConfig:
         return self
 
     @property
+    def view(self) -> ViewSettings:
+        """The settings of views and replies, with the model's own in place of "auto"; raises ModelError where the file
+        with those is damaged."""
+        own = view_settings_of(self.model)
+        return ViewSettings(
+            own.image_size if self.image_size == "auto" else self.image_size,
+            own.focal if self.focal == "auto" else self.focal,
+            own.max_new_tokens if self.max_new_tokens == "auto" else self.max_new_tokens,
+        )
+
+    @property
     def last_batched_turn(self) -> int:
         """Index of the last turn that is batched; -1 when none is."""
         return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
@@ -235,15 +240,15 @@ SECTIONS = {
         "scene_cache_gib",
     ),
     "model": (
-        "model", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained", "compile",
-        "kv_reuse",
+        "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
+        "compile", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "output": ("log_root",),
 }  # fmt: skip
 """How --help groups the flags."""
 
-RESOLVED_ONCE = ("renderer", "dtype")
+RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 
 
@@ -284,12 +289,6 @@ def parse_command_line(argv: list[str]) -> Given:
         if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
             raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
     return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
-
-
-def chosen(given: Given, base: RunConfig) -> RunConfig:
-    """What is given over `base`, and with the explorer over what suits it; raises what `Given.over` does."""
-    config = given.over(base)
-    return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
 
 
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
@@ -390,14 +389,20 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     """
     flags = [flag for flag in given.flags if flag not in ("--batch", "--demo")]
     values = {name: value for name, value in given.values.items() if name not in ("batch", "demo")}
-    wanted = located(replace(given, flags=flags, values=values).over(saved))
+    return as_begun(saved, replace(given, flags=flags, values=values).over(saved)).checked()
+
+
+def as_begun(saved: RunConfig, wanted: RunConfig) -> RunConfig:
+    """`wanted` with absolute paths, and with what "auto" was resolved to when the run began; raises ConfigError naming
+    the flags that would change answers."""
+    wanted = located(wanted)
     autos: dict[str, Any] = {name: getattr(saved, name) for name in RESOLVED_ONCE if getattr(wanted, name) == "auto"}
     wanted = replace(wanted, **autos)
-    if changed := changed_answers(saved, wanted):
+    if changed := changed_answers(located(saved), wanted):
         raise ConfigError(
             f"{', '.join(changed)} would change answers of this run; leave them out to resume it, or start a new run"
         )
-    return wanted.checked()
+    return wanted
 
 
 def located(config: RunConfig) -> RunConfig:
@@ -411,7 +416,13 @@ def located(config: RunConfig) -> RunConfig:
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
         model=str(model.absolute()) if model.is_dir() and not is_name else config.model,
+        policy=config.policy and _located_policy(config.policy),
     )
+
+
+def _located_policy(policy: str) -> str:
+    source, _, name = policy.rpartition(":")
+    return f"{_absolute(Path(source))}:{name}" if source.endswith(".py") else policy
 
 
 def _absolute(path: Path) -> Path:
@@ -501,7 +512,7 @@ _TextIds.yaml_implicit_resolvers = {
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that goes on with a run as it went on last, for a shell in any folder: with every setting that was
     not as the run was begun."""
-    words = [sys.executable, str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())]
+    words = [sys.executable, str(COMMAND), "--continue", str(folder.resolve())]
     for name, value in changed_settings(begun, now).items():
         if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")

@@ -12,6 +12,7 @@ from envs.library import SceneLibrary
 from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs.journal import Journal
 from runs.reader import image_name
 from runs.records import (
     ActionRecord,
@@ -23,7 +24,6 @@ from runs.records import (
     TurnRecord,
     TurnSeconds,
 )
-from runs.writer import RunWriter
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,19 @@ def turn_of(record: TurnRecord) -> Turn:
     )
 
 
-def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
+def journaled_turns(journal: Journal, number: int) -> list[JournaledTurn]:
     """The whole turns of a question in progress, each with its image."""
-    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in run.turns_of(number)]
+    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in journal.turns_of(number)]
 
 
-def record_turn(run: RunWriter, state: QuestionState, library: SceneLibrary) -> None:
-    """Write a question's last finished turn, turn 0 with the scan that it saw; raises what `RunWriter.turn` does."""
+def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -> None:
+    """Write a question's last finished turn, turn 0 with the scan that it saw; raises what `journal.turn` does."""
     turn = state.turns[-1]
     record = turn_record(turn)
     if turn.index == 0:
         scan = ScanRecord(str(library.scan_of(state.question)), library.sha256_of(state.question))
         record = replace(record, scan=scan)
-    run.turn(state.number, record, state.observations[turn.index].view, messages_of(state))
+    journal.turn(state.number, record, state.observations[turn.index].view, messages_of(state))
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:

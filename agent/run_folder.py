@@ -1,9 +1,19 @@
 """The run folder of a configuration: begun, opened again, and read back."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent.config import ConfigError, RunConfig, changed_settings, config_from_dict, config_to_dict, resume_command
+from agent.config import (
+    ConfigError,
+    RunConfig,
+    as_begun,
+    changed_settings,
+    config_from_dict,
+    config_to_dict,
+    located,
+    resume_command,
+)
 from data.questions import Question
 from data.scans import ScanNotFound, find_scan, scan_sha256
 from runs import RunError
@@ -12,7 +22,9 @@ from runs.writer import RunWriter, new_run_folder
 
 
 def begin_folder(config: RunConfig, fingerprint: str, number_of_questions: int) -> RunWriter:
-    """A new folder below `config.log_root` with its run.json; raises RunError."""
+    """A new folder below `config.log_root` with its run.json, which saves the model's own view settings as resolved;
+    raises RunError."""
+    config = replace(config, **asdict(config.view))
     folder = new_run_folder(config.log_root, batched=config.ply is None)
     run = RunWriter(folder, resume_command(folder, config, config))
     run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config))
@@ -20,14 +32,19 @@ def begin_folder(config: RunConfig, fingerprint: str, number_of_questions: int) 
 
 
 def open_folder(folder: Path, config: RunConfig) -> RunWriter:
-    """The folder of an earlier run, to resume it as `config` says.
+    """The folder of an earlier run, to resume it as `config` says; raises RunError."""
+    return RunWriter(folder, resume_command(folder, saved_config(folder), config))
 
-    Raises RunError, and ConfigError for a run that another model or policy began.
+
+def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
+    """`config` with what "auto" was resolved to when the run in `folder` began.
+
+    Raises RunError, and ConfigError where another model, another policy or other settings would change answers.
     """
-    begun = saved_config(folder)
-    if begun.model != config.model:
-        raise ConfigError(f"{folder} was begun with {begun.model}, not {config.model}: resume it with that")
-    return RunWriter(folder, resume_command(folder, begun, config))
+    begun, wanted = saved_config(folder), located(config)
+    if begun.model != wanted.model:
+        raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with that")
+    return as_begun(begun, wanted)
 
 
 def require_same_scans(run: RunWriter, questions: Sequence[Question], config: RunConfig) -> None:
@@ -73,14 +90,15 @@ def saved_config(folder: Path) -> RunConfig:
 
 def protocol(config: RunConfig) -> str:
     """How the answers came about, in one line: what must be equal for two scores to be compared."""
-    width, height = config.image_size
+    view = config.view
+    width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
-        f"px, focal {config.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
+        f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
         f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {config.dtype}, {decoding}, replies "
-        f"of {config.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official VSI-Bench "
+        f"of {view.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official VSI-Bench "
         "scoring"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from models.conversation import Conversation
 
@@ -11,9 +11,6 @@ EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
 EMBEDDED = "embedded"
 """Names the explorer, the model that ships with the package."""
-EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "max_new_tokens": 320}
-"""Settings of a run that suit the explorer: views as those it learned from, 45 tokens each and 108 degrees wide, so
-that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 

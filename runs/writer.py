@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from PIL import Image
 from data.scoring import summarize
 from runs import RunError
 from runs.costs import costs
+from runs.journal import SeenTurn
 from runs.provenance import changed_versions, current_versions
 from runs.reader import RunReader, image_name, journal_path, question_folder
 from runs.records import SCHEMA, ResultRow, RunFacts, TurnRecord, field_names
@@ -32,14 +33,6 @@ log = logging.getLogger(__name__)
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
-
-
-@dataclass(frozen=True)
-class SeenTurn:
-    """A turn as read back, with the image that it saw, (H, W, 3) uint8."""
-
-    turn: TurnRecord
-    view: np.ndarray
 
 
 class RunWriter:

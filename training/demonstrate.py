@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from data.scoring import score_answer
-from models import EXPLORER_SETTINGS, Backend, ModelOptions
+from models import Backend, ModelOptions
 from models.engines import make_backend
-from training.episodes import pupil_episodes, room_episodes
+from training.episodes import VIEWS, pupil_episodes, room_episodes
 from training.splits import SPLITS
 from training.store import read_shard, shard_path, shards_in, write_shard
 
@@ -32,7 +32,7 @@ def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) ->
 @cache
 def load_pupil(checkpoint: str) -> Backend:
     """Load a checkpoint once per process."""
-    return make_backend(checkpoint, ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]))
+    return make_backend(checkpoint, ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
 
 
 def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int, pupil: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
 from envs.environment import ExplorationEnv
 from envs.library import SceneLibrary
-from models import EXPLORER_SETTINGS, Backend, Reply
+from models import Backend, Reply
+from models.views import ViewSettings
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
 from rendering.renderers.blind import BlindRenderer
@@ -57,6 +58,11 @@ USUAL_START_SHARE = 0.3
 """Share of demonstrations that start at the first view; the others start anywhere a person can stand."""
 
 
+VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
+"""What the explorer learns from, saved with its checkpoints: views of 45 tokens each and 108 degrees wide, so that four
+of them see all around and what stands where two meet is whole in both; and room for the longest replies."""
+
+
 @dataclass(frozen=True, eq=False)
 class Episode(Transcript):
     """A finished conversation with its views.
@@ -71,7 +77,7 @@ class Episode(Transcript):
 
 def view_config() -> RunConfig:
     """The run settings of the explorer."""
-    return RunConfig(**EXPLORER_SETTINGS)
+    return RunConfig(**asdict(VIEWS))
 
 
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:

@@ -55,11 +55,11 @@ def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
     """The result rows of a run in each of CONDITIONS; raises Unfinished if a run did not finish."""
     results = {}
     for name, changes in CONDITIONS.items():
-        status, rows = main_vsi_bench_loop(replace(config, **changes))
-        results[name] = [asdict(row) for row in rows]
-        if status:
+        outcome = main_vsi_bench_loop(replace(config, **changes))
+        results[name] = [asdict(row) for row in outcome.rows]
+        if outcome.status:
             raise Unfinished(
-                f"{name}: ended with status {status}, {len(results[name])} questions; see {config.log_root}"
+                f"{name}: ended with status {outcome.status}, {len(results[name])} questions; see {config.log_root}"
             )
     return results
 

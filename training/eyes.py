@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from agent.policies.replies import action_format
-from models import EXPLORER_SETTINGS, Backend, ModelOptions
+from models import Backend, ModelOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
+from training.episodes import VIEWS
 from training.notes import FIRST, Note, notes_in, seen_from_first, view_text
 from training.store import read_shard, shards_in
 from training.teacher import NEAR_M
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
-    settings = ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+    settings = ModelOptions(max_new_tokens=VIEWS.max_new_tokens)
     accuracy = look(make_backend(options.model, settings), views)
     sys.stdout.write(
         f"{accuracy.views} views: precision {accuracy.precision:.2f}, recall {accuracy.recall:.2f}, places off by "

@@ -24,7 +24,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from data.rooms.furniture import CATEGORIES
 from models.transformers.untrained import ModelSizes
+from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
+from training.episodes import VIEWS
 from training.model import SIZES, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in
 from training.splits import SPLITS
@@ -344,6 +346,7 @@ class Trainer:
         finished.load_state_dict(self.model.state_dict())
         checkpoint = self.folder / DRAFT
         finished.to(torch.bfloat16).save_pretrained(checkpoint)
+        write_view_settings(checkpoint, VIEWS)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)
 

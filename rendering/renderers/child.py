@@ -17,7 +17,7 @@ from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class ChildRenderer:
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Start a child with the painter `name`, "pyrender" or "open3d"; raises RenderError if it cannot render.
+        """Launch a child with the painter `name`, "pyrender" or "open3d", without waiting for it; `started` does.
 
         With `cuda_device`, pyrender uses that GPU; see `PyrenderPainter`.
         """
@@ -59,11 +59,16 @@ class ChildRenderer:
         # Filled by finalizers. They may run at any time, even while the lock is held, so they must not lock.
         self._dead: deque[int] = deque()
         self._process: subprocess.Popen | None = None
+        self._launch()
+
+    def started(self) -> Self:
+        """Wait until the child has drawn its test picture; raises RenderError where it cannot draw."""
         try:
-            self._start()
+            self._await_start()
         except BaseException:  # including an interrupt, so that a hanging child does not outlive this process
             self._stop()
             raise
+        return self
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +98,8 @@ class ChildRenderer:
 
     def _view_once(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         if self._process is None:
-            self._start()
+            self._launch()
+            self._await_start()
         while self._dead:
             key = self._dead.popleft()
             if key in self._sent:  # else an earlier child had it
@@ -107,8 +113,7 @@ class ChildRenderer:
             weakref.finalize(scene, self._dead.append, key).atexit = False
         return self._request(kind, self._keys[scene], pose, intrinsics)
 
-    def _start(self) -> None:
-        """Start a child and wait until it has rendered its test image."""
+    def _launch(self) -> None:
         self._connection, theirs = Pipe()
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         root = str(Path(__file__).resolve().parents[2])
@@ -127,6 +132,8 @@ class ChildRenderer:
         theirs.close()
         self._keys.clear()
         self._sent.clear()
+
+    def _await_start(self) -> None:
         self.device = self._receive(START_LIMIT_S)
         _log.debug("the renderer %s runs on %s", self.name, self.device)
 

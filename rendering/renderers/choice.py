@@ -21,6 +21,37 @@ _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
+class RendererStart:
+    """A renderer that is starting: where it needs a child process, that is launched and tests itself meanwhile.
+
+    Constructing it raises RenderError for an unknown name; it loads nothing into this process. `renderer` waits for the
+    result. Close it in any case: that ends the child.
+    """
+
+    def __init__(self, name: str, cuda_device: int | None = None) -> None:
+        if name not in RENDERER_NAMES:
+            raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+        self._name = name
+        self._child: ChildRenderer | None = None
+        if name in ("auto", "pyrender", "open3d"):
+            self._child = ChildRenderer("pyrender" if name == "auto" else name, cuda_device)
+
+    def renderer(self) -> Renderer:
+        """The renderer, ready to draw; see `make_renderer`."""
+        _load_open3d()
+        if self._child is None:
+            return BlindRenderer() if self._name == "blind" else RaycastRenderer()
+        if self._name == "auto":
+            return _best_renderer(self._child)
+        _log.info("renderer %s on %s", self._name, self._child.started().device)
+        return self._child
+
+    def close(self) -> None:
+        """End the child, if there is one: a renderer that lives in it cannot be used afterwards."""
+        if self._child is not None:
+            self._child.close()
+
+
 def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     """Create the renderer of this name and check that it works.
 
@@ -32,18 +63,12 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     If the process needs PyTorch on a GPU, load PyTorch first: in the other order, matrix products on the GPU have
     crashed (isl-org/Open3D issues 4877 and 5597).
     """
-    _load_open3d()
-    if name == "auto":
-        return _best_renderer(cuda_device)
-    if name == "raycast":
-        return RaycastRenderer()
-    if name == "blind":
-        return BlindRenderer()
-    if name in RENDERER_NAMES:
-        renderer = ChildRenderer(name, cuda_device)
-        _log.info("renderer %s on %s", name, renderer.device)
-        return renderer
-    raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+    start = RendererStart(name, cuda_device)
+    try:
+        return start.renderer()
+    except BaseException:
+        start.close()
+        raise
 
 
 def _load_open3d() -> None:
@@ -73,9 +98,9 @@ def _interrupts_delayed() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _best_renderer(cuda_device: int | None) -> Renderer:
+def _best_renderer(child: ChildRenderer) -> Renderer:
     try:
-        renderer = ChildRenderer("pyrender", cuda_device)
+        renderer = child.started()
     except RenderError as error:
         _log.info("renderer auto: raycast, because OpenGL does not work here: %s", error)
         return RaycastRenderer()
