@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agent.config import ConfigError
 from agent.policies.prompts import opening_text
 from data.questions import Question
-from models import KV_SHARE, ModelError, weight_copies
+from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from models.engines import checkpoint_of
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from models.transformers.shapes import CHECKPOINTS
@@ -259,6 +259,20 @@ def plan_without_model(config: "RunConfig", questions: Sequence[Question]) -> Pl
     return Plan(size, f"Batch size {size}: {config.model} needs no memory for keys and values")
 
 
+def plan_for_server(config: "RunConfig", questions: Sequence[Question]) -> Plan:
+    """The plan of a model behind a server, whose memory and speed are not known here."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    return Plan(size, f"{size} questions at a time at {' '.join(config.base_url)}, which decides how they are batched")
+
+
+def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> Plan:
+    """The plan of a model in a vLLM server, which divides its memory among conversations itself."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    why = f"{size} questions at a time in a vLLM server, which decides how they are batched"
+    return Plan(size, why, model, conversation_size(config, questions, model), budget)
+
+
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
@@ -268,6 +282,8 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """
     if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
+    if config.engine == "openai":
+        return plan_for_server(config, questions)
     from models.transformers.footprint import checkpoint_family, footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
@@ -278,6 +294,8 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     else:
         require_packages(config)
         model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+    if config.engine == "vllm":
+        return plan_for_vllm(config, questions, model)
     too_large = why_too_large(config.model, model)
     if too_large and not config.plan:
         raise ModelError(too_large)
@@ -313,7 +331,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 def require_packages(config: "RunConfig") -> None:
     """Raise ModelError where what --constrained or --compile needs is not on this machine."""
-    if config.constrained:
+    if config.constrained and config.engine == "transformers":
         from models.transformers.grammar import require_xgrammar
 
         require_xgrammar()
@@ -333,7 +351,7 @@ def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
         f"Images: {len(questions) * turns} of {width}x{height} at most",
     ]
-    if plan.model is None or plan.conversation is None:
+    if plan.model is None or plan.conversation is None or config.engine == "vllm":
         return [*lines, plan.why]
     from models.transformers.footprint import measure_rates, rates_of
 

@@ -105,7 +105,7 @@ def _score(row: Row) -> float:
     return float(score)
 
 
-def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
+def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, Any]:
     """A JSON-able summary of finished questions, beside which others are still `owed`.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
@@ -115,7 +115,8 @@ def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
     those over the questions whose scan was there. Each has "questions", "scored", of these "scored_own" (choices of
     one's own, which no task and no overall of the benchmark counts), "tasks" (percent per task) and
     its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it,
-    and begins with "unfinished_" while questions are owed. Only equally labelled overalls of the same questions
+    and begins with "unfinished_" while questions are owed; where the questions are a part of a run, `part`, such as
+    "part_2_of_8", precedes that. Only equally labelled overalls of the same questions
     compare. Under "types" stand, per question type and for "all", the counts
     "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
     fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
@@ -131,8 +132,8 @@ def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
     types["all"] = _counts(rows)
     return {
         "owed": owed,
-        "asked": _percentages(rows, owed),
-        "with_scan": _percentages(with_scan, owed),
+        "asked": _percentages(rows, owed, part),
+        "with_scan": _percentages(with_scan, owed, part),
         "types": types,
     }
 
@@ -157,14 +158,15 @@ def overall_label(question_types: Iterable[str]) -> str:
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
-def _percentages(rows: Sequence[Row], owed: int) -> dict[str, Any]:
+def _percentages(rows: Sequence[Row], owed: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
     own = len(_own_scored(rows))
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored) + own, "scored_own": own}
     summary |= {"overall_label": None, "tasks": {}}
     if percents:
-        label = ("unfinished_" if owed else "") + overall_label(row["question_type"] for row in scored)
+        label = (f"{part}_" if part else "") + ("unfinished_" if owed else "")
+        label += overall_label(row["question_type"] for row in scored)
         summary["overall_label"] = label
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents

@@ -53,6 +53,19 @@ blank ::= [ \n]{{0,8}}
 """Prose without braces, then one object with the six keys in the prompt's order, `done` only with an answer, then the
 end; in GBNF as xgrammar takes it."""
 
+ACTION_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "thought": {"type": "string"},
+        **{name: {"type": "number"} for name in LIMITS},
+        "answer": {"type": ["string", "number", "null"]},
+        "done": {"type": "boolean"},
+    },
+    "required": ["thought", *ACTION_KEYS],
+    "additionalProperties": False,
+}
+"""The action object for servers, whose schemas leave no room for prose before it: the thought comes first in it."""
+
 LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
 """Taken instead of a reply that cannot be read, so that the next view at least shows something new."""
 
@@ -77,7 +90,9 @@ class _ReplyError(ValueError):
 def action_format(constrained: bool = False) -> ReplyFormat:
     """The format of a reply: prose and one action object. With `constrained`, tokens that would make the object
     malformed are ruled out while it is generated."""
-    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR if constrained else None)
+    if not constrained:
+        return ReplyFormat(has_complete_action, "}")
+    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:

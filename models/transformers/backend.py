@@ -95,3 +95,6 @@ class TransformersBackend:
     def peak_memory_bytes(self) -> int:
         """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
         return self._runner.peak_memory_bytes()
+
+    def close(self) -> None:
+        """Nothing runs once a call has returned."""

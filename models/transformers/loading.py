@@ -21,7 +21,7 @@ from models import EMBEDDED, EXPLORER, ModelError
 from models.transformers.families import family_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
 # The CPU's allocator raises plain RuntimeErrors, and so do cuBLAS and cuDNN when a handle or a workspace finds no room.
@@ -210,7 +210,20 @@ def _first_line(error: BaseException) -> str:
 
 def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
     tokenizer = processor.tokenizer
-    named = model.generation_config.eos_token_id
-    end_ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+    end_ids = end_tokens(model.generation_config, tokenizer)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    model.generation_config = GenerationConfig(eos_token_id=sorted(end_ids), pad_token_id=pad_id, do_sample=False)
+    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=pad_id, do_sample=False)
+
+
+def end_tokens(settings: GenerationConfig, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The ids that end a reply: the tokenizer's, and those of a checkpoint's generation settings."""
+    named = settings.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None})
+
+
+def generation_settings(model: str) -> GenerationConfig:
+    """The generation settings that come with a checkpoint, or those that its configuration implies; raises
+    ModelError."""
+    if is_here(model, "generation_config.json"):
+        return checkpoint_part(GenerationConfig, model)
+    return GenerationConfig.from_model_config(checkpoint_config(model))

@@ -12,7 +12,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from models import ModelError, OutOfMemory, ReplyFormat
 from models.transformers.attention import pack_heads
-from models.transformers.decoding import Forbidden, ReplyStop, RowSampling
+from models.transformers.decoding import Forbidden, ReplyStop, RowSampling, never_generated
 from models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from models.transformers.families import family_of
 from models.transformers.grammar import CompiledGrammar
@@ -110,7 +110,7 @@ class ModelRunner:
         self._store = KVStore(text.num_hidden_layers, kv_bytes, planned_tokens, token_bytes)
         self._end_ids: list[int] = model.generation_config.eos_token_id
         self._pad_id: int = model.generation_config.pad_token_id
-        self._forbidden = Forbidden(_never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
+        self._forbidden = Forbidden(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
         self._loop = DecodingLoop.of(model, options.steps)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
@@ -339,15 +339,6 @@ def _new_turns(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
             new.append(turn)
         at += len(turn.ids)
     return new
-
-
-def _never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Ids that no reply may hold: added tokens but the end tokens, and outputs without an entry in the tokenizer.
-
-    A generated image placeholder would break the next turn, which has no image to put there.
-    """
-    unused = range(len(tokenizer), vocab_size)
-    return sorted({*tokenizer.get_added_vocab().values(), *unused} - set(end_ids))
 
 
 @contextmanager
