@@ -322,7 +322,8 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]
     wanted = None if config.replicas == "auto" else config.replicas
-    if any(gpus) and config.device != "cpu" and not config.model.startswith("scripted:"):
+    needs_gpu = config.engine != "openai" and config.policy is None and not config.model.startswith("scripted:")
+    if any(gpus) and config.device != "cpu" and needs_gpu:
         count = wanted or sum(gpus)
         if count > sum(gpus):
             raise ConfigError(f"--replicas {count}: the cluster has {sum(gpus)} GPUs, and a replica takes one")
