@@ -1,6 +1,6 @@
 # make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
-# make test-ray: tests on a Ray cluster of this machine.
-# Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
+# make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
+# A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
 
 .PHONY: demo test test-ray test-vllm check format constraints clean
@@ -14,7 +14,7 @@ test: .venv/installed-dev
 test-ray: .venv/installed-ray
 	$(PY) -m pytest -q -m ray
 
-# Minutes: vLLM takes one to start. VLLM_PYTHON names an environment that is there.
+# Takes minutes: vLLM needs one to start. VLLM_PYTHON names an existing environment with vLLM.
 VLLM_PYTHON ?= $(CURDIR)/.venv-vllm/bin/python
 test-vllm: .venv/installed-dev $(VLLM_PYTHON)
 	VLLM_PYTHON=$(VLLM_PYTHON) $(PY) -m pytest -q tests/test_vllm.py
