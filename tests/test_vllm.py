@@ -4,6 +4,7 @@ Tests that start vLLM run where VLLM_PYTHON names the Python of an environment t
 """
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ WATCHDOG = Path(__file__).parents[1] / "models" / "vllm" / "watchdog.py"
 VLLM_PYTHON = os.environ.get("VLLM_PYTHON")
 needs_vllm = pytest.mark.skipif(not VLLM_PYTHON, reason="VLLM_PYTHON names no environment with vLLM")
 OPTIONS = ModelOptions(dtype="float32", device="cpu", max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+pytestmark = pytest.mark.usefixtures("one_thread")
 TIE = 1e-4
 """Logits that differ by less are equal up to rounding in float32."""
 
@@ -92,11 +94,13 @@ time.sleep(600)
 
 class TestWatchdog:
     def test_no_process_outlives_a_parent_that_was_killed(self):
-        parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
-        watchdog = int(parent.stdout.readline())
-        assert len(session_of(watchdog)) == 3
-        parent.kill()
-        parent.wait()
+        with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+            try:
+                watchdog = int(parent.stdout.readline())
+                members = session_of(watchdog)
+            finally:
+                parent.kill()
+        assert len(members) == 3
         wait_until(lambda: not session_of(watchdog))
 
     def test_the_servers_exit_status_is_handed_on(self):
@@ -301,13 +305,15 @@ class TestReplies:
         proceed(conversation, reply, 71)
         assert served.generate([conversation], action_format())[0].images_encoded == 1
 
-    def test_an_evicted_image_is_sent_again(self, served):
+    def test_an_evicted_image_is_sent_again(self, served, caplog):
         conversation = begin("evicted", seed=80)
         (reply,) = served.generate([conversation], action_format())
         proceed(conversation, reply, 81)
         (before,) = served.generate([conversation], action_format())
         served._server.life.request("/reset_mm_cache", {})
-        (after,) = served.generate([conversation], action_format())
+        with caplog.at_level(logging.DEBUG, "models.vllm"):
+            (after,) = served.generate([conversation], action_format())
+        assert "an image was evicted" in caplog.text
         assert after.tokens == before.tokens
 
     def test_a_prompt_that_is_too_long_fails_its_question_alone(self, served):
