@@ -148,6 +148,9 @@ class RunConfig:
     concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
     """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
     after the other."""
+    tiles_per_view: Count = 1
+    """Most tiles into which InternVL cuts a view, 256 tokens each; it chooses the grid that is nearest to the view's
+    shape, and adds the whole view as one more tile where there are several. 1: the whole view alone."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -156,15 +159,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
-        square, (least, most) = QWEN3_VL.pixels_per_token, QWEN3_VL.tokens_per_view
-        if any(side < square or side % square for side in self.image_size):
-            raise ConfigError(f"--image-size takes multiples of {square} pixels, got {self.image_size}")
-        tokens, longest = math.prod(self.image_size) // square**2, QWEN3_VL.longest_to_shortest
-        if not least <= tokens <= most or max(self.image_size) > longest * min(self.image_size):
-            raise ConfigError(
-                f"--image-size takes views of {least} to {most} squares of {square}x{square} pixels, at most {longest} "
-                f"times as long as wide, got {self.image_size}"
-            )
+        reason = QWEN3_VL.why_not(*self.image_size)
+        if reason:
+            raise ConfigError(f"--image-size: {reason}")
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
@@ -231,7 +228,7 @@ SECTIONS = {
     ),
     "model": (
         "model", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained", "compile",
-        "kv_reuse",
+        "tiles_per_view", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "output": ("log_root",),

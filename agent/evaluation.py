@@ -253,6 +253,7 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         attention=config.attention,
         compile=config.compile,
         kv_reuse=config.kv_reuse,
+        tiles_per_view=config.tiles_per_view,
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )

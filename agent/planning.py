@@ -270,17 +270,17 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     from models.transformers.kv_cache import buffer_columns
 
     if config.plan_device is not None:
-        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype)
+        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype, config.tiles_per_view)
     else:
         require_packages(config)
-        model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+        model = footprint(checkpoint_of(config.model), config.dtype, config.device, config.tiles_per_view)
     too_large = why_too_large(config.model, model)
     if too_large and not config.plan:
         raise ModelError(too_large)
     conversation = conversation_size(config, questions, model)
     copied = model.weight_bytes * weight_copies(config.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens)
+    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
@@ -370,7 +370,8 @@ def time_lines(
 
     def seconds(course: Course, pace: Pace) -> str:
         calls = scheduled_calls(config, questions, batch, course.shares)
-        return as_time(run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse))
+        reused = config.kv_reuse and model.keeps_kv
+        return as_time(run_seconds(model, rates, pace, conversation, course, calls, reused))
 
     expected, longest = expected_course(conversation), longest_course(conversation)
     floor = f" and at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""

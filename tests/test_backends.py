@@ -386,7 +386,7 @@ class TestErrors:
     def test_a_model_that_does_not_see(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
-            ModelError, match=r"'qwen2' checkpoint, not Qwen3-VL \(qwen3_vl or qwen3_vl_moe\): use e\.g\. "
+            ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
         ):
             TransformersBackend(str(tmp_path), ModelOptions())
 

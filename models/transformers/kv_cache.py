@@ -101,9 +101,11 @@ class GrowingLayer(DynamicLayer):
 
 
 def kv_token_bytes(text_config: Any, number_bytes: int) -> int:
-    """Bytes of the keys and values of one token in all layers of a language model."""
+    """Bytes of the keys and values of one token in all layers of a language model that keep them."""
     head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
-    return 2 * text_config.num_hidden_layers * text_config.num_key_value_heads * head * number_bytes
+    kinds = getattr(text_config, "layer_types", None) or ["full_attention"] * text_config.num_hidden_layers
+    layers = len(kinds) - kinds.count("linear_attention")
+    return 2 * layers * text_config.num_key_value_heads * head * number_bytes
 
 
 @dataclass(eq=False)
