@@ -25,7 +25,7 @@ class _Tiles:
         """As many for each tile as the model expects, one in front of the view and one behind it."""
         from transformers.models.got_ocr2.image_processing_got_ocr2 import get_optimal_tiled_canvas
 
-        columns, rows = get_optimal_tiled_canvas((height, width), config.vision_config.image_size, 1, tiles)
+        columns, rows = get_optimal_tiled_canvas((height, width), tuple(config.vision_config.image_size), 1, tiles)
         cut = columns * rows
         return config.image_seq_length * (cut + (cut > 1)) + 2
 
