@@ -97,8 +97,9 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, with its own --image-size, --focal
-    and --max-new-tokens unless others are given; "scripted:random": no model."""
+    """A checkpoint of Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision by hub id or path; "embedded": a
+    small one that is here, with its own --image-size, --focal and --max-new-tokens unless others are given;
+    "scripted:random": no model."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"

@@ -427,7 +427,7 @@ class TestErrors:
             TransformersBackend(checkpoint, ModelOptions(device=device))
 
     def test_an_attention_that_the_device_lacks(self, checkpoint):
-        with pytest.raises(ModelError, match="flash_attention_2 works on CUDA in bfloat16 or float16"):
+        with pytest.raises(ModelError, match="flash_attention_2 works only on CUDA, in bfloat16 or float16"):
             TransformersBackend(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
 
     def test_an_unknown_dtype(self, checkpoint):

@@ -72,7 +72,7 @@ class Work:
         self, rates: Rates, rows: float, tokens: float, patches: float, held_tokens: float, reply_tokens: float
     ) -> float:
         """The least time of one call: `tokens` and `patches` are computed first, then `reply_tokens` for each of `rows`
-        behind `held_tokens`, of all rows together."""
+        after `held_tokens` cached ones, of all rows together."""
         held = held_tokens + rows * reply_tokens / 2  # as many as in the middle of the reply
         first = self.least_prefill_seconds(rates, tokens, patches)
         return first + reply_tokens * self.least_step_seconds(rates, rows, held)
@@ -99,14 +99,14 @@ class Footprint:
 
 def footprint(model: str, dtype: str, device: str, tiles_per_view: int = 1) -> Footprint:
     """The footprint of a checkpoint by hub id or folder on a device of this machine; raises ModelError where the
-    device or the checkpoint's configuration cannot be had."""
+    device or the checkpoint's configuration is not available."""
     where = resolve_device(device)
     return _footprint(model, resolve_dtype(dtype, where), str(where), free_bytes(where), tiles_per_view)
 
 
 def footprint_on(gpu: GpuName, model: str, dtype: str, tiles_per_view: int = 1) -> Footprint:
-    """The footprint of a checkpoint on a GPU that need not be here, where nothing else runs; raises ModelError where
-    the checkpoint's configuration cannot be had."""
+    """The footprint of a checkpoint on an idle GPU, which need not be in this machine; raises ModelError where the
+    checkpoint's configuration is not available."""
     return _footprint(model, resolve_dtype(dtype, torch.device("cuda")), gpu, GPUS[gpu].free_bytes, tiles_per_view)
 
 
@@ -169,7 +169,7 @@ def _size(module: torch.nn.Module) -> int:
 
 
 def count_tokens(model: str, text: str) -> int:
-    """How many tokens a text has for a checkpoint's tokenizer; raises ModelError where it cannot be had."""
+    """How many tokens a text has for a checkpoint's tokenizer; raises ModelError where that is not available."""
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 
