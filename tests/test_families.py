@@ -142,6 +142,8 @@ class TestEncoding:
                 conversation.append(Message("user", "look", np.zeros((height, width, 3), np.uint8)))
                 ids = tiny.encoder(tiles).encode(conversation).ids
                 assert sum(token in marks for token in ids) == counted(width, height)
+            small, large = (counted(width, height) for height, width in tiny.sizes)
+            assert (small < large) == (tiny.family.qwen_vl_utils or tiles > 1)
 
     def test_a_size_that_the_family_does_not_take_is_refused_with_its_multiple(self, tiny: Tiny):
         conversation = Conversation("Q007", [Message("system", "rules")])
