@@ -34,7 +34,7 @@ from agent.evaluation import (
     undisturbed,
 )
 from agent.parts import Part, cut
-from agent.planning import LARGEST_BATCH, plan_run
+from agent.planning import LARGEST_BATCH, plan_run, suited
 from agent.run_folder import begin_folder, note_resumption
 from data.questions import Question, fingerprint
 from rendering.renderers import make_renderer
@@ -88,6 +88,7 @@ class Worker:
     def resolve(self, config: RunConfig, token: Token) -> RunConfig:
         """`config` with what "auto" stands for on this machine; raises what `main_vsi_bench_loop` does."""
         token.require_visible()
+        config = suited(config)
         plan = plan_run(config, questions_of(config))
         renderer = make_renderer(config.renderer, cuda_device_of(config.device))
         renderer.close()

@@ -106,8 +106,8 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model. With
-    --engine openai: the server's name for it."""
+    """A checkpoint of Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision by hub id or path; "embedded": a
+    small one that is here; "scripted:random": no model. With --engine openai: the server's name for it."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
     """A policy class of your own that decides in place of a model: module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
@@ -182,6 +182,9 @@ class RunConfig:
     concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
     """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
     after the other. With --engine openai or vllm: questions in flight from their first turn on; auto: 32."""
+    tiles_per_view: Count = 1
+    """Most tiles into which InternVL cuts a view, 256 tokens each; it chooses the grid that is nearest to the view's
+    shape, and adds the whole view as one more tile where there are several. 1: the whole view alone."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
@@ -336,7 +339,7 @@ SECTIONS = {
     ),
     "model": (
         "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
-        "compile", "kv_reuse",
+        "compile", "tiles_per_view", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "engine": (

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
 from agent.parts import Part, cut
-from agent.planning import Plan, plan_lines, plan_run, plan_without_model
+from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
 from agent.policies import Policy, PolicyError
 from agent.policies.controls import RandomPolicy
 from agent.policies.model import ModelPolicy
@@ -101,7 +101,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             if finished := finished_outcome(run_log, questions, config):
                 return finished
         try:
-            plan, renderer, policy = start_up(config, questions, policy, stack)
+            config, plan, renderer, policy = start_up(config, questions, policy, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
                 run_log = begin_folder(config, fingerprint(questions), len(questions), part_record(config, whole))
@@ -128,7 +128,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         report_scans(questions, config)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        plan, renderer, policy = start_up(config, questions, policy, stack)
+        config, plan, renderer, policy = start_up(config, questions, policy, stack)
         log.info("%s", plan.why)
         run = make_run(config, renderer, policy, journal, stack)
         scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent)
@@ -149,21 +149,26 @@ def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None,
 
 def start_up(
     config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
-) -> tuple[Plan, Renderer, Policy]:
-    """The plan of a run, its renderer, and its policy, by default the model that `config` names, loaded.
+) -> tuple[RunConfig, Plan, Renderer, Policy]:
+    """What a run needs: `config` with a view size that suits the model, the plan, the renderer, and the policy, by
+    default the model that `config` names, loaded.
 
     The renderer's process starts and tests itself while this one imports PyTorch and transformers for the plan. Open3D
     is loaded after PyTorch, as CUDA needs it (see `make_renderer`), and before any weights, which can take minutes.
     """
     start = RendererStart(config.renderer, cuda_device_of(config.device))
     stack.callback(start.close)
-    plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
+    if policy is None:
+        config = suited(config)
+        plan = plan_run(config, questions)
+    else:
+        plan = plan_without_model(config, questions)
     renderer = start.renderer()
     stack.callback(renderer.close)
     if policy is None:
         policy = policy_of(config, plan)
         stack.callback(policy.close)
-    return plan, renderer, policy
+    return config, plan, renderer, policy
 
 
 def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
@@ -318,6 +323,7 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         attention=config.attention,
         compile=config.compile,
         kv_reuse=config.kv_reuse,
+        tiles_per_view=config.tiles_per_view,
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )

@@ -12,6 +12,7 @@ from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from models.engines import checkpoint_of
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from models.transformers.shapes import CHECKPOINTS
+from models.views import own_view_settings
 
 if TYPE_CHECKING:  # the module itself loads torch
     from agent.config import RunConfig
@@ -273,6 +274,25 @@ def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Fo
     return Plan(size, why, model, conversation_size(config, questions, model), budget)
 
 
+def suited(config: "RunConfig") -> "RunConfig":
+    """`config` with a size of views that suits the family of its model, where neither a flag nor the checkpoint chose
+    one.
+
+    Raises ConfigError for a size that the family does not take, ModelError where the checkpoint's configuration cannot
+    be had. Servers and policies of your own take any size.
+    """
+    if config.policy is not None or config.model.startswith("scripted:") or config.engine == "openai":
+        return config
+    from models.transformers.footprint import checkpoint_family
+
+    family = checkpoint_family(checkpoint_of(config.model))
+    if config.image_size == "auto" and own_view_settings(config.model) is None:
+        config = replace(config, image_size=family.default_view)
+    if reason := family.why_not(*config.view.image_size):
+        raise ConfigError(f"--image-size: {reason}")
+    return config
+
+
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
@@ -284,16 +304,15 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
         return plan_without_model(config, questions)
     if config.engine == "openai":
         return plan_for_server(config, questions)
-    from models.transformers.footprint import checkpoint_family, footprint, footprint_on
+    from models.transformers.footprint import footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
-    if why_not := checkpoint_family(checkpoint_of(config.model)).why_not(*config.view.image_size):
-        raise ConfigError(f"--image-size takes {why_not}, got {config.view.image_size}")
+    config = suited(config)
     if config.plan_device is not None:
-        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype)
+        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype, config.tiles_per_view)
     else:
         require_packages(config)
-        model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+        model = footprint(checkpoint_of(config.model), config.dtype, config.device, config.tiles_per_view)
     if config.engine == "vllm":
         return plan_for_vllm(config, questions, model)
     too_large = why_too_large(config.model, model)
@@ -302,7 +321,7 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     conversation = conversation_size(config, questions, model)
     copied = model.weight_bytes * weight_copies(config.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens)
+    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
@@ -344,6 +363,7 @@ def require_packages(config: "RunConfig") -> None:
 
 def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
     """What a run will take, line by line, at rates measured here or those of --plan-device; raises ModelError."""
+    config = suited(config)
     plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
     turns, (width, height) = config.steps + 1, config.view.image_size
@@ -392,7 +412,8 @@ def time_lines(
 
     def seconds(course: Course, pace: Pace) -> str:
         calls = scheduled_calls(config, questions, batch, course.shares)
-        return as_time(run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse))
+        reused = config.kv_reuse and model.keeps_kv
+        return as_time(run_seconds(model, rates, pace, conversation, course, calls, reused))
 
     expected, longest = expected_course(conversation), longest_course(conversation)
     floor = f" and at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""

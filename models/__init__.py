@@ -82,6 +82,7 @@ class ModelOptions:
       conversation is released, at most `kv_cache_bytes` of them (None: half of what is free once the model is loaded).
       Conversations beyond that are computed from the start, with the same replies. If conversations are known to reach
       `planned_tokens`, memory for that many is taken at once instead of growing with each turn.
+    - `tiles_per_view` is the most tiles into which a view is cut, for families that have tiles.
     """
 
     dtype: str = "auto"
@@ -94,6 +95,7 @@ class ModelOptions:
     kv_reuse: bool = True
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
+    tiles_per_view: int = 1
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

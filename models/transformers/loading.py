@@ -81,7 +81,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
-    """Rule out what PyTorch would choose by default and is slow or inexact here; for the whole process."""
+    """Disable PyTorch's defaults that are slow or inexact here, for the whole process."""
     if device.type == "cuda":
         # On Hopper PyTorch prefers cuDNN's attention, which builds a plan for every new size: every decoding step has
         # one column more than the last, so every step would build a plan.
@@ -96,13 +96,13 @@ def load_checkpoint(
     """The model, ready to generate, and the processor of a checkpoint: a hub id or a folder.
 
     `attention` is "auto", "sdpa", "eager" or "flash_attention_2", as `implementations` has them.
-    The generation settings that come with it are left behind, but for its end and padding tokens: greedy means greedy.
+    Of its generation settings only the end and padding tokens are kept: greedy means greedy.
     Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
     """
     source = _existing_source(model)
     checkpoint_config(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
-        raise ModelError(f"--attention {attention} works on CUDA in bfloat16 or float16 alone: use sdpa")
+        raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     choose_kernels(device, dtype)
     logging.disable_progress_bar()
     processor = checkpoint_part(AutoProcessor, model)
