@@ -76,6 +76,11 @@ class Squares:
         return sorted(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted))[:2]
 
 
+def no_state_bytes(config: "PreTrainedConfig") -> int:
+    """For families whose layers all keep keys and values. A named function, because families are pickled."""
+    return 0
+
+
 @dataclass(frozen=True)
 class Family:
     """One model family. `config` arguments are a checkpoint's configuration.
@@ -126,7 +131,7 @@ class Family:
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False
-    state_bytes: "Callable[[PreTrainedConfig], int]" = lambda config: 0
+    state_bytes: "Callable[[PreTrainedConfig], int]" = no_state_bytes
     chat_options: Mapping[str, Any] = field(default_factory=dict)
     reply_opening: str = ""
 
