@@ -1,1 +1,17 @@
-"""The loop: configuration, schedule, turns, and the policies that decide."""
+"""The loop: configuration, schedule, turns, and the policies that decide; `ask` and `explore` run it from Python."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.api import Trajectory, TrajectoryTurn, ask, explore, load_policy, load_trajectories
+
+__all__ = ["Trajectory", "TrajectoryTurn", "ask", "explore", "load_policy", "load_trajectories"]
+
+
+def __getattr__(name: str) -> Any:
+    """The Python API, loaded when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from agent import api
+
+    return getattr(api, name)

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -18,15 +19,15 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from models import EMBEDDED, EXPLORER_SETTINGS
+from agent.parts import Part
+from models import EMBEDDED
 from models.gpus import GpuName
-from models.transformers.families import QWEN3_VL
+from models.views import ViewSettings, view_settings_of
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
-IMAGE_WH = (640, 480)
-FOCAL_PX = 300.0
 CAMERA_HEIGHT_M = 1.6
+COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
@@ -105,9 +106,10 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here, with its own --image-size, --focal
-    and --max-new-tokens unless others are given; "scripted:random": no model. With --engine openai: the server's name
-    for it."""
+    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model. With
+    --engine openai: the server's name for it."""
+    policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
+    """A policy class of your own that decides in place of a model: module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
     """Number type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
     device: Annotated[str, MayChange] = "auto"
@@ -115,8 +117,8 @@ class RunConfig:
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
     """Attention; auto: sdpa. sdpa shares keys and values among query heads without copying them, eager is transformers'
     own. flash_attention_2 is for the image encoder, text keeps sdpa; needs CUDA and the package flash-attn."""
-    max_new_tokens: Count = 512
-    """Longest reply, tokens."""
+    max_new_tokens: Count | Literal["auto"] = "auto"
+    """Longest reply, tokens; auto: as the checkpoint's views.json says, else 512."""
     temperature: Annotated[float, Ge(0)] = 0.0
     """0: greedy decoding; above: sampling, repeatable with --seed on the same kind of device."""
     constrained: bool = False
@@ -157,10 +159,11 @@ class RunConfig:
     """Which of four headings a question begins with: the most visible surface, or the sharpest picture."""
     up_axis: Literal["auto", "y", "z"] = "auto"
     """Which axis of the scan files points up; auto: y for GLB and glTF, z for all others."""
-    image_size: Annotated[tuple[int, int], tyro.conf.arg(metavar="W H")] = IMAGE_WH
-    """Width and height of a view, pixels; multiples of 32."""
-    focal: Annotated[float, Ge(1)] = FOCAL_PX
-    """Focal length, pixels."""
+    image_size: Annotated[tuple[Count, Count] | Literal["auto"], tyro.conf.arg(metavar="W H|auto")] = "auto"
+    """Width and height of a view, pixels, multiples of 32 for Qwen3-VL; auto: as the checkpoint's views.json says,
+    else 640 480."""
+    focal: Annotated[float, Ge(1)] | Literal["auto"] = "auto"
+    """Focal length, pixels; auto: as the checkpoint's views.json says, else 300."""
     camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
     """Height of the eye above the floor at the beginning, metres."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = CAMERA_PITCH_DEG
@@ -184,12 +187,28 @@ class RunConfig:
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
     """Where the folders of runs are made."""
 
+    shard: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Answer only part I of N, from 1: whole scenes, balanced by their number of questions. For SLURM arrays:
+    --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of this part
+    below --log-root, or begins it. "python -m runs merge" makes one run of the parts."""
+    ray: Annotated[bool, MayChange] = False
+    """Answer the parts of the run on the workers of a Ray cluster and merge them; needs "pip install -r
+    requirements-ray.txt". --log-root and the scans must be the same folders on all machines."""
+    ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
+    """The cluster of --ray; none: one on this machine, for this run alone."""
+    replicas: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Workers of --ray at a time; auto: one for each GPU, or for each machine where the model needs no GPU."""
+
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
-        square, (least, most) = QWEN3_VL.pixels_per_token, QWEN3_VL.tokens_per_view
-        if any(side < square or side % square for side in self.image_size):
-            raise ConfigError(f"--image-size takes multiples of {square} pixels, got {self.image_size}")
+        if self.image_size != "auto" and min(self.image_size) < 1:
+            raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
+        if self.shard is not None:
+            try:
+                Part.parse(self.shard)
+            except ValueError as error:
+                raise ConfigError(f"--shard {error}") from None
         for url in self.base_url:
             if not PLAIN_URL.fullmatch(url):
                 raise ConfigError(
@@ -198,18 +217,15 @@ class RunConfig:
                 )
         if not VARIABLE_NAME.fullmatch(self.api_key_env):
             raise ConfigError("--api-key-env takes the name of an environment variable, not the key itself")
-        tokens, longest = math.prod(self.image_size) // square**2, QWEN3_VL.longest_to_shortest
-        if not least <= tokens <= most or max(self.image_size) > longest * min(self.image_size):
-            raise ConfigError(
-                f"--image-size takes views of {least} to {most} squares of {square}x{square} pixels, at most {longest} "
-                f"times as long as wide, got {self.image_size}"
-            )
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
         ConfigError where they do not."""
+        if self.batch and self.question is not None and Path(self.question).suffix in QUESTION_FILES:
+            raise ConfigError(f"--question asks one question; did you mean --questions {self.question}?")
         if (self.ply is None) != (self.question is None):
-            raise ConfigError("--ply and --question belong together: one scan and the question to ask on it")
+            missing = "--ply FILE, the scan" if self.ply is None else "--question TEXT, the question"
+            raise ConfigError(f"--ply and --question belong together: add {missing}")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full to the end: it needs --max-batched-turns all")
         if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":
@@ -262,6 +278,17 @@ class RunConfig:
         filters = any(getattr(self, name) for name in (*FILTERS, "num_questions"))
         if self.ply is not None and (self.questions is not None or filters):
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
+        if self.shard is not None and (self.ply is not None or self.demo):
+            raise ConfigError("--shard is for --batch: leave it out with --ply and --demo")
+        if self.ray:
+            if self.ply is not None or self.demo:
+                raise ConfigError("--ray is for --batch: leave it out with --ply and --demo")
+            if self.shard is not None:
+                raise ConfigError("--ray cuts the run into parts: leave out --shard")
+            if self.device.startswith("cuda:"):
+                raise ConfigError(f"--ray gives each worker a GPU: leave out --device {self.device}")
+        elif self.continue_from is None and (self.ray_address is not None or self.replicas != "auto"):
+            raise ConfigError("--ray-address and --replicas need --ray")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
@@ -274,6 +301,17 @@ class RunConfig:
         return [flag(name) for name in names if getattr(self, name) != defaults[name]]
 
     @property
+    def view(self) -> ViewSettings:
+        """The settings of views and replies, with the model's own in place of "auto"; raises ModelError where the file
+        with those is damaged."""
+        own = view_settings_of(self.model)
+        return ViewSettings(
+            own.image_size if self.image_size == "auto" else self.image_size,
+            own.focal if self.focal == "auto" else self.focal,
+            own.max_new_tokens if self.max_new_tokens == "auto" else self.max_new_tokens,
+        )
+
+    @property
     def last_batched_turn(self) -> int:
         """Index of the last turn that is batched; -1 when none is."""
         return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
@@ -282,7 +320,8 @@ class RunConfig:
     def has_work(self) -> bool:
         """Whether the flags say what to run."""
         shows = self.check_data or self.plan
-        return self.batch or self.demo or self.ply is not None or shows or self.continue_from is not None
+        asks_one = self.ply is not None or self.question is not None
+        return self.batch or self.demo or asks_one or shows or self.continue_from is not None
 
 
 SECTIONS = {
@@ -296,8 +335,8 @@ SECTIONS = {
         "scene_cache_gib",
     ),
     "model": (
-        "model", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained", "compile",
-        "kv_reuse",
+        "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
+        "compile", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "engine": (
@@ -305,19 +344,20 @@ SECTIONS = {
         "gpu_memory_utilization", "max_model_len",
     ),
     "output": ("log_root",),
+    "parts": ("shard", "ray", "ray_address", "replicas"),
 }  # fmt: skip
 """How --help groups the flags."""
 
+RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
+"""Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", "refill")
 """Knobs of models that run in this process."""
 
 UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
 ONLY_VLLM = ("vllm_python", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
 
-RESOLVED_ONCE = ("renderer", "dtype")
-"""Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
 
-
+QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
 FILTERS = ("datasets", "question_types", "scenes", "ids")
 """Knobs that name which questions are asked."""
 
@@ -354,12 +394,6 @@ def parse_command_line(argv: list[str]) -> Given:
         if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
             raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
     return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
-
-
-def chosen(given: Given, base: RunConfig) -> RunConfig:
-    """What is given over `base`, and with the explorer over what suits it; raises what `Given.over` does."""
-    config = given.over(base)
-    return given.over(replace(base, **EXPLORER_SETTINGS)) if config.model == EMBEDDED else config
 
 
 def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
@@ -409,12 +443,19 @@ def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
         return TypeAdapter(RunConfig).validate_python(values)
     except ValidationError as error:
         problems = "; ".join(
-            ": ".join(
-                [*(str(problem["loc"][0]) for _ in problem["loc"][:1]), problem["msg"].removeprefix("Value error, ")]
-            )
+            ": ".join([*(str(problem["loc"][0]) for _ in problem["loc"][:1]), _what_is_wrong(problem)])
             for problem in error.errors()
         )
         raise ConfigError(f"{source}: {problems}") from None
+
+
+def _what_is_wrong(problem: Any) -> str:
+    """What pydantic says of a value; of a name that is unknown, also the name that comes nearest."""
+    if problem["type"] != "unexpected_keyword_argument":
+        return problem["msg"].removeprefix("Value error, ")
+    names = [flag(field.name).removeprefix("--").replace("-", "_") for field in fields(RunConfig)]
+    near = get_close_matches(str(problem["loc"][0]), names, n=1)
+    return f"unknown name; did you mean {near[0]}?" if near else "unknown name; --help lists those that exist"
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
@@ -430,13 +471,13 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags whose values differ between two configurations and could change an answer."""
+    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+
+
+def answer_settings() -> list[str]:
+    """Names of the knobs that a resumed run may not set anew."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    return [
-        flag(field.name)
-        for field in fields(RunConfig)
-        if MayChange not in getattr(hints[field.name], "__metadata__", ())
-        and _as_compared(field.name, saved) != _as_compared(field.name, wanted)
-    ]
+    return [name for name in hints if MayChange not in getattr(hints[name], "__metadata__", ())]
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:
@@ -453,14 +494,20 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     """
     flags = [flag for flag in given.flags if flag not in ("--batch", "--demo")]
     values = {name: value for name, value in given.values.items() if name not in ("batch", "demo")}
-    wanted = located(replace(given, flags=flags, values=values).over(saved))
+    return as_begun(saved, replace(given, flags=flags, values=values).over(saved)).checked()
+
+
+def as_begun(saved: RunConfig, wanted: RunConfig) -> RunConfig:
+    """`wanted` with absolute paths, and with what "auto" was resolved to when the run began; raises ConfigError naming
+    the flags that would change answers."""
+    wanted = located(wanted)
     autos: dict[str, Any] = {name: getattr(saved, name) for name in RESOLVED_ONCE if getattr(wanted, name) == "auto"}
     wanted = replace(wanted, **autos)
-    if changed := changed_answers(saved, wanted):
+    if changed := changed_answers(located(saved), wanted):
         raise ConfigError(
             f"{', '.join(changed)} would change answers of this run; leave them out to resume it, or start a new run"
         )
-    return wanted.checked()
+    return wanted
 
 
 def located(config: RunConfig) -> RunConfig:
@@ -475,7 +522,13 @@ def located(config: RunConfig) -> RunConfig:
         log_root=_absolute(config.log_root),
         vllm_python=config.vllm_python and _absolute(config.vllm_python),
         model=str(model.absolute()) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
+        policy=config.policy and _located_policy(config.policy),
     )
+
+
+def _located_policy(policy: str) -> str:
+    source, _, name = policy.rpartition(":")
+    return f"{_absolute(Path(source))}:{name}" if source.endswith(".py") else policy
 
 
 def _absolute(path: Path) -> Path:
@@ -565,7 +618,7 @@ _TextIds.yaml_implicit_resolvers = {
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that goes on with a run as it went on last, for a shell in any folder: with every setting that was
     not as the run was begun."""
-    words = [sys.executable, str(Path(sys.argv[0]).resolve()), "--continue", str(folder.resolve())]
+    words = [sys.executable, str(COMMAND), "--continue", str(folder.resolve())]
     for name, value in changed_settings(begun, now).items():
         if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")

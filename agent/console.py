@@ -93,7 +93,7 @@ def log_to_file(path: Path) -> Iterator[None]:
 class Progress:
     """Counts finished questions and their mean score; draws a bar with the time left on a terminal."""
 
-    def __init__(self, total: int, rows: Sequence[ResultRow]):
+    def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True):
         self._scores = [row.score for row in rows if row.score is not None]
         self._bar = RichProgress(
             TextColumn("questions"),
@@ -102,7 +102,7 @@ class Progress:
             TextColumn("{task.fields[score]}"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not (shown and console.is_terminal),
         )
         self._task = self._bar.add_task("questions", total=total, completed=len(rows), score=self._score)
 

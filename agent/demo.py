@@ -3,7 +3,7 @@
 import logging
 from dataclasses import asdict, replace
 
-from agent.config import ConfigError, Given, RunConfig, chosen
+from agent.config import ConfigError, Given, RunConfig
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import QUESTIONS_FILE, kept_rooms
@@ -16,8 +16,10 @@ DEMO_ROOMS = 4
 
 
 def demo_defaults(given: Given) -> RunConfig:
-    """What is given over the demo's own defaults: the explorer, all turns batched."""
-    return chosen(given, RunConfig(demo=True, model=EMBEDDED, max_batched_turns="all"))
+    """What is given over the demo's own defaults: the explorer unless a policy is given, all turns batched."""
+    defaults = RunConfig(demo=True, max_batched_turns="all")
+    config = given.over(replace(defaults, model=EMBEDDED))
+    return config if config.policy is None else given.over(defaults)
 
 
 def run_demo(config: RunConfig) -> int:

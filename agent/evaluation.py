@@ -17,13 +17,22 @@ from typing import Any, NamedTuple, cast
 
 from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
+from agent.parts import Part, cut
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model
-from agent.policies import Policy
+from agent.policies import Policy, PolicyError
 from agent.policies.controls import RandomPolicy
 from agent.policies.model import ModelPolicy
+from agent.policies.named import named_policy, policy_name
 from agent.policies.replies import action_format
 from agent.records import result_row
-from agent.run_folder import begin_folder, note_resumption, open_folder
+from agent.run_folder import (
+    begin_folder,
+    config_to_resume,
+    note_resumption,
+    open_folder,
+    part_record,
+    require_same_scans,
+)
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
 from agent.turns import (
@@ -41,9 +50,10 @@ from models import Backend, ModelError, ModelOptions, OutOfMemory, ServerOptions
 from models.engines import make_backend
 from models.vllm import VLLM_PYTHON, VllmOptions
 from rendering.readers import reader_of
-from rendering.renderers import Renderer, make_renderer
+from rendering.renderers import Renderer, RendererStart
 from rendering.scene import SceneError
 from runs import RunError
+from runs.journal import Journal, MemoryJournal
 from runs.records import ResultRow
 from runs.writer import RunWriter
 
@@ -60,6 +70,9 @@ class Outcome(NamedTuple):
 
     status: int
     rows: list[ResultRow]
+    folder: Path | None = None
+    error: Exception | None = None
+    """What stopped a run of status 3."""
 
 
 def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: Policy | None = None) -> Outcome:
@@ -69,9 +82,11 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError when the run cannot begin,
     RunError also when its folder can no longer be written.
     """
-    questions = questions_of(config.checked())
-    if policy is not None:
-        config = replace(config, model=policy.name or type(policy).__name__)
+    policy, config = decided_by(policy, config.checked())
+    if folder is not None:
+        config = config_to_resume(folder, config)
+    whole = questions_of(config)
+    questions = part_of(whole, config)
     if config.plan:
         report_plan(questions, config)
         return Outcome(0, [])
@@ -81,44 +96,91 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     with ExitStack() as stack:
         run_log = None
         if folder is not None:
-            run_log = open_run(folder, questions, config)
+            run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
             if finished := finished_outcome(run_log, questions, config):
                 return finished
         try:
-            plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
-            renderer = make_renderer(config.renderer, cuda_device_of(config.device))
-            stack.callback(renderer.close)
-            if policy is None:
-                policy = policy_of(config, plan)
-                stack.callback(policy.close)
+            plan, renderer, policy = start_up(config, questions, policy, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
-                run_log = begin_folder(config, fingerprint(questions), len(questions))
+                run_log = begin_folder(config, fingerprint(questions), len(questions), part_record(config, whole))
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
             stack.enter_context(log_to_file(run_log.folder / "run.log"))
-            library = library_of(config, renderer)
-            stack.callback(library.close)
-            pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+            run = make_run(config, renderer, policy, run_log, stack)
             log.info("%s", plan.why)
             log.info("Run folder: %s", run_log.folder)
-            run = Run(library, policy, run_log, pool)
-            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent)
-            return answer_and_score(scheduler, run, config, len(questions))
+            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent, whole)
+            return answer_and_score(scheduler, run, run_log, config, len(questions))
         except KeyboardInterrupt:
             if run_log is None:
                 raise
             return interrupted(run_log, stack)
 
 
-def open_run(folder: Path, questions: Sequence[Question], config: RunConfig) -> RunWriter:
+def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
+    """Answer every question without a run folder; raises what `main_vsi_bench_loop` does, and the error of a policy as
+    PolicyError."""
+    policy, config = decided_by(policy, config.checked())
+    if config.ply is None:
+        report_scans(questions, config)
+    journal = MemoryJournal()
+    with ExitStack() as stack:
+        plan, renderer, policy = start_up(config, questions, policy, stack)
+        log.info("%s", plan.why)
+        run = make_run(config, renderer, policy, journal, stack)
+        scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent)
+        answer_questions(scheduler, run, len(questions), show_progress=False)
+    return journal
+
+
+def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
+    """The policy that was passed in or that --policy names, and the configuration with its name and settings."""
+    if policy is None and config.policy is not None:
+        policy = named_policy(config.policy, config.seed)
+        if config.model not in (RunConfig.model, policy_name(policy)):
+            raise ConfigError(f"--policy {config.policy} decides in place of a model: leave out --model {config.model}")
+    if policy is None:
+        return None, config
+    return policy, replace(config, model=policy_name(policy), **policy.settings)
+
+
+def start_up(
+    config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
+) -> tuple[Plan, Renderer, Policy]:
+    """The plan of a run, its renderer, and its policy, by default the model that `config` names, loaded.
+
+    The renderer's process starts and tests itself while this one imports PyTorch and transformers for the plan. Open3D
+    is loaded after PyTorch, as CUDA needs it (see `make_renderer`), and before any weights, which can take minutes.
+    """
+    start = RendererStart(config.renderer, cuda_device_of(config.device))
+    stack.callback(start.close)
+    plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
+    renderer = start.renderer()
+    stack.callback(renderer.close)
+    if policy is None:
+        policy = policy_of(config, plan)
+        stack.callback(policy.close)
+    return plan, renderer, policy
+
+
+def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
+    """What every turn of a run needs; `stack` closes it."""
+    library = library_of(config, renderer)
+    stack.callback(library.close)
+    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    return Run(library, policy, journal, pool)
+
+
+def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
     """The run to resume, its failed questions pending again if they are to be retried."""
     run_log = open_folder(folder, config)
-    run_log.require_questions(fingerprint(questions))
+    run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
         log.info("Retrying %d failed questions", run_log.reopen_failed())
+    require_same_scans(run_log, questions, whole, config)
     return run_log
 
 
@@ -150,9 +212,8 @@ def cuda_device_of(device: str) -> int | None:
 
 def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
     """The scans that a configuration names, behind a renderer."""
-    camera = CameraSettings(
-        config.image_size, config.focal, config.camera_height, config.camera_pitch, config.first_view
-    )
+    view = config.view
+    camera = CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
     cache_bytes = int(config.scene_cache_gib * 2**30)
     return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes)
 
@@ -167,7 +228,7 @@ def policy_of(config: RunConfig, plan: Plan) -> Policy:
     return RandomPolicy(config.seed)
 
 
-def answer_and_score(scheduler: Scheduler, run: Run, config: RunConfig, total: int) -> Outcome:
+def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config: RunConfig, total: int) -> Outcome:
     """Take all questions to their end and print the summary; an interrupt is raised again after the exports.
 
     An unexpected error is logged with its traceback and the command that resumes the run.
@@ -177,16 +238,17 @@ def answer_and_score(scheduler: Scheduler, run: Run, config: RunConfig, total: i
         answer_questions(scheduler, run, total)
     except KeyboardInterrupt:
         with undisturbed():
-            run.log.export(session.facts())
+            run_log.export(session.facts())
         raise
     except RunError:
         raise  # nothing more can be written
-    except Exception:
-        log.exception("Stopped by an unexpected error; what is finished is on disk. To resume:")
-        log.info("%s", run.log.resume_command)
-        run.log.export(session.facts())
-        return Outcome(3, run.log.rows)
-    return report(run.log, config, session.facts())
+    except Exception as error:
+        what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
+        log.exception("%s; what is finished is on disk. To resume:", what)
+        log.info("%s", run_log.resume_command)
+        run_log.export(session.facts())
+        return Outcome(3, run_log.rows, run_log.folder, error)
+    return report(run_log, config, session.facts())
 
 
 class Session:
@@ -215,7 +277,7 @@ def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
         stack.close()
         log.info("Interrupted; what is finished is on disk. To resume:")
         log.info("%s", run_log.resume_command)
-        return Outcome(130, run_log.rows)
+        return Outcome(130, run_log.rows, run_log.folder)
 
 
 @contextmanager
@@ -242,7 +304,7 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
         lines = [f"Score: {row.score:g} of 1, where {row.ground_truth} is right" for row in scored]
     for line in lines:
         log.info("%s", line)
-    return Outcome(1 if any(row.failed for row in rows) else 0, rows)
+    return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
@@ -250,7 +312,7 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
     options = ModelOptions(
         dtype=plan.model.dtype if plan.model else config.dtype,
         device=config.device,
-        max_new_tokens=config.max_new_tokens,
+        max_new_tokens=config.view.max_new_tokens,
         temperature=config.temperature,
         seed=config.seed,
         attention=config.attention,
@@ -272,7 +334,13 @@ def server_of(config: RunConfig) -> ServerOptions | None:
     key = os.environ.get(config.api_key_env, "").strip()
     if not key and config.api_key_env != API_KEY_ENV:
         raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
-    return ServerOptions(config.base_url, key or None, config.api_key_env, config.request_timeout, config.constrained)
+    return ServerOptions(
+        config.base_url,
+        key=key or None,
+        key_env=config.api_key_env,
+        timeout_s=config.request_timeout,
+        constrained=config.constrained,
+    )
 
 
 def vllm_of(config: RunConfig) -> VllmOptions | None:
@@ -306,6 +374,17 @@ def questions_of(config: RunConfig) -> list[Question]:
     )
 
 
+def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
+    """The questions of `whole` that a configuration asks: all of them, or those of its part; raises ConfigError."""
+    if config.shard is None:
+        return whole
+    part = Part.parse(config.shard)
+    try:
+        return cut(whole, part.of)[part.number - 1]
+    except ValueError as error:
+        raise ConfigError(f"--shard {part}: {error}") from None
+
+
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     """Print the table of scans per dataset; returns whether every question has its scan."""
     table = scan_table(questions, config.scan_root)
@@ -326,19 +405,25 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
 
 
 def schedule(
-    questions: Sequence[Question], run_log: RunWriter, config: RunConfig, batch_size: int, concurrent: bool = False
+    questions: Sequence[Question],
+    journal: Journal,
+    config: RunConfig,
+    batch_size: int,
+    concurrent: bool = False,
+    whole: Sequence[Question] | None = None,
 ) -> Scheduler:
-    """The questions that have no result yet, those of one scan together; numbered by their place in the list."""
-    number = {question.id: position for position, question in enumerate(questions, start=1)}
-    pending = [question for question in scene_order(questions) if not run_log.is_done(question.id)]
+    """The questions that have no result yet, those of one scan together; numbered by their place in the list, in that
+    of the `whole` run where they are a part of it."""
+    number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
+    pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in pending]
     few = None if config.concurrency == "auto" else config.concurrency
     return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill or concurrent, few)
 
 
-def answer_questions(scheduler: Scheduler, run: Run, total: int) -> None:
+def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
     """Take every question of a schedule to its end; `total` counts those that were finished before, too."""
-    with Progress(total, run.log.rows) as progress:
+    with Progress(total, run.log.rows, show_progress) as progress:
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
             return
@@ -362,7 +447,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
-            while scheduler.has_work:
+            while scheduler.has_work or running:  # a question may be final before its thread has ended
                 for state in begin(scheduler, run, progress):
                     running[threads.submit(complete_question_sequentially, state, run, stop)] = state
                 for done in wait(running, return_when=FIRST_COMPLETED).done:

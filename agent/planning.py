@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.config import ConfigError
 from agent.policies.prompts import opening_text
 from data.questions import Question
 from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
@@ -245,8 +246,8 @@ def conversation_size(config: "RunConfig", questions: Sequence[Question], model:
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS,
         turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=model.image_tokens(*config.image_size),
-        reply_tokens=config.max_new_tokens,
+        image_tokens=model.image_tokens(*config.view.image_size),
+        reply_tokens=config.view.max_new_tokens,
         turns=config.steps + 1,
         estimated=estimated,
     )
@@ -276,15 +277,18 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
 
     Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained or --compile
-    needs cannot be had, and where a GPU is too small for the weights; --plan prints that instead.
+    needs cannot be had, and where a GPU is too small for the weights; --plan prints that instead. Raises ConfigError
+    for views of a size that the model does not take.
     """
-    if config.model.startswith("scripted:"):
+    if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
     if config.engine == "openai":
         return plan_for_server(config, questions)
-    from models.transformers.footprint import footprint, footprint_on
+    from models.transformers.footprint import checkpoint_family, footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
+    if why_not := checkpoint_family(checkpoint_of(config.model)).why_not(*config.view.image_size):
+        raise ConfigError(f"--image-size takes {why_not}, got {config.view.image_size}")
     if config.plan_device is not None:
         model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype)
     else:
@@ -342,10 +346,10 @@ def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
     """What a run will take, line by line, at rates measured here or those of --plan-device; raises ModelError."""
     plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
-    turns = config.steps + 1
+    turns, (width, height) = config.steps + 1, config.view.image_size
     lines = [
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
-        f"Images: {len(questions) * turns} of {config.image_size[0]}x{config.image_size[1]} at most",
+        f"Images: {len(questions) * turns} of {width}x{height} at most",
     ]
     if plan.model is None or plan.conversation is None or config.engine == "vllm":
         return [*lines, plan.why]

@@ -1,7 +1,7 @@
 """Turns, results and conversations as the records of a run folder, and turns back."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -9,13 +9,23 @@ from agent.policies.replies import ParsedAction
 from agent.state import QuestionState, Turn
 from data.scoring import score_answer
 from envs.actions import CameraAction
+from envs.library import SceneLibrary
 from models import Reply
 from models.conversation import Message
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs.journal import Journal
 from runs.reader import image_name
-from runs.records import ActionRecord, MoveRecord, PoseRecord, ReplyRecord, ResultRow, TurnRecord, TurnSeconds
-from runs.writer import RunWriter
+from runs.records import (
+    ActionRecord,
+    MoveRecord,
+    PoseRecord,
+    ReplyRecord,
+    ResultRow,
+    ScanRecord,
+    TurnRecord,
+    TurnSeconds,
+)
 
 
 @dataclass(frozen=True)
@@ -103,15 +113,20 @@ def turn_of(record: TurnRecord) -> Turn:
     )
 
 
-def journaled_turns(run: RunWriter, number: int) -> list[JournaledTurn]:
+def journaled_turns(journal: Journal, number: int) -> list[JournaledTurn]:
     """The whole turns of a question in progress, each with its image."""
-    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in run.turns_of(number)]
+    return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in journal.turns_of(number)]
 
 
-def record_turn(run: RunWriter, state: QuestionState) -> None:
-    """Write a question's last finished turn; raises what `RunWriter.turn` does."""
+def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -> None:
+    """Write a question's last finished turn, turn 0 with the scan that it saw; raises what `journal.turn` does."""
     turn = state.turns[-1]
-    run.turn(state.number, turn_record(turn), png_of(state, turn.index), messages_of(state))
+    record = turn_record(turn)
+    if turn.index == 0:
+        scan = ScanRecord(str(library.scan_of(state.question)), library.sha256_of(state.question))
+        record = replace(record, scan=scan)
+    view = state.observations[turn.index].view
+    journal.turn(state.number, record, view, png_of(state, turn.index), messages_of(state))
 
 
 def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:

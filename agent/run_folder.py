@@ -1,29 +1,112 @@
 """The run folder of a configuration: begun, opened again, and read back."""
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent.config import ConfigError, RunConfig, changed_settings, config_from_dict, config_to_dict, resume_command
-from runs.reader import RunReader
+from agent.config import (
+    ConfigError,
+    RunConfig,
+    answer_settings,
+    as_begun,
+    changed_settings,
+    config_from_dict,
+    config_to_dict,
+    located,
+    resume_command,
+)
+from agent.parts import Part
+from data.questions import Question, fingerprint
+from data.scans import ScanNotFound, find_scan, scan_sha256
+from runs import RunError
+from runs.reader import RunReader, find_part, find_run
+from runs.records import PartRecord
 from runs.writer import RunWriter, new_run_folder
 
 
-def begin_folder(config: RunConfig, fingerprint: str, number_of_questions: int) -> RunWriter:
-    """A new folder below `config.log_root` with its run.json; raises RunError."""
-    folder = new_run_folder(config.log_root, batched=config.ply is None)
+def begin_folder(
+    config: RunConfig, fingerprint: str, number_of_questions: int, part: PartRecord | None = None
+) -> RunWriter:
+    """A new folder below `config.log_root` with its run.json, which saves the model's own view settings as resolved;
+    `part` says which part of a whole it is, if it is one. Raises RunError."""
+    config = replace(config, **asdict(config.view))
+    folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
-    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config))
+    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config), part)
     return run
 
 
-def open_folder(folder: Path, config: RunConfig) -> RunWriter:
-    """The folder of an earlier run, to resume it as `config` says.
+def part_record(config: RunConfig, whole: Sequence[Question]) -> PartRecord | None:
+    """Which part of the `whole` questions a configuration asks, for run.json; None where it asks all of them."""
+    if config.shard is None:
+        return None
+    part = Part.parse(config.shard)
+    settings = tuple(name for name in answer_settings() if name != "shard")
+    return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
-    Raises RunError, and ConfigError for a run that another model or policy began.
+
+def run_to_resume(config: RunConfig) -> Path | None:
+    """The folder that --continue names; None where --batch may begin a part of which there is no run yet. Raises
+    RunError where there is nothing to resume."""
+    assert config.continue_from is not None
+    if config.shard is None or config.continue_from != "recent":
+        return find_run(config.continue_from, config.log_root, batched_only=config.batch)
+    part = Part.parse(config.shard)
+    folder = find_part(config.log_root, part.number, part.of)
+    if folder is None and not config.batch:
+        raise RunError(f"--continue recent: no run of --shard {part} below {config.log_root}; begin it with --batch")
+    return folder
+
+
+def open_folder(folder: Path, config: RunConfig) -> RunWriter:
+    """The folder of an earlier run, to resume it as `config` says; raises RunError."""
+    return RunWriter(folder, resume_command(folder, saved_config(folder), config))
+
+
+def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
+    """`config` with what "auto" was resolved to when the run in `folder` began.
+
+    Raises RunError, and ConfigError where another model, another policy or other settings would change answers.
     """
-    begun = saved_config(folder)
-    if begun.model != config.model:
-        raise ConfigError(f"{folder} was begun with {begun.model}, not {config.model}: resume it with that")
-    return RunWriter(folder, resume_command(folder, begun, config))
+    begun, wanted = saved_config(folder), located(config)
+    if begun.model != wanted.model:
+        raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with that")
+    return as_begun(begun, wanted)
+
+
+def require_same_scans(
+    run: RunWriter, questions: Sequence[Question], whole: Sequence[Question], config: RunConfig
+) -> None:
+    """Raise RunError if a question that is left would see another scan than the run has recorded for its scene.
+
+    The folder numbers questions by their place in `whole`, of which `questions` may be a part.
+
+    Scenes that the run has not begun, or recorded before scans had fingerprints, are not checked, nor are scans that
+    are missing: their questions fail.
+    """
+    pending = {scene_of(question): question for question in questions if not run.is_done(question.id)}
+    reader, checked = RunReader(run.folder), set()
+    for number in reader.begun:
+        question = whole[number - 1]
+        scene = scene_of(question)
+        if scene not in pending or scene in checked or (recorded := reader.scan(number)) is None:
+            continue
+        checked.add(scene)
+        try:
+            path = config.ply or find_scan(config.scan_root, *scene)
+            same = scan_sha256(path) == recorded.sha256
+        except (ScanNotFound, OSError):
+            continue
+        if not same:
+            raise RunError(
+                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
+                "different scan: resume with the first one, or start a new run"
+            )
+
+
+def scene_of(question: Question) -> tuple[str, str]:
+    """The dataset and the name of a question's scene."""
+    return question.dataset, question.scene_name
 
 
 def note_resumption(run: RunWriter, config: RunConfig) -> None:
@@ -38,7 +121,8 @@ def saved_config(folder: Path) -> RunConfig:
 
 def protocol(config: RunConfig) -> str:
     """How the answers came about, in one line: what must be equal for two scores to be compared."""
-    width, height = config.image_size
+    view = config.view
+    width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
     engine = "" if config.engine == "transformers" else f"engine {config.engine}"
@@ -47,7 +131,8 @@ def protocol(config: RunConfig) -> str:
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
-        f"px, focal {config.focal:g} px, eye {config.camera_height:g} m, pitch {config.camera_pitch:g} degrees, first "
-        f"view by {config.first_view}{up}, {where}, {decoding}, replies of {config.max_new_tokens} tokens at "
-        f"most{constrained if config.constrained else ''}, official VSI-Bench scoring"
+        f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
+        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {where}, {decoding}, replies "
+        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}, official VSI-Bench "
+        "scoring"
     )

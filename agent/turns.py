@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from threading import Event
 
-from agent.policies import Decision, Policy
+from agent.policies import Decision, Policy, PolicyError
 from agent.policies.replies import ParsedAction
 from agent.records import journaled_turns, messages_of, record_turn
 from agent.state import QuestionState, Turn
@@ -20,12 +20,15 @@ from envs.library import SceneLibrary
 from models import ModelError
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
-from runs.writer import RunWriter
+from runs.journal import Journal
 
 log = logging.getLogger(__name__)
 
 FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render", ModelError: "model"}
 """Which part of a run an error belongs to; only these end a question instead of the run."""
+
+QUESTIONS_NAMED = 3
+"""How many questions of a batch an error of the policy names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Run:
 
     library: SceneLibrary
     policy: Policy
-    log: RunWriter
+    log: Journal
     pool: Executor
 
 
@@ -73,18 +76,35 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """One turn of all these questions: one decision each, then every camera moves and looks, side by side.
 
     Raises ModelError (OutOfMemory among them) with no question advanced; the same turn can then be taken again.
-    An error of one question's renderer fails that question alone.
+    PolicyError for any other error of the policy. An error of one question's renderer fails that question alone.
     """
-    decisions = run.policy.decide(states)
+    decisions = decide(run.policy, states)
     batch = tuple(state.question.id for state in states)
     sights = [run.pool.submit(act, state, decision) for state, decision in zip(states, decisions, strict=True)]
     for state, decision, sight in zip(states, decisions, sights, strict=True):
         with failing(state):
             after, render_s = sight.result()
             turn = finish_turn(state, decision, after, batch, render_s)
-            record_turn(run.log, state)
+            record_turn(run.log, state, run.library)
             done = f"{decision.error}; {in_words(decision.action)}" if decision.error else in_words(decision.action)
             log.debug("[%s] turn %d said: %s\n  -> %s", state.label, turn.index, decision.reply.text.strip(), done)
+
+
+def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
+    """One decision per question; raises ModelError, and PolicyError for any other error of the policy."""
+    shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
+    where = f"{type(policy).__name__}.decide, asked about {shown}"
+    if more := len(states[QUESTIONS_NAMED:]):
+        where += f" and {more} more"
+    try:
+        decisions = policy.decide(states)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
+    if len(decisions) != len(states):
+        raise PolicyError(f"{where}, returned {len(decisions)} decisions for {len(states)} questions")
+    return decisions
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:

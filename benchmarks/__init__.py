@@ -1,1 +1,1 @@
-"""Measurements of the package, each a command of its own."""
+"""Benchmarks of the package, each a separate command."""

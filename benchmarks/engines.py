@@ -99,23 +99,28 @@ def overhead(args: argparse.Namespace, folder: Path) -> None:
     with server_process() as url:
         backend = OpenAIBackend("served", ModelOptions(), ServerOptions((url,)))
         for name, view in (("smooth", smooth), ("noise", noise)):
-            millis = np.array([conversation_millis(backend, args, view, seed) for seed in range(args.repeats + 1)][1:])
-            sizes = len(Message("user", "", view(0, 0, *args.image_size)).png) / 1e3
-            by_turn = " ".join(f"{each:.1f}" for each in np.median(millis, axis=0))
-            print(f"{name}: {np.median(millis.mean(axis=1)):.2f} ms a turn ({sizes:.0f} kB a view); by turn: {by_turn}")
+            size = len(Message("user", "", view(0, 0, *args.image_size)).png) / 1e3
+            for cpu in (False, True):
+                seeds = range(args.repeats + 1)
+                millis = np.array([conversation_millis(backend, args, view, seed, cpu) for seed in seeds][1:])
+                mean, by_turn = np.median(millis.mean(axis=1)), " ".join(f"{t:.1f}" for t in np.median(millis, axis=0))
+                print(f"{name}, {size:.0f} kB a view, {'CPU' if cpu else 'wall'}: {mean:.2f} ms a turn; {by_turn}")
 
 
-def conversation_millis(backend: OpenAIBackend, args: argparse.Namespace, view: Any, seed: int) -> list[float]:
-    """Milliseconds of each turn of a conversation, without encoding PNGs, which the run folder needs anyway."""
+def conversation_millis(
+    backend: OpenAIBackend, args: argparse.Namespace, view: Any, seed: int, cpu: bool
+) -> list[float]:
+    """Milliseconds of each turn of a conversation, of this process' CPU or by the clock, without encoding PNGs, which
+    the run folder needs anyway."""
     conversation = Conversation(str(seed))
     conversation.append(Message("system", "Look around. " * 150))
     millis = []
     for turn in range(args.turns):
         conversation.append(Message("user", "You moved. " * 30, view(seed, turn, *args.image_size)))
         _ = conversation.messages[-1].png
-        started = time.perf_counter()
+        started = time.process_time() if cpu else time.perf_counter()
         (reply,) = backend.generate([conversation], action_format())
-        millis.append(1e3 * (time.perf_counter() - started))
+        millis.append(1e3 * ((time.process_time() if cpu else time.perf_counter()) - started))
         conversation.append(Message("assistant", reply.text))
     backend.release(conversation)
     return millis

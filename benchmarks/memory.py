@@ -1,4 +1,4 @@
-"""Memory of a run over many scans: it must be flat once the cache of scenes is full.
+"""Memory use of a run over many scans, which must stop growing once the scene cache is full.
 
 python -m benchmarks.memory --scans 50 --cache-gib 0.2
 """
@@ -19,7 +19,7 @@ SAMPLE_EVERY_S = 0.1
 
 
 def main() -> None:
-    """Make the rooms, run a scripted model over all of them, and print memory by scans finished."""
+    """Generate rooms, run a scripted model over all of them, and print memory by number of finished scans."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scans", type=int, default=50)
     parser.add_argument("--cache-gib", type=float, default=0.2, help="--scene-cache-gib of the run")
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def run_and_sample(config: RunConfig) -> dict[int, int]:
-    """The largest resident size in bytes seen while so many scans were finished."""
+    """The peak resident size in bytes by number of finished scans."""
     samples: dict[int, int] = {}
     over = threading.Event()
 
@@ -53,7 +53,7 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
         process = psutil.Process()
         last = False
         while not last:
-            last = over.wait(SAMPLE_EVERY_S)  # once more after the end, which may be sudden
+            last = over.wait(SAMPLE_EVERY_S)  # sample once more after the run has ended
             scans = scans_finished(config.log_root)
             samples[scans] = max(samples.get(scans, 0), process.memory_info().rss)
 

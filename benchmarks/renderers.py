@@ -1,9 +1,9 @@
-"""Milliseconds per view of each renderer, beside the old habit of building everything anew for every view.
+"""Milliseconds per view of each renderer, compared with rebuilding everything for every view (the "old habit").
 
     python -m benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
 
 The old habit: a new Open3D renderer and its geometry for each view, which is then written to a PNG file and read back.
-The others keep what they build for a scene; their first view, which builds it, is given apart.
+The package's renderers keep what they build for a scene; their first view, which builds it, is reported separately.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Row:
 
 
 def room(faces: int) -> Scene:
-    """A room of 6 x 5 x 2.5 m with twelve boxes, in about that many faces, vertex colours with noise as in a scan."""
+    """A room of 6 x 5 x 2.5 m with twelve boxes and about `faces` faces; vertex colours are noisy as in a scan."""
     random = np.random.default_rng(0)
     boxes = [(np.zeros(3), np.array([6.0, 5.0, 2.5]))]
     for corner in random.uniform([0.3, 0.3, 0], [5, 4, 0.1], (12, 3)):
@@ -91,7 +91,7 @@ def milliseconds(draw: Callable[[CameraPose], object], views: list[CameraPose]) 
 
 
 def old_habit_times(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[float]:
-    """Milliseconds of views drawn as the script did that this package replaces."""
+    """Milliseconds per view, rendered like the script that this package replaces."""
     import open3d as o3d
     from open3d.visualization import rendering
 
@@ -123,9 +123,9 @@ def _silence() -> None:
 
 
 def measure_old_habit(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
-    """The old habit in a process of its own, since Open3D on a software driver may never return.
+    """Measure the old habit in a separate process, because Open3D on a software driver may hang.
 
-    Raises RenderError when it does not within OLD_HABIT_LIMIT_S.
+    Raises RenderError if it takes longer than OLD_HABIT_LIMIT_S.
     """
     with get_context("spawn").Pool(1, initializer=_silence) as pool:
         try:
@@ -138,7 +138,7 @@ def measure_old_habit(faces: int, intrinsics: Intrinsics, views: list[CameraPose
 
 
 def measure(name: str, scene: Scene, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
-    """One of the package's renderers; raises RenderError where it cannot draw."""
+    """Measure one of the package's renderers; raises RenderError if it does not work here."""
     renderer = make_renderer(name)
     device = renderer.device if isinstance(renderer, ChildRenderer) else "CPU, Embree"
     times = milliseconds(lambda pose: renderer.render(scene, pose, intrinsics), views)
@@ -147,9 +147,9 @@ def measure(name: str, scene: Scene, intrinsics: Intrinsics, views: list[CameraP
 
 
 def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[Row]:
-    """A row for each renderer that can draw here; what cannot is said."""
+    """A row for each renderer that works here; prints the others with the reason."""
     scene = room(faces)
-    # Embree's tree is built by the first view: Open3D itself is loaded before, as in a run.
+    # Load Open3D first, as in a run; the first view then only builds Embree's BVH.
     room(1000).ray_caster()
     cases: list[Callable[[], Row]] = [
         lambda: replace(measure_old_habit(faces, intrinsics, views), faces=len(scene.faces)),
@@ -160,7 +160,7 @@ def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> 
         try:
             rows.append(case())
         except RenderError as error:
-            print(f"left out, {error}")
+            print(f"skipped: {error}")
     old = next((row.view_ms for row in rows if row.renderer == OLD_HABIT), None)
     return [replace(row, ratio=old / row.view_ms if old else None) for row in rows]
 
@@ -175,7 +175,7 @@ def print_table(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    """Measure, print the table, and write it where asked."""
+    """Measure, print the table, and write it to --json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faces", type=int, nargs="+", default=[200_000, 600_000], help="sizes of the mesh")
     parser.add_argument("--views", type=int, default=12, help="views per renderer, the first apart")

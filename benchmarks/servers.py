@@ -108,11 +108,20 @@ def text_of(message: dict[str, Any]) -> str:
 class FaultyServer:
     """Answers chats on a free port of loopback while the context lasts, but for those that `fault` chooses.
 
-    `hang_s` is how long a request hangs, `drip_s` the time that a dripping body takes.
+    `hang_s` is how long a request hangs, `drip_s` the time that a dripping body takes. Only while `watching`, requests
+    are read and may fail; reading one takes as long as sending it.
     """
 
-    def __init__(self, answering: Answering, fault: Fault = no_fault, hang_s: float = 5.0, drip_s: float = 0.2) -> None:
+    def __init__(
+        self,
+        answering: Answering,
+        fault: Fault = no_fault,
+        hang_s: float = 5.0,
+        drip_s: float = 0.2,
+        watching: bool = True,
+    ) -> None:
         self.answering = answering
+        self.watching = watching
         self.fault = fault
         self.hang_s, self.drip_s = hang_s, drip_s
         self.requests: list[Request] = []
@@ -142,7 +151,7 @@ class FaultyServer:
         """Note a request."""
         chat = json.loads(body)
         opening = "\n".join(text_of(each) for each in chat["messages"][:2])
-        turn = body.count(b'"image_url":{"url"') - 1
+        turn = body.count(b"data:image/png;base64,") - 1
         with self._lock:
             attempt = self._attempts[opening, turn]
             self._attempts[opening, turn] += 1
@@ -163,6 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a chat, or fail as it was chosen."""
         owner: FaultyServer = self.server.owner  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not owner.watching:
+            self._send(200, owner.answering(body))
+            return
         key = self.headers.get("Authorization")
         request = owner.received(body, key)
         match owner.fault(request):

@@ -1,4 +1,4 @@
-"""What a turn costs: several ways through the same conversations, timed side by side in one process."""
+"""The cost of a turn: several schedules for the same conversations, timed in one process."""
 
 import argparse
 import json
@@ -39,8 +39,8 @@ HALF = 4  # turns that the ways "first4" batch: --max-batched-turns 4 --concurre
 
 @dataclass
 class Measured:
-    """One way through all turns: seconds, those of prefill and decoding, and prompt tokens of each turn (all questions
-    together), what was computed, and what every question was replied in each turn."""
+    """Results of one schedule: times and prompt tokens of each turn (all questions together), totals of computed work,
+    and the reply to each question in each turn."""
 
     turn_seconds: list[float] = field(default_factory=list)
     turn_prefill_seconds: list[float] = field(default_factory=list)
@@ -81,7 +81,7 @@ WAYS = {
 
 
 class Workload:
-    """Conversations that are the same each time they are begun: views and words depend on question and turn alone."""
+    """Reproducible conversations: views and text depend only on question and turn."""
 
     def __init__(self, questions: int, turns: int, image_size: tuple[int, int]) -> None:
         self.questions = questions
@@ -117,7 +117,7 @@ def measure(
     make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]],
     constrained: bool = False,
 ) -> Measured:
-    """Take all turns of all questions in one way."""
+    """Run all turns of all questions with one schedule."""
     encoder, runner = make_runner(way)
     reply_format = action_format(constrained)
     runner.prepare(reply_format)
@@ -160,8 +160,7 @@ def measure(
 
 
 def best_of(runs: Sequence[Measured]) -> Measured:
-    """The run with the least seconds, each of its turns as fast as in the fastest: what the machine did beside counts
-    least."""
+    """The fastest run, with the minimum time over all runs for each turn, to reduce the effect of other load."""
     fastest = min(runs, key=lambda run: run.seconds)
     turns = zip(*(run.turn_seconds for run in runs), strict=True)
     return replace(fastest, turn_seconds=[min(seconds) for seconds in turns])
@@ -189,7 +188,7 @@ def equal_share(first: Measured, second: Measured) -> float:
 
 
 def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int) -> float:
-    """The least seconds that a lockstep way can take at these rates, as `Work.least_seconds` has it."""
+    """The lower bound in seconds of a lockstep schedule at these rates; see `Work.least_seconds`."""
     work, rows = work_of(model, model.dtype.itemsize), len(done.replies)
     prefill = work.least_seconds(rates, rows, done.tokens_computed, done.image_patches, 0, 0)
     return prefill + sum(work.least_seconds(rates, rows, 0, 0, held, tokens) for held in done.turn_prompt_tokens)
@@ -214,7 +213,7 @@ def report(results: dict[str, Measured]) -> str:
 
 
 def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: float | None) -> str:
-    """All figures with what they were measured with, for a program to read."""
+    """All results and settings as JSON."""
     last = list(results.values())[-1]
     ways = {}
     for name, one in results.items():
@@ -236,11 +235,11 @@ def arguments() -> argparse.Namespace:
         "--image-size", type=int, nargs=2, metavar=("W", "H"), help="default: 224 160 for tiny and 45m, else 640 480"
     )
     parser.add_argument(
-        "--repeats", type=int, default=1, help="of all ways in turn; the least time of each turn counts"
+        "--repeats", type=int, default=1, help="repetitions of all ways; the minimum time of each turn counts"
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
-    parser.add_argument("--constrained", action="store_true", help="rule out what would spoil the action object")
+    parser.add_argument("--constrained", action="store_true", help="constrain replies to valid action objects")
     parser.add_argument(
         "--ways",
         nargs="+",
@@ -249,10 +248,10 @@ def arguments() -> argparse.Namespace:
         help="; ".join(f"{name}: {way.name}" for name, way in WAYS.items()) + " (default: all of them)",
     )
     parser.add_argument(
-        "--compile", action="store_true", help="also with compiled decoding steps, for alone and lockstep"
+        "--compile", action="store_true", help="also measure alone and lockstep with compiled decoding steps"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--json", type=Path, help="also write the results here")
     args = parser.parse_args()
     args.image_size = tuple(args.image_size or ((224, 160) if args.shape in ("tiny", "45m") else (640, 480)))
     args.dtype = args.dtype or ("bfloat16" if args.device.startswith("cuda") else "float32")
@@ -290,7 +289,7 @@ def main() -> None:
         flush=True,
     )
     ways = ways_of(args.ways, args.compile)
-    for way in ways:  # first calls load kernels, or make programs
+    for way in ways:  # warm up: first calls load kernels or compile
         first = measure(way, Workload(2, 2, args.image_size), make_runner, args.constrained)
         if way.compiled:
             print(f"first calls, {way.name}: {first.seconds:.1f} s", flush=True)
@@ -302,9 +301,9 @@ def main() -> None:
     best_s = roofline_s(model, rates, results[ways[-1].name], args.tokens) if rates else None
     print(report(results))
     if not in_lockstep:
-        print("roofline: computed for lockstep alone")
+        print("roofline: only available for lockstep")
     elif best_s is None:
-        print("roofline of the last way: not known, too little memory is free to measure the device's rates")
+        print("roofline of the last way: unknown, because too little memory is free to measure the device's rates")
     else:
         print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
     if args.json:

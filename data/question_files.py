@@ -8,13 +8,18 @@ from pathlib import Path
 HUB_DATASET = "nyu-visionx/VSI-Bench"
 LONGEST_CELL = 10_000_000
 """Characters of a CSV cell; the standard library would stop at 131,072 and call it a lack of quotes."""
+OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
+"""VSI-Bench's columns; a file may leave out OPTIONAL_COLUMNS."""
 
 Row = Mapping[str, object]
 
 
 class QuestionError(Exception):
     """Questions that cannot be used; the message is one sentence that names file, row and mend."""
+
+
+NumberedRow = tuple[int, Row | QuestionError]
 
 
 def hub_rows() -> Iterator[tuple[int, Row]]:
@@ -38,8 +43,10 @@ def hub_rows() -> Iterator[tuple[int, Row]]:
     yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
 
 
-def file_rows(path: Path) -> Iterator[tuple[int, Row]]:
+def file_rows(path: Path) -> Iterator[NumberedRow]:
     """(row number, row) of a question file: the line of a .jsonl file, else the record's number, from 1.
+
+    A line of a .jsonl file that is not a row is given as the error that says why, so that later rows can be read.
 
     Raises QuestionError for a path that is no file of a known extension, and for a file that is broken.
     """
@@ -57,20 +64,27 @@ def file_rows(path: Path) -> Iterator[tuple[int, Row]]:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_jsonl(path: Path) -> Iterator[NumberedRow]:
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield number, _as_row(_parse_json(line, f"{path}, row {number}"), f"{path}, row {number}")
+                yield number, _json_row(line, f"{path}, row {number}")
 
 
-def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_json(path: Path) -> Iterator[NumberedRow]:
     text = path.read_text(encoding="utf-8-sig")
     rows = _parse_json(text, str(path)) if text.strip() else []
     if not isinstance(rows, list):
         raise QuestionError(f"{path} holds no JSON list; write [{{...}}, {{...}}], or one object a line as .jsonl")
     for number, row in enumerate(rows, start=1):
         yield number, _as_row(row, f"{path}, row {number}")
+
+
+def _json_row(line: str, place: str) -> Row | QuestionError:
+    try:
+        return _as_row(_parse_json(line, place), place)
+    except QuestionError as error:
+        return error
 
 
 def _parse_json(text: str, place: str) -> object:
@@ -86,7 +100,7 @@ def _as_row(value: object, place: str) -> Row:
     return value
 
 
-def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_csv(path: Path) -> Iterator[NumberedRow]:
     """The standard library's reader, because it leaves '007' and '42446167' as they stand."""
     number = 0
     csv.field_size_limit(LONGEST_CELL)
@@ -103,7 +117,7 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
             raise QuestionError(f"{path}, row {number + 1}: broken CSV ({error}); check its quotes") from error
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_parquet(path: Path) -> Iterator[NumberedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -117,7 +131,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     yield from enumerate(table.to_pylist(), start=1)
 
 
-_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
+_READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,

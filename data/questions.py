@@ -12,7 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from data.question_files import COLUMNS, HUB_DATASET, QuestionError, Row, file_rows, hub_rows, listed
+from data.question_files import (
+    COLUMNS,
+    HUB_DATASET,
+    OPTIONAL_COLUMNS,
+    NumberedRow,
+    QuestionError,
+    Row,
+    file_rows,
+    hub_rows,
+    listed,
+)
 
 __all__ = [
     "CHOICE_TYPES",
@@ -31,6 +41,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+ERRORS_SHOWN = 20
+"""Bad rows of a file that a message lists; the others are counted."""
 
 Metric = Literal["mra", "accuracy"]
 Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
@@ -159,8 +172,10 @@ def load_questions(
 
     Rows in messages count from 1: the line of a .jsonl file, else the record without any header.
 
-    Raises QuestionError for a source that cannot be read, for the first bad row (missing column, unknown type,
-    duplicate id, empty question, options or ground truth that do not fit the type), for a filter that names
+    `id` and `options` may be left out: a question's id is then its row number, and it has no options.
+
+    Raises QuestionError for a source that cannot be read, for bad rows, all in one message (missing column, unknown
+    type, duplicate id, empty question, options or ground truth that do not fit the type), for a filter that names
     something the source does not hold, and when nothing remains.
     """
     if num_questions is not None and num_questions < 1:
@@ -198,11 +213,13 @@ def ask_one(
 
     Without `question_type`, VSI-Bench's wording tells the type, where type and options agree (a choice with
     options, a number without). Any other question with options becomes "open_choice", any other without options "open".
-    Options that carry no letter get A, B, ...
+    Options that carry no letter get A, B, ... `ground_truth` may be an option's text in place of its letter.
 
     Raises QuestionError where question, type, options and ground truth do not fit together.
     """
     lettered = _with_letters(options)
+    if ground_truth is not None:
+        ground_truth = _letter_of_text(ground_truth, options, lettered)
     asked = Question(
         id="asked",
         dataset="asked",
@@ -263,6 +280,21 @@ def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
 
 
+def _letter_of_text(truth: str, options: Sequence[str], lettered: Sequence[str]) -> str:
+    """The letter of the only option with this text, with or without its letter, case ignored; else the text."""
+    found = [
+        match[1]
+        for option, whole in zip(options, lettered, strict=True)
+        if (match := _LETTERED_OPTION.match(whole))
+        and truth.strip().lower() in [text.strip().lower() for text in (option, whole, whole[match.end() - 1 :])]
+    ]
+    letters = [match[1] for option in lettered if (match := _LETTERED_OPTION.match(option))]
+    if truth.strip().upper() in letters or len(found) != 1:
+        return truth
+    logger.info("Ground truth %r is option %s", truth, found[0])
+    return found[0]
+
+
 def _type_of_wording(question: str, has_options: bool) -> str:
     for name, kind in QUESTION_TYPES.items():
         if (kind.metric == "accuracy") == has_options and re.match(kind.wording, question.strip(), re.I | re.S):
@@ -273,28 +305,41 @@ def _type_of_wording(question: str, has_options: bool) -> str:
 # Rows of any source to questions
 
 
-def _parse_all(rows: Iterable[tuple[int, Row]], name: str) -> list[Question]:
+def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
+    """The questions of all rows; raises QuestionError with every bad row, each with its number and how to fix it."""
     first_row: dict[str, int] = {}
-    questions = []
+    questions, errors = [], list[str]()
     for number, row in rows:
-        question = _parse_row(row, f"{name}, row {number}")
-        if question.id in first_row:
-            raise QuestionError(
-                f"{name}, row {number}: duplicate id {question.id}, which row {first_row[question.id]} has too; "
-                "give every question its own"
-            )
+        try:
+            if isinstance(row, QuestionError):
+                raise row
+            question = _parse_row(row, number, f"{name}, row {number}")
+            if question.id in first_row:
+                raise QuestionError(
+                    f"{name}, row {number}: duplicate id {question.id}, which row {first_row[question.id]} has too; "
+                    "give every question its own"
+                )
+        except QuestionError as error:
+            errors.append(str(error))
+            continue
         first_row[question.id] = number
         questions.append(question)
+    if len(errors) > 1:
+        listing = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:ERRORS_SHOWN]]
+        more = [f"  and {len(errors) - ERRORS_SHOWN} more"] if len(errors) > ERRORS_SHOWN else []
+        raise QuestionError("\n".join([f"{name} has {len(errors)} bad rows:", *listing, *more]))
+    if errors:
+        raise QuestionError(errors[0])
     if not questions:
         raise QuestionError(f"{name} is empty: it holds no questions")
     return questions
 
 
-def _parse_row(row: Row, place: str) -> Question:
-    missing = [column for column in COLUMNS if column not in row]
+def _parse_row(row: Row, number: int, place: str) -> Question:
+    missing = [column for column in COLUMNS if column not in row and column not in OPTIONAL_COLUMNS]
     if missing:
         raise QuestionError(f"{place}: missing column {listed(missing)}; VSI-Bench's columns are {listed(COLUMNS)}")
-    question_id = _name(row["id"], "id", place)
+    question_id = _name(row.get("id", number), "id", place)
     place = f"{place} (id {question_id})"
     text = row["question"]
     question = Question(
@@ -303,7 +348,7 @@ def _parse_row(row: Row, place: str) -> Question:
         scene_name=_name(row["scene_name"], "scene_name", place),
         question_type=_name(row["question_type"], "question_type", place),
         question=text if isinstance(text, str) else "",
-        options=_options(row["options"], place),
+        options=_options(row.get("options"), place),
         ground_truth=_truth(row["ground_truth"], place),
     )
     _check_type(question, place)

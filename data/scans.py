@@ -1,5 +1,6 @@
 """Where it happens: the scan file of a scene under the folder layouts that the datasets' own download tools write."""
 
+import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
     raise ScanNotFound(
         f"no scan of {dataset} {scene_name} in {' or '.join(map(str, roots))}: tried {', '.join(tried)} in each"
     )
+
+
+def scan_sha256(path: Path) -> str:
+    """SHA-256 (64 hex digits) of a scan file's bytes; raises OSError. Files that it refers to are not included."""
+    with path.open("rb") as scan:
+        return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
 def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount]:

@@ -91,6 +91,11 @@ def _is_scored(row: Row) -> bool:
     return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
 
 
+def _own_scored(rows: Iterable[Row]) -> list[Row]:
+    """The rows with a score whose question is no task of the benchmark."""
+    return [row for row in rows if row["question_type"] in OPEN_TYPES and row["score"] is not None]
+
+
 def _score(row: Row) -> float:
     score, name = row["score"], row["question_type"]
     if name not in QUESTION_TYPES:
@@ -100,16 +105,18 @@ def _score(row: Row) -> float:
     return float(score)
 
 
-def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
+def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, Any]:
     """A JSON-able summary of finished questions, beside which others are still `owed`.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
     "scene", "render" or "model") and `turns`; what counts as scored is as in `aggregate`.
 
     Under "asked" stand the percentages over all questions, where one without a scan scores 0; under "with_scan"
-    those over the questions whose scan was there. Each has "questions", "scored", "tasks" (percent per task) and
+    those over the questions whose scan was there. Each has "questions", "scored", of these "scored_own" (choices of
+    one's own, which no task and no overall of the benchmark counts), "tasks" (percent per task) and
     its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it,
-    and begins with "unfinished_" while questions are owed. Only equally labelled overalls of the same questions
+    and begins with "unfinished_" while questions are owed; where the questions are a part of a run, `part`, such as
+    "part_2_of_8", precedes that. Only equally labelled overalls of the same questions
     compare. Under "types" stand, per question type and for "all", the counts
     "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
     fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
@@ -120,13 +127,13 @@ def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
     types: dict[str, dict[str, Any]] = {}
     for name in names:
         of_type = [row for row in rows if row["question_type"] == name]
-        scores = [_score(row) for row in of_type if _is_scored(row)]
+        scores = [_score(row) for row in of_type if _is_scored(row)] + [row["score"] for row in _own_scored(of_type)]
         types[name] = _counts(of_type) | {"percent": 100 * float(np.mean(scores)) if scores else None}
     types["all"] = _counts(rows)
     return {
         "owed": owed,
-        "asked": _percentages(rows, owed),
-        "with_scan": _percentages(with_scan, owed),
+        "asked": _percentages(rows, owed, part),
+        "with_scan": _percentages(with_scan, owed, part),
         "types": types,
     }
 
@@ -151,12 +158,15 @@ def overall_label(question_types: Iterable[str]) -> str:
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
-def _percentages(rows: Sequence[Row], owed: int) -> dict[str, Any]:
+def _percentages(rows: Sequence[Row], owed: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
-    summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "overall_label": None, "tasks": {}}
+    own = len(_own_scored(rows))
+    summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored) + own, "scored_own": own}
+    summary |= {"overall_label": None, "tasks": {}}
     if percents:
-        label = ("unfinished_" if owed else "") + overall_label(row["question_type"] for row in scored)
+        label = (f"{part}_" if part else "") + ("unfinished_" if owed else "")
+        label += overall_label(row["question_type"] for row in scored)
         summary["overall_label"] = label
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
@@ -188,7 +198,7 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
     lines += [""]
-    lines += [_overall_line(asked, "asked (no scan: 0)"), _overall_line(with_scan, "with a scan")]
+    lines += [_overall_line(asked, "asked (0 % for those without a scan)"), _overall_line(with_scan, "with a scan")]
     return lines
 
 
@@ -204,7 +214,23 @@ def _overall_line(part: Mapping[str, Any], denominator: str) -> str:
     label = part["overall_label"]
     if label is None:
         return f"no scored question {denominator}"
-    return f"{label}: {part[label]:.1f} % over {part['scored']} questions {denominator}"
+    questions = part["scored"] - part.get("scored_own", 0)
+    return f"{_overall_in_words(label, part['tasks'])}: {part[label]:.1f} % over {questions} questions {denominator}"
+
+
+def _overall_in_words(label: str, tasks: Iterable[str]) -> str:
+    """An overall's label; of a partial one the tasks that are in, instead of those that it lacks."""
+    unfinished, partial, lacking = label.rpartition("partial_overall_")
+    if not partial:
+        return label
+    names = [task + _lacking_levels(task, lacking) for task in tasks]
+    return f"{unfinished}partial overall of {len(names)} task{'s' * (len(names) > 1)} ({', '.join(names)})"
+
+
+def _lacking_levels(task: str, lacking: str) -> str:
+    kinds = [kind.name for kind in QUESTION_TYPES.values() if kind.task == task != kind.name]
+    levels = [name.removeprefix(f"{task}_") for name in kinds if name in lacking]
+    return f" without {' and '.join(levels)}" if levels else ""
 
 
 def most_frequent_answer(questions: Iterable[Question]) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""A question's world: where its camera is, what it sees, and what an action does. No prompts, models or logs."""
+"""A question's world: the camera's pose, its view, and the effect of an action. No prompts, models or logs."""

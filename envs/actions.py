@@ -1,4 +1,4 @@
-"""What may be done in a turn, and its limits."""
+"""The action of a turn and its limits."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ LIMITS = {
     "left_meters": MOVE_LIMIT_M,
     "z_delta_meters": HEIGHT_LIMIT_M,
 }
-"""Each number of an action and how far from zero it may be; prompts state the same ranges."""
+"""The largest absolute value of each number in an action. Prompts state the same ranges."""
 
 
 @dataclass(frozen=True)
 class CameraAction:
-    """One turn's decision. The camera turns first (+ = left), then moves in its new heading.
+    """One turn's decision. The camera turns first (+ = left), then moves along its new heading.
 
-    `answer` is a letter, a number as text, or free text for an open question; None while still looking.
-    `done` is True only together with an answer that the question accepts. Raises ValueError beyond LIMITS.
+    `answer` is a letter, a number as text, or free text for an open question; None while still exploring.
+    `done` is True only with an answer that the question accepts. Raises ValueError for numbers beyond LIMITS.
     """
 
     rotation_angle_degrees: float = 0.0
@@ -33,4 +33,4 @@ class CameraAction:
     def __post_init__(self) -> None:
         for name, limit in LIMITS.items():
             if not abs(getattr(self, name)) <= limit:  # also true for NaN
-                raise ValueError(f"{name} is {getattr(self, name)}: it takes -{limit:g} to {limit:g}")
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be from -{limit:g} to {limit:g}")

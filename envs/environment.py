@@ -14,7 +14,7 @@ from rendering.scene import Scene
 
 @dataclass(frozen=True)
 class Extent:
-    """The room's spans along x and y and the height of its floor, world metres."""
+    """The room's ranges along x and y and the height of its floor, world metres."""
 
     x_m: tuple[float, float]
     y_m: tuple[float, float]
@@ -29,10 +29,10 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a question's camera sees and where it is: `view` (H, W, 3) uint8 RGB.
+    """The camera's pose and its `view` (H, W, 3) uint8 RGB.
 
-    `move` is the outcome of the action that led here, None for turn 0. `turn` counts observations from 0;
-    with no `moves_left` the turn must answer.
+    `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. A turn without
+    `moves_left` must answer.
     """
 
     view: np.ndarray
@@ -44,9 +44,9 @@ class Observation:
 
 
 class ExplorationEnv:
-    """A camera in the scan of one question, which may move `steps` times. Scans come from a shared library.
+    """A camera in the scan of one question that can move `steps` times. Scans come from a shared library.
 
-    Errors leave the environment as it was, so that a step can be tried again.
+    An error leaves the environment unchanged, so a step can be retried.
     """
 
     def __init__(self, library: SceneLibrary, steps: int) -> None:
@@ -68,7 +68,7 @@ class ExplorationEnv:
         return self._observation
 
     def reset(self, question: Question) -> Observation:
-        """Load the question's scan and stand at its first view, the best of four headings.
+        """Load the question's scan and place the camera at its first view, the best of four headings.
 
         Raises ScanNotFound, SceneError or RenderError.
         """
@@ -76,30 +76,30 @@ class ExplorationEnv:
         return self.reset_at(scene, first.pose, first.image)
 
     def reset_at(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> Observation:
-        """Stand anywhere in a scene; `view` is drawn unless it is known. Raises RenderError."""
+        """Place the camera anywhere in a scene; renders the view if `view` is None. Raises RenderError."""
         self._observation = self._observe(scene, pose, view, None, 0)
         self._scene = scene
         return self._observation
 
     def step(self, action: CameraAction) -> Observation:
-        """Turn, then move as far as bounds and surfaces allow, and look. `answer` and `done` are ignored.
+        """Turn, move as far as bounds and surfaces allow, and render the view. Ignores `answer` and `done`.
 
-        Raises ValueError without moves left, RenderError where the view cannot be drawn.
+        Raises ValueError if no moves are left, RenderError if the view cannot be rendered.
         """
         return self.resume(self.outcome(action))
 
     def resume(self, outcome: MoveOutcome, view: np.ndarray | None = None) -> Observation:
-        """Take a step whose outcome is known, such as one of an interrupted run; `view` is drawn unless it is known.
+        """Take a step with a known outcome, as when resuming a run; renders the view if `view` is None.
 
         Raises as `step` does.
         """
         if not self.observation.moves_left:
-            raise ValueError(f"all {self.steps} moves are made")
+            raise ValueError(f"no moves left: all {self.steps} have been made")
         self._observation = self._observe(self.scene, outcome.pose, view, outcome, self.observation.turn + 1)
         return self._observation
 
     def outcome(self, action: CameraAction) -> MoveOutcome:
-        """Where an action would lead from here; moves nothing."""
+        """The outcome that an action would have, without moving."""
         return move(
             self.scene,
             self.observation.pose,

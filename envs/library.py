@@ -1,4 +1,4 @@
-"""The scans of a run behind one renderer: found, loaded ahead and shared by all questions about them."""
+"""Finds, preloads and shares the scans of a run, and renders views of them."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from data.questions import Question
-from data.scans import ScanNotFound, find_scan
+from data.scans import ScanNotFound, find_scan, scan_sha256
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers import Renderer
-from rendering.scene import Scene, SceneCache, UpAxis
+from rendering.scene import Scene, SceneCache, SceneError, UpAxis
 from rendering.views import Criterion, FirstView, first_view
 
 FIRST_VIEWS_KEPT = 32
@@ -21,7 +21,7 @@ SCANS_AHEAD = 2
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """What every view of a run has in common: its size in pixels, the focal length, and how view 0 is chosen."""
+    """Settings of all views of a run: image size in pixels, focal length, and how view 0 is chosen."""
 
     image_size: tuple[int, int]
     focal_px: float
@@ -36,7 +36,7 @@ class CameraSettings:
 
 
 class SceneLibrary:
-    """Loads scans and draws views of them; a scan and its first view are shared by all questions about it.
+    """Loads scans and renders views of them. All questions about a scan share it and its first view.
 
     Scans are found below `scan_root`, or all questions are about the one scan file `ply`. At most `cache_bytes` of
     scans that no question holds stay loaded.
@@ -55,12 +55,13 @@ class SceneLibrary:
         self.camera = camera
         self._scan_root, self._ply = scan_root, ply
         self._scenes = SceneCache(cache_bytes, up_axis=up_axis)
+        self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._first_views: OrderedDict[Path, Future[FirstView]] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
     def close(self) -> None:
-        """Stop loading ahead; waits for the scan that is being loaded."""
+        """Stop preloading; waits for the scan that is being loaded."""
         self._loader.shutdown(cancel_futures=True)
 
     def scan_of(self, question: Question) -> Path:
@@ -76,6 +77,10 @@ class SceneLibrary:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
         return self._scenes.get(self.scan_of(question))
 
+    def sha256_of(self, question: Question) -> str:
+        """The fingerprint of the question's scan file, as `scan_sha256` has it; raises ScanNotFound or SceneError."""
+        return self._fingerprint(self.scan_of(question))
+
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question's scan, the same for every question about that scan.
 
@@ -84,7 +89,7 @@ class SceneLibrary:
         return self._first_view(self.scan_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Begin to load the next scans and to draw their first views in the background; errors wait for their use."""
+        """Start loading the next scans and rendering their first views in the background; errors surface on use."""
         paths: dict[Path, None] = {}
         for question in questions:
             try:
@@ -106,7 +111,17 @@ class SceneLibrary:
         return self._first_views[path]
 
     def _draw_first_view(self, path: Path) -> FirstView:
-        return self.draw_first_view(self._scenes.get(path))
+        scene = self._scenes.get(path)
+        self._fingerprint(path)  # here, since the file has just been read
+        return self.draw_first_view(scene)
+
+    def _fingerprint(self, path: Path) -> str:
+        if path not in self._sha256:
+            try:
+                self._sha256[path] = scan_sha256(path)
+            except OSError as error:
+                raise SceneError(f"{path} cannot be read ({error.strerror or error})") from error
+        return self._sha256[path]
 
     def draw_first_view(self, scene: Scene) -> FirstView:
         """View 0 of a scene; raises RenderError."""

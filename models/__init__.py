@@ -11,9 +11,6 @@ EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
 EMBEDDED = "embedded"
 """Names the explorer, the model that ships with the package."""
-EXPLORER_SETTINGS: dict[str, Any] = {"image_size": (288, 160), "focal": 105.0, "max_new_tokens": 320}
-"""Settings of a run that suit the explorer: views as those it learned from, 45 tokens each and 108 degrees wide, so
-that four of them see all around and what stands where two meet is whole in both; and room for its longest replies."""
 CONCURRENCY = 32
 """Questions in flight with an engine that batches requests itself, unless another number is asked for."""
 RETRIES = 8

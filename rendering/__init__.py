@@ -1,1 +1,1 @@
-"""What the camera sees: scenes, camera poses, renderers, moves and the choice of the first view."""
+"""Scenes, camera poses, renderers, moves and the choice of the first view."""

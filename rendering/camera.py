@@ -1,8 +1,8 @@
-"""Where the camera is and how it projects: the one place that fixes axes and signs.
+"""Camera pose and projection. All axis and sign conventions are defined here.
 
-World: metres, z up. Heading: degrees about +z, 0 looks along +x and 90 along +y, so that a *positive*
+World: metres, z up. Heading: degrees about +z; 0 looks along +x and 90 along +y, so a *positive*
 rotation turns the camera to its *left* (counter-clockwise seen from above). Pitch: degrees above the
-horizon, negative looks down. Camera: OpenCV axes, x right, y down, z forward. Pixels: (0, 0) is the
+horizon; negative looks down. Camera: OpenCV axes, x right, y down, z forward. Pixels: (0, 0) is the
 outer corner of the top left pixel, whose centre is (0.5, 0.5).
 """
 
@@ -48,7 +48,7 @@ class CameraPose:
 
     @property
     def forward(self) -> np.ndarray:
-        """(3,) unit vector of the horizontal heading; pitch does not tilt it, so that walking stays level."""
+        """(3,) horizontal unit vector along the heading. Ignores pitch, so walking stays level."""
         heading = math.radians(self.heading_deg)
         return np.array([math.cos(heading), math.sin(heading), 0.0])
 
@@ -91,6 +91,6 @@ class CameraPose:
         return replace(self, x_m=x, y_m=y, z_m=z)
 
     def moved(self, rotation_deg: float, forward_m: float, left_m: float, up_m: float) -> "CameraPose":
-        """The pose after turning first and then moving in the new heading, with nothing in the way."""
+        """The pose after turning, then moving along the new heading; ignores obstacles."""
         turned = self.turned(rotation_deg)
         return turned.at(self.position + forward_m * turned.forward + left_m * turned.left + [0.0, 0.0, up_m])

@@ -1,31 +1,31 @@
-"""Turns the points of a cloud into small discs, so that a cloud is a mesh to every renderer, to depth and to moves."""
+"""Converts a point cloud into a mesh of small discs, so that rendering, depth and collisions need only meshes."""
 
 import numpy as np
 
 from rendering.geometry import shade
 
-# Where points are strewn at random, discs as wide as the distance to the k-th neighbour cover each spot k-fold on
-# average and leave a share of exp(-k) of the surface open. 10 leaves 1 in 20,000, and room for noise.
+# For randomly scattered points, discs with the distance to the k-th neighbour as radius cover each spot k times on
+# average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
 COVERING_NEIGHBOURS = 10
 NORMAL_NEIGHBOURS = 20
-# A stray point far from others must not become a wall: no disc is wider than this many median radii.
+# Limits the radius to this many medians, so that an isolated point does not become a wall.
 MAX_RELATIVE_RADIUS = 3.0
 LONE_POINT_RADIUS_M = 0.05
 CORNERS = 6
-# Height of a disc's middle above its rim in radii. Where discs of one surface overlap, the z-buffer then shows each
-# spot in the colour of the nearest point, the same in every renderer, instead of fighting over equal depths.
+# Height of a disc's centre above its rim, in radii. Where discs of one surface overlap, the z-buffer then shows the
+# colour of the nearest point, identically in every renderer; flat discs would z-fight.
 CONE_HEIGHT = 0.12
 
 
 def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of one flat double cone per point.
 
-    `points` is (N, 3) float32 metres; without `colours` (N, 3) the discs are shaded by their normals.
+    `points` is (N, 3) float32 metres. If `colours` (N, 3) is None, the discs are shaded by their normals.
     """
     normals = _normals(points)
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
-    # Any vector that is not parallel to the normal spans the disc's plane with it.
+    # Any vector not parallel to the normal yields a basis of the disc's plane.
     helper = np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)]
     across = np.cross(normals, helper)
     across /= np.linalg.norm(across, axis=1, keepdims=True)
@@ -45,8 +45,11 @@ def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) float32 metres, the distance to the k-th neighbour, evened out over the neighbours; and (N, 3) uint8, the
-    mean colour of the neighbours, so that colours run into each other instead of forming tiles."""
+    """Radii (N,) float32 metres and rim colours (N, 3) uint8.
+
+    A radius is the distance to the k-th neighbour, median-filtered over the neighbours. A rim has the neighbours' mean
+    colour, so that colours blend instead of forming tiles.
+    """
     from scipy.spatial import cKDTree
 
     if len(points) < 2:

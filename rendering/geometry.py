@@ -1,25 +1,25 @@
-"""Vertices, faces and colours as they come out of a file, and what is done to them before they make a scene."""
+"""Geometry as read from a file, and the clean-up and colouring that precede building a scene."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-# A coordinate beyond this is a reading error like NaN, and float32 has no centimetres left there.
+# Larger coordinates are treated as read errors, like NaN; float32 cannot resolve centimetres there.
 FARTHEST_M = 1e6
-# Meshes with more faces get smooth instead of flat shading, since flat shading triples the vertices.
+# Larger meshes get smooth shading; flat shading needs three vertices per face.
 FLAT_SHADING_MAX_FACES = 1_000_000
 
 
 class SceneError(Exception):
-    """A scan that cannot be read: one sentence that names the file and the mend."""
+    """A scan cannot be read. The message is one sentence that names the file and how to fix it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Texturing:
-    """Images and where each face lies in them.
+    """Texture images and the UV coordinates of each face.
 
     `face_uv` (M, 3, 2) float32: per face and corner, u to the right and v *up* in units of the image, repeating
-    outside 0..1. `face_image` (M,) int32: index into `images`, or -1 for a face that has vertex colours.
+    outside 0..1. `face_image` (M,) int32: index into `images`, or -1 for a face with vertex colours.
     `images`: (h, w, 3) uint8 RGB each.
     """
 
@@ -35,10 +35,10 @@ class Texturing:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A triangle mesh, or a cloud where `faces` is empty.
+    """A triangle mesh, or a point cloud if `faces` is empty.
 
     `vertices` (N, 3) float metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
-    uint8 or None, which go before `colours`; `texturing` or None, which goes before both.
+    uint8 or None, which override `colours`; `texturing` or None, which overrides both.
     """
 
     vertices: np.ndarray
@@ -48,7 +48,7 @@ class Geometry:
     texturing: Texturing | None = None
 
     def with_faces(self, keep: np.ndarray) -> "Geometry":
-        """The geometry with only the faces that `keep` (a mask or indices) selects; vertices stay."""
+        """Keeps the faces that `keep` (a mask or indices) selects, and all vertices."""
         texturing = self.texturing and replace(
             self.texturing, face_uv=self.texturing.face_uv[keep], face_image=self.texturing.face_image[keep]
         )
@@ -62,11 +62,12 @@ def no_faces() -> np.ndarray:
 
 
 def cleaned(geometry: Geometry, farthest_m: float = FARTHEST_M) -> Geometry:
-    """The geometry without vertices that are NaN, infinite or absurdly far from the origin, and without faces that
-    touch one or use one vertex twice; for a mesh also without vertices that no face uses. A mesh that loses all its
-    faces becomes a cloud.
+    """Removes invalid vertices and faces.
 
-    Raises ValueError when a face refers to a vertex that does not exist.
+    Vertices are dropped if NaN, infinite or at least `farthest_m` from the origin along an axis; faces if they use
+    such a vertex or repeat one. A mesh also loses its unused vertices. A mesh without any face left becomes a cloud.
+
+    Raises ValueError if a face refers to a vertex that does not exist.
     """
     finite = (np.abs(geometry.vertices) < farthest_m).all(axis=1)
     faces = geometry.faces
@@ -84,7 +85,7 @@ def cleaned(geometry: Geometry, farthest_m: float = FARTHEST_M) -> Geometry:
 
 
 def _with_vertices(geometry: Geometry, used: np.ndarray) -> Geometry:
-    """The geometry with the vertices of the mask `used` only; every face's vertices are among them."""
+    """Keeps the vertices of the mask `used`, which must include those of every face."""
     new_index = np.cumsum(used, dtype=np.int32) - 1
     colours = None if geometry.colours is None else geometry.colours[used]
     faces = new_index[geometry.faces] if len(geometry.faces) else no_faces()
@@ -92,26 +93,26 @@ def _with_vertices(geometry: Geometry, used: np.ndarray) -> Geometry:
 
 
 def coloured(geometry: Geometry) -> Geometry:
-    """The geometry with a colour for every vertex.
+    """Gives every vertex of a mesh a colour.
 
-    Faces with colours of their own get corners of their own. A mesh without any colour is shaded by its normals, so
-    that shapes show in an unlit picture. A cloud without colours keeps None: its normals are found with its discs.
+    If faces have colours, each face gets its own three vertices. A mesh without colours is shaded by its normals, so
+    that shapes are visible in an unlit view. A cloud without colours keeps None: `disc_mesh` estimates its normals.
     """
     if geometry.face_colours is not None:
-        return _with_own_corners(geometry, geometry.face_colours)
+        return _with_unshared_vertices(geometry, geometry.face_colours)
     if geometry.colours is not None or not len(geometry.faces):
         return geometry
     normals = face_normals(geometry.vertices, geometry.faces)
     if len(geometry.faces) <= FLAT_SHADING_MAX_FACES:
-        return _with_own_corners(geometry, shade(normals))
+        return _with_unshared_vertices(geometry, shade(normals))
     summed = np.zeros_like(geometry.vertices)
     for corner in range(3):
         np.add.at(summed, geometry.faces[:, corner], np.abs(normals))
     return replace(geometry, colours=shade(summed))
 
 
-def _with_own_corners(geometry: Geometry, face_colours: np.ndarray) -> Geometry:
-    """The mesh with three vertices for each face, which carry the face's colour (M, 3)."""
+def _with_unshared_vertices(geometry: Geometry, face_colours: np.ndarray) -> Geometry:
+    """The mesh with three vertices per face, in the face's colour (M, 3)."""
     corners = geometry.faces.ravel()
     return replace(
         geometry,
@@ -123,15 +124,15 @@ def _with_own_corners(geometry: Geometry, face_colours: np.ndarray) -> Geometry:
 
 
 def face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(M, 3) float32 normals, as long as twice the face's area."""
+    """(M, 3) float32 normals; their length is twice the face's area."""
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))
     return np.cross(b - a, c - a)
 
 
 def shade(normals: np.ndarray) -> np.ndarray:
-    """Grey (K, 3) uint8 for normals (K, 3) of any length: floors light, the two wall directions apart.
+    """Grey (K, 3) uint8 for normals (K, 3) of any length: light floors, and two distinct greys for the walls.
 
-    Depends on the squares of the components only, so that a face turned inside out looks the same.
+    Depends only on squared components, so flipping a face does not change its shade.
     """
     squares = np.square(normals.astype(np.float64))
     total = squares.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Moves the camera through a scene: inside its bounds, and never through a surface."""
+"""Moves the camera within a scene's bounds and never through a surface."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from rendering.camera import CameraPose
 from rendering.scene import Bounds, Scene
 
-# How near the camera may come to a surface ahead of it, and how wide its body is around the line it moves on.
+# Smallest distance to a surface ahead, and the radius of the camera's body around its line of motion.
 CLEARANCE_M = 0.2
 BODY_RAYS = 8
 _TINY_M = 1e-6
@@ -15,8 +15,11 @@ _TINY_M = 1e-6
 
 @dataclass(frozen=True)
 class MoveOutcome:
-    """Where a move ended. `requested_m` and `moved_m` are straight distances; `blocked`: a surface stood in the way;
-    `clipped`: the scene's bounds ended the move."""
+    """The result of a move.
+
+    `requested_m` and `moved_m` are straight-line distances. `blocked`: a surface stopped the move; `clipped`: the
+    scene's bounds did.
+    """
 
     pose: CameraPose
     requested_m: float
@@ -28,15 +31,16 @@ class MoveOutcome:
 def move(
     scene: Scene, pose: CameraPose, rotation_deg: float, forward_m: float, left_m: float, up_m: float
 ) -> MoveOutcome:
-    """Turn left by `rotation_deg`, then move in the new heading as far as bounds and surfaces allow.
+    """Turn left by `rotation_deg`, then move along the new heading as far as bounds and surfaces allow.
 
-    A move that the bounds end goes straight up to them; one that leaves them in height only stays level at the limit
-    instead. A camera that is outside of the bounds, or nearer to a surface than the clearance, may still move away.
+    A move across a side of the bounds stops there. A move beyond the lower or upper bound has its height clamped and
+    keeps its horizontal part. A camera that starts outside the bounds, or within the clearance of a surface, may still
+    move away.
     """
     target = pose.moved(rotation_deg, forward_m, left_m, up_m)
     start, goal = pose.position, target.position
-    within = _kept_inside(scene.bounds, start, goal)
-    end = _kept_from_surfaces(scene, start, within)
+    within = _clip_to_bounds(scene.bounds, start, goal)
+    end = _stop_at_surfaces(scene, start, within)
     return MoveOutcome(
         pose=target.at(end),
         requested_m=_length(goal - start),
@@ -50,10 +54,10 @@ def _length(vector: np.ndarray) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _kept_inside(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """(3,) the goal, its height limited, then drawn back along the move to the bounds.
+def _clip_to_bounds(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """(3,) the goal with its height clamped, then pulled back along the move to the bounds.
 
-    A start outside of the bounds counts as if they reached there.
+    If the start is outside the bounds, they are extended to include it.
     """
     lower, upper = np.minimum(bounds.lower, start), np.maximum(bounds.upper, start)
     goal = np.array([goal[0], goal[1], np.clip(goal[2], lower[2], upper[2])])
@@ -63,21 +67,21 @@ def _kept_inside(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndar
     return np.clip(start + min(1.0, shares.min()) * step, lower, upper)
 
 
-def _kept_from_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """(3,) the goal, drawn back along the move until a body of the clearance's radius touches nothing ahead."""
+def _stop_at_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """(3,) the goal, pulled back along the move so that the camera's body keeps the clearance to surfaces ahead."""
     distance = _length(goal - start)
     if distance < _TINY_M:
         return start
     direction = (goal - start) / distance
-    origins = _body(scene, start, direction)
+    origins = _body_points(scene, start, direction)
     free = scene.cast(origins, np.tile(direction, (len(origins), 1))).min()
     return start + max(0.0, min(distance, float(free) - CLEARANCE_M)) * direction
 
 
-def _body(scene: Scene, centre: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """(1 + BODY_RAYS, 3) points of the body's widest ring across `direction`, the centre first.
+def _body_points(scene: Scene, centre: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """(1 + BODY_RAYS, 3): the centre, then points on a ring around it, perpendicular to `direction`.
 
-    The ring is drawn in where a surface is nearer than its radius, so that all of its points are on the camera's side.
+    Where a surface is nearer than the ring's radius, the ring shrinks to stay on the camera's side of it.
     """
     helper = np.eye(3)[np.abs(direction).argmin()]
     across = np.cross(direction, helper)

@@ -1,7 +1,7 @@
-"""Reads PLY files of every encoding, and notices when one is cut off.
+"""Reads PLY files of every encoding and detects truncated ones.
 
-Open3D fills what a cut-off file lacks with zeros and only prints a warning, and trimesh refuses whole files of mixed
-polygons; a scan that lost its second half must not pass for a room.
+Open3D fills the missing part of a truncated file with zeros and only prints a warning, so half a scan would pass for
+a room. trimesh rejects valid files that mix polygon sizes.
 
 Format: Greg Turk, "The PLY Polygon File Format", 1994.
 """
@@ -27,15 +27,15 @@ _TYPES = {
 _BYTE_ORDERS = {"ascii": "<", "binary_little_endian": "<", "binary_big_endian": ">"}
 _HEADER_LIMIT_BYTES = 1 << 20
 _COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
-_PLACE = ("x", "y", "z")
+_XYZ = ("x", "y", "z")
 _FACE_NAMES = ("vertex_indices", "vertex_index")
-# A vertex's place in a picture, as MeshLab, Blender and CloudCompare name it.
+# Texture coordinates of a vertex as MeshLab, Blender and CloudCompare name them.
 _UV_NAMES = (("s", "t"), ("u", "v"), ("texture_u", "texture_v"))
 
 
 @dataclass(frozen=True)
 class _Property:
-    """`type` is a numpy type code; `count_type` is that of a list's length, None for a single value."""
+    """`type` is a numpy type code; `count_type` is the type code of a list's length, None for a single value."""
 
     name: str
     type: str
@@ -51,7 +51,7 @@ class _Element:
 
 @dataclass(frozen=True)
 class _Header:
-    """`pictures` are the files that hold its textures, in the order in which faces count them."""
+    """`pictures` are the texture files in the order that `texnumber` indexes."""
 
     encoding: str
     elements: list[_Element]
@@ -59,17 +59,17 @@ class _Header:
     pictures: list[str]
 
 
-# A column of lists that differ in length is a list of tuples.
+# A column whose lists vary in length is a list of tuples.
 Column = np.ndarray | list[tuple]
 Table = dict[str, Column]
 
 
 def read_ply(path: Path) -> Geometry:
-    """The mesh or cloud in a PLY file; polygons become fans of triangles, alpha is left out.
+    """The mesh or cloud in a PLY file. Triangulates polygons as fans and ignores alpha.
 
-    Textures are those that MeshLab writes: a comment "TextureFile NAME" for each picture, and places in it by face
-    ("texcoord", with "texnumber" where there are several) or by vertex. A picture that cannot be read is told in the
-    log. Raises ValueError, whose text says what is wrong with the file, when it is no PLY file or not whole.
+    Textures follow MeshLab: a comment "TextureFile NAME" for each image, and texture coordinates by face ("texcoord",
+    with "texnumber" if there are several images) or by vertex. Unreadable images are logged. Raises ValueError with
+    the reason if the file is not a PLY file or is incomplete.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
@@ -79,7 +79,7 @@ def read_ply(path: Path) -> Geometry:
     if any(element.name == "tristrips" for element in header.elements):
         raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
-    positions = _columns(vertices, _PLACE, _dtype(vertices, _PLACE))
+    positions = _columns(vertices, _XYZ, _dtype(vertices, _XYZ))
     fans = _triangles(faces)
     texturing = _texturing(path, header.pictures, vertices, faces, fans)
     face_colours = _colours(faces)
@@ -93,13 +93,13 @@ def read_ply(path: Path) -> Geometry:
 
 
 def _read_header(start: bytes) -> _Header:
-    """The header at the beginning of `start`; raises ValueError where there is none."""
+    """Parse the header at the beginning of `start`; raises ValueError if there is none."""
     if start.split(b"\n", 1)[0].strip() != b"ply":
         raise ValueError("it is not a PLY file")
     head, end, rest = start.partition(b"end_header")
     newline = rest.find(b"\n")
     if not end or newline < 0:
-        raise ValueError("its header has no end")
+        raise ValueError("its header has no end_header line")
     encoding = ""
     elements: list[_Element] = []
     pictures: list[str] = []
@@ -116,7 +116,7 @@ def _read_header(start: bytes) -> _Header:
             case ["property", item_type, name] if elements:
                 elements[-1].properties.append(_Property(name, _type(item_type)))
     if encoding not in _BYTE_ORDERS:
-        raise ValueError(f"its format {encoding!r} is none of {', '.join(_BYTE_ORDERS)}")
+        raise ValueError(f"its format {encoding!r} is not one of {', '.join(_BYTE_ORDERS)}")
     return _Header(encoding, elements, len(head) + len(end) + newline + 1, pictures)
 
 
@@ -127,15 +127,15 @@ def _type(name: str) -> str:
 
 
 def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
-    """The columns of every element up to the last that matters, by element name."""
+    """The columns of every element that is needed, by element name."""
     elements = _needed(header.elements)
     if header.encoding != "ascii":
         return _read_elements(elements, body, _BYTE_ORDERS[header.encoding])
-    # An ascii file is read as a binary one in which every number is a double.
+    # Parse an ascii file into doubles, then read these like a binary file.
     try:
         numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
     except ValueError as error:
-        raise ValueError("its rows hold something that is not a number") from error
+        raise ValueError("its rows contain something that is not a number") from error
     doubles = [
         replace(e, properties=[_Property(p.name, "f8", p.count_type and "f8") for p in e.properties]) for e in elements
     ]
@@ -152,14 +152,14 @@ def _cast(column: Column, code: str | None) -> Column:
 
 
 def _needed(elements: list[_Element]) -> list[_Element]:
-    """The elements up to and including faces, else vertices: what follows them is no matter of ours."""
+    """The elements up to the last of vertices and faces; later ones are not read."""
     names = [element.name for element in elements]
     last = max((names.index(name) for name in ("vertex", "face") if name in names), default=-1)
     return elements[: last + 1]
 
 
 def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> dict[str, Table]:
-    """The columns of each element in turn; `order` is numpy's sign of the byte order."""
+    """The columns of each element; `order` is numpy's byte order character."""
     tables: dict[str, Table] = {}
     offset = 0
     for element in elements:
@@ -172,29 +172,29 @@ def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> di
         elif sizes:
             tables[element.name], end = _read_uneven(element, body, offset, order)
         else:
-            raise _cut_off(element, (len(body) - offset) // dtype.itemsize)
+            raise _truncated(element, (len(body) - offset) // dtype.itemsize)
         offset = end
     return tables
 
 
 def _count(name: str) -> str:
-    """The name of the column that holds the lengths of the list `name`."""
+    """The name of the column with the lengths of the list `name`."""
     return f"{name} count"
 
 
 def _first_list_sizes(element: _Element, body: np.ndarray, offset: int, order: str) -> dict[str, int]:
-    """How long each list of the element's first row is; in most files all rows have the same."""
+    """The length of each list in the element's first row. In most files all rows share it."""
     sizes: dict[str, int] = {}
     for prop in element.properties:
         if prop.count_type:
             code = np.dtype(order + prop.count_type)
             if element.count and offset + code.itemsize > len(body):
-                raise _cut_off(element, 0)
+                raise _truncated(element, 0)
             sizes[prop.name] = int(body[offset : offset + code.itemsize].view(code)[0]) if element.count else 0
             offset += code.itemsize
         offset += np.dtype(prop.type).itemsize * sizes.get(prop.name, 1)
     if any(size < 0 for size in sizes.values()):
-        raise _cut_off(element, 0)
+        raise _truncated(element, 0)
     return sizes
 
 
@@ -211,7 +211,7 @@ def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
 
 
 def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
-    """Columns of an element whose lists differ in length, row by row, and the offset behind the last row."""
+    """Read an element whose lists vary in length row by row: its columns, and the offset after the last row."""
     data = body.tobytes()
     columns: dict[str, list] = {prop.name: [] for prop in element.properties}
     for row in range(element.count):
@@ -225,7 +225,7 @@ def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -
                 item = struct.Struct(f"{order}{size}{np.dtype(prop.type).char}")
                 columns[prop.name].append(item.unpack_from(data, offset))
             except struct.error as error:
-                raise _cut_off(element, row) from error
+                raise _truncated(element, row) from error
             offset += item.size
     return {
         prop.name: columns[prop.name] if prop.count_type else np.array(columns[prop.name])[:, 0]
@@ -233,14 +233,14 @@ def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -
     }, offset
 
 
-def _cut_off(element: _Element, count: int) -> ValueError:
+def _truncated(element: _Element, count: int) -> ValueError:
     return ValueError(
-        f"it is cut off or damaged: its header promises {element.count} rows of {element.name}, {count} can be read"
+        f"it is truncated or damaged: its header declares {element.count} rows of {element.name}, {count} can be read"
     )
 
 
 def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
-    """(K, len(names)) of a table; raises ValueError where a column is missing."""
+    """The named columns, (K, len(names)); raises ValueError if one is missing."""
     missing = [name for name in names if name not in table]
     if missing:
         raise ValueError(f"its rows lack {', '.join(missing)}")
@@ -252,18 +252,18 @@ def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
 
 
 def _dtype(table: Table, names: tuple[str, ...]) -> type:
-    """float32 where the file has that, else float64, which places far from the origin need."""
+    """float32 if the file stores float32, else float64, which keeps the precision of large coordinates."""
     kinds = {np.asarray(table[name]).dtype.newbyteorder("=") for name in names if name in table}
     return np.float32 if kinds == {np.dtype(np.float32)} else np.float64
 
 
 def _known_names(table: Table, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """The first of these sets of names that the table has columns for."""
+    """The first of `choices` whose columns are all in the table."""
     return next((names for names in choices if all(name in table for name in names)), None)
 
 
 def _colours(table: Table) -> np.ndarray | None:
-    """(K, 3) uint8 of the first known set of names, or None; fractions count from 0 to 1, short integers to 65535."""
+    """(K, 3) uint8 or None if the table has no colours. Scales floats from 0..1 and uint16 from 0..65535."""
     names = _known_names(table, _COLOUR_NAMES)
     if names is None:
         return None
@@ -280,8 +280,8 @@ def _colours(table: Table) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class _Fans:
-    """`triangles` (M, 3) int32 vertices, `polygons` (M,) which polygon each is from, and `corners` (M, 3) which of its
-    corners."""
+    """`triangles` (M, 3) int32 vertex indices; `polygons` (M,) the polygon each came from, and `corners` (M, 3) the
+    corners of that polygon."""
 
     triangles: np.ndarray
     polygons: np.ndarray
@@ -289,7 +289,7 @@ class _Fans:
 
 
 def _triangles(table: Table) -> _Fans:
-    """The fans of triangles of the table's polygons."""
+    """Triangulate the table's polygons as fans."""
     polygons = next((table[name] for name in _FACE_NAMES if name in table), [])
     if isinstance(polygons, np.ndarray):
         groups = [(np.arange(len(polygons)), polygons)]
@@ -310,14 +310,14 @@ def _triangles(table: Table) -> _Fans:
 
 
 def _texturing(path: Path, names: list[str], vertices: Table, faces: Table, fans: _Fans) -> Texturing | None:
-    """The pictures on the triangles; None where the file tells no places in one, or none can be read."""
+    """The texturing of the triangles; None if the file has no texture coordinates or no image can be read."""
     face_uv, known = _face_uv(vertices, faces, fans)
     if not known.any():
         return None
     pictures = [_picture(path.parent / name) for name in names]
     numbers = np.asarray(faces["texnumber"]).astype(np.int32)[fans.polygons] if "texnumber" in faces else 0
     face_image = np.where(known & (numbers >= 0), numbers, -1)
-    # The last entry is for numbers beyond those that the header names.
+    # The last entry stands for numbers beyond the images that the header names.
     readable = np.array([*(picture is not None for picture in pictures), False])
     lacking = (face_image >= 0) & ~readable[np.minimum(face_image, len(pictures))]
     if lacking.any():
@@ -325,17 +325,17 @@ def _texturing(path: Path, names: list[str], vertices: Table, faces: Table, fans
         face_image[lacking] = -1
     if (face_image < 0).all():
         return None
-    nothing = np.zeros((1, 1, 3), dtype=np.uint8)  # no face has the number of a picture that cannot be read
-    return Texturing(face_uv, face_image, tuple(nothing if each is None else each.pixels for each in pictures))
+    unused = np.zeros((1, 1, 3), dtype=np.uint8)  # keeps the numbering; no face refers to an unreadable image
+    return Texturing(face_uv, face_image, tuple(unused if each is None else each.pixels for each in pictures))
 
 
 def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3, 2) float32 places in a picture, u right and v up, and (M,) bool whether the triangle has some."""
+    """Texture coordinates (M, 3, 2) float32, u right and v up, and (M,) bool: whether the triangle has any."""
     if "texcoord" in faces:
         column = faces["texcoord"]
         sizes = np.array([len(row) for row in column], dtype=np.int64)
         if (sizes % 2).any():
-            raise ValueError("its faces' places in a picture are no pairs")
+            raise ValueError("the texture coordinates of its faces are not pairs")
         pairs = np.concatenate([*column, (0.0, 0.0)]).reshape(-1, 2).astype(np.float32)
         known = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
         first = (np.cumsum(sizes) - sizes)[fans.polygons] // 2
@@ -348,7 +348,7 @@ def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np
 
 
 def _picture(path: Path) -> Picture | None:
-    """None where there is none that can be read."""
+    """The picture in a file, or None if it cannot be read."""
     try:
         with Image.open(path) as image:
             return make_picture(image)

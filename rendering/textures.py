@@ -1,4 +1,4 @@
-"""Pictures on the faces of a mesh: what scan files say of them, as one texturing."""
+"""Texture images: decoding, tinting, and merging the textures of several meshes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,35 +9,35 @@ from PIL import Image
 
 from rendering.geometry import Geometry, Texturing
 
-# A scan's atlas is larger than what Pillow takes for an attack: it refuses more than twice this.
+# Texture atlases of scans exceed Pillow's default limit against decompression bombs. Pillow rejects twice this.
 LARGEST_PICTURE_PIXELS = 16384 * 16384
 Image.MAX_IMAGE_PIXELS = LARGEST_PICTURE_PIXELS
 
 NO_PICTURE = (
-    "%s: %d of %d meshes have places in a picture but no picture, and are drawn in other colours or shaded: is an .mtl "
-    f"or image file missing, of a kind that cannot be read, or of more than {2 * LARGEST_PICTURE_PIXELS:,} pixels?"
+    "%s: %d of %d meshes have texture coordinates but no texture, and use other colours or shading: is an .mtl or "
+    f"image file missing, unreadable, or larger than {2 * LARGEST_PICTURE_PIXELS:,} pixels?"
 )
-"""A warning about a file, how many of its meshes lack their picture, and how many there are."""
+"""Log format; arguments: the file, the number of meshes without their texture, the number of meshes."""
 
 _BYTES = np.arange(256) / 255
 
 
 def srgb(linear: np.ndarray) -> np.ndarray:
-    """Linear light, 0 to 1, in sRGB's encoding, 0 to 1; IEC 61966-2-1."""
+    """Encode linear light, 0 to 1, as sRGB, 0 to 1; IEC 61966-2-1."""
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
 def linear_light(encoded: np.ndarray) -> np.ndarray:
-    """What `srgb` encodes, 0 to 1."""
+    """Decode sRGB, 0 to 1, to linear light; the inverse of `srgb`."""
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
 
 SRGB_OF_LINEAR = (255 * srgb(_BYTES)).round().astype(np.uint8)
-"""(256,) the encoding of each byte of linear light."""
+"""(256,) uint8 lookup table from linear light to sRGB."""
 
 
 def tinted(colours: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
-    """Colours (..., 3) uint8 in sRGB, multiplied in linear light by a material's factor (3,), 0 to 1, if it has one.
+    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1, if it has one.
 
     glTF 2.0 specification, 3.9.2 "Metallic-Roughness Material": the factor is linear, the texture is encoded.
     """
@@ -60,13 +60,15 @@ class Picture:
 
 
 def make_picture(image: Image.Image, factor: np.ndarray | None = None) -> Picture:
-    """A decoded image, tinted by a factor (3,) if there is one."""
+    """Decode an image and tint it by `factor` (3,), if given."""
     return Picture(tinted(np.asarray(image.convert("RGB")), factor))
 
 
 def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
-    """One texturing of all parts' faces, those without a texture marked so; None where no part has one. A picture that
-    several parts share stays one."""
+    """Merge the texturings of all parts; None if no part has one.
+
+    Untextured faces get image index -1. An image shared by several parts is stored once.
+    """
     if not any(part.texturing for part in parts):
         return None
     uvs, indices = [], []
@@ -81,7 +83,7 @@ def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
             if id(image) not in places:
                 places[id(image)] = len(images)
                 images.append(image)
-        # The last entry is for -1, a face without a picture.
+        # The last entry maps -1, an untextured face, to itself.
         place_of = np.array([*(places[id(image)] for image in part.texturing.images), -1], dtype=np.int32)
         uvs.append(part.texturing.face_uv)
         indices.append(place_of[part.texturing.face_image])

@@ -1,4 +1,4 @@
-"""Chooses where a question begins: a free place near the room's middle, and the best of four headings."""
+"""Chooses the first view: a free position near the middle of the room and the best of four headings."""
 
 import logging
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ Criterion = Literal["visibility", "sharpness"]
 
 HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
 GRID_CELLS = 32
-# The eye keeps this much below the upper bound in rooms lower than it.
+# In low rooms the camera stays at least this far below the upper bound.
 HEADROOM_M = 0.2
-# Preferred distance to everything around the eye, given up step by step where a room is too narrow.
+# Preferred distances from the camera to its surroundings; the first one that any position meets is used.
 CLEARANCES_M = (0.6, 0.4, 0.2, 0.0)
-# From inside a wardrobe one sees less than this share of what one sees from the room's most open place.
+# Positions less open than this share of the most open one are rejected; they may be inside a wardrobe.
 OPENNESS = 0.25
-# A surface point counts as seen when the picture's depth is not nearer than it by more than this.
+# A surface point is visible if it lies at most this far behind the rendered depth.
 SEEN_TOLERANCE_M = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class FirstView:
-    """View 0: its pose, its picture (H, W, 3) uint8 RGB, and the score of each of HEADINGS_DEG, higher is better."""
+    """View 0: its pose, its image (H, W, 3) uint8 RGB, and the score of each of HEADINGS_DEG (higher is better)."""
 
     pose: CameraPose
     image: np.ndarray
@@ -43,12 +43,16 @@ def first_view(
     pitch_deg: float,
     criterion: Criterion,
 ) -> FirstView:
-    """The best of four views from `start_position`, the first of equals.
+    """The best of the four headings at `start_position`; the first one wins ties.
 
-    "visibility" scores the share of the scanned surface that is in view and not hidden; "sharpness" the variance of
-    the picture's Laplacian.
+    "visibility" scores the visible share of the scanned surface, "sharpness" the variance of the image's Laplacian.
     """
     position = start_position(scene, camera_height_m)
+    if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
+        _log.warning(
+            "%s: the room is %.2f m high, so the camera starts %.2f m above the floor, not at --camera-height %g",
+            scene.name, scene.bounds.upper[2] - scene.floor_z_m, eye_m, camera_height_m,
+        )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     if criterion == "visibility":
         scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
@@ -61,7 +65,7 @@ def first_view(
 
 
 def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth: np.ndarray) -> float:
-    """Share, 0 to 1, of the scene's surface points that a view with this depth (H, W) shows."""
+    """Share, 0 to 1, of the scene's surface points that are visible in a view with this `depth` (H, W)."""
     pixels, distances = project(scene.surface_points, pose, intrinsics)
     columns, rows = np.floor(pixels).astype(np.int64).T
     inside = (distances > 0) & (columns >= 0) & (columns < intrinsics.width) & (rows >= 0) & (rows < intrinsics.height)
@@ -70,7 +74,7 @@ def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth:
 
 
 def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (K, 2) and depths (K,) metres of world points (K, 3); pixels mean nothing where the depth is not > 0."""
+    """Project world points (K, 3) to pixels (K, 2) and depths (K,) metres. Pixels are valid only for depths > 0."""
     world_to_camera = pose.world_to_camera
     camera = points @ world_to_camera[:3, :3].T + world_to_camera[:3, 3]
     depths = camera[:, 2]
@@ -79,7 +83,7 @@ def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tup
 
 
 def sharpness(image: np.ndarray) -> float:
-    """Variance of the Laplacian of an (H, W, 3) uint8 picture's grey values.
+    """Variance of the Laplacian of an (H, W, 3) uint8 image in greyscale.
 
     J. L. Pech-Pacheco et al., "Diatom autofocusing in brightfield microscopy: a comparative study", ICPR 2000.
     """
@@ -89,51 +93,45 @@ def sharpness(image: np.ndarray) -> float:
 
 
 def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(3,) float64 metres: `camera_height_m` above the floor, lower in a low room, at the free place nearest to the
-    middle of the room.
+    """(3,) float64 metres: the free position nearest to the middle of the room, `camera_height_m` above the floor
+    (lower in a low room).
 
-    Free means that the floor is below, that nothing is near around, and that the place is open: the middle of an
-    L-shaped room may lie outside of it, and that of another in its wardrobe. Where the room is too narrow the distance
-    to what is around is given up step by step; where no open place has the floor below, which the log then says, any
-    open one may do.
+    A free position has the floor below it, a clearance around it, and an open view: the middle of an L-shaped room may
+    be outside the room, or inside a wardrobe. In a narrow room the clearance is reduced step by step. If no open
+    position has the floor below it, a warning is logged and any open position is accepted.
     """
-    places = _grid(scene, camera_height_m)
-    around = _free_distances(scene, places)
+    candidates = _grid(scene, camera_height_m)
+    around = _free_distances(scene, candidates)
     level = around[:, : len(_RING)]
     openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
-    standing = _stands_on_floor(scene, places)
-    if not standing.any() or openness[standing].max() < OPENNESS * openness.max():
-        _log.warning("%s: no open place has the floor below it; questions begin at a place without", scene.name)
-        standing[:] = True
-    open_enough = openness >= OPENNESS * openness[standing].max()
+    on_floor = np.abs(scene.heights_below(candidates) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
+    if not on_floor.any() or openness[on_floor].max() < OPENNESS * openness.max():
+        _log.warning("%s: no open position is above the floor; the first view may not be above it either", scene.name)
+        on_floor[:] = True
+    open_enough = openness >= OPENNESS * openness[on_floor].max()
     nearest = around.min(axis=1)
-    # The last clearance is none at all.
+    # Some position always qualifies: the last clearance is 0.
     free = next(
-        free for clearance_m in CLEARANCES_M if (free := standing & open_enough & (nearest >= clearance_m)).any()
+        free for clearance_m in CLEARANCES_M if (free := on_floor & open_enough & (nearest >= clearance_m)).any()
     )
-    return places[int(np.argmax(free))]
+    return candidates[int(np.argmax(free))]
 
 
 def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(K, 3) places over the whole floor plan at eye height, the nearest to the middle first."""
+    """(K, 3) grid positions over the floor plan at eye height, nearest to the middle first."""
     bounds = scene.bounds
     ceiling = max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])
     eye = min(scene.floor_z_m + camera_height_m, ceiling)
     shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
-    places = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
-    off_middle = np.linalg.norm(places - bounds.middle, axis=1)
-    return places[np.argsort(off_middle, kind="stable")]
-
-
-def _stands_on_floor(scene: Scene, places: np.ndarray) -> np.ndarray:
-    """(K,) bool: straight below each place the first surface is the floor."""
-    return np.abs(scene.heights_below(places) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
+    positions = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
+    off_middle = np.linalg.norm(positions - bounds.middle, axis=1)
+    return positions[np.argsort(off_middle, kind="stable")]
 
 
 def _ring(elevation_deg: float, count: int) -> np.ndarray:
-    """(count, 3) unit vectors evenly around z, raised above the horizon by an angle."""
+    """(count, 3) unit vectors spaced evenly around z at one elevation."""
     turn = np.arange(count) * (2 * np.pi / count)
     level, rise = np.cos(np.radians(elevation_deg)), np.sin(np.radians(elevation_deg))
     return np.column_stack([level * np.cos(turn), level * np.sin(turn), np.full(count, rise)])
@@ -143,7 +141,7 @@ _RING = _ring(0.0, 16)
 _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
-def _free_distances(scene: Scene, places: np.ndarray) -> np.ndarray:
-    """(K, 32) metres to the next surface around each place, level directions first, inf where there is none."""
-    origins = np.repeat(places, len(_AROUND), axis=0)
-    return scene.cast(origins, np.tile(_AROUND, (len(places), 1))).reshape(len(places), -1)
+def _free_distances(scene: Scene, positions: np.ndarray) -> np.ndarray:
+    """(K, 32) metres to the next surface around each position, level directions first; inf if there is none."""
+    origins = np.repeat(positions, len(_AROUND), axis=0)
+    return scene.cast(origins, np.tile(_AROUND, (len(positions), 1))).reshape(len(positions), -1)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from runs import RunError
-from runs.records import SCHEMA, ResultRow, RunFacts, TurnRecord
+from runs.records import SCHEMA, ResultRow, RunFacts, ScanRecord, TurnRecord
 
 Record = TypeVar("Record")
 
@@ -65,6 +65,11 @@ class RunReader:
     def turns(self, number: int) -> list[TurnRecord]:
         """A question's finished turns; none where it has not begun."""
         return _records(journal_path(self.folder, number), TurnRecord.from_json)
+
+    def scan(self, number: int) -> ScanRecord | None:
+        """The scan that a question has begun with; None where it has not begun, or its run recorded none."""
+        first = _records(journal_path(self.folder, number), TurnRecord.from_json, at_most=1)
+        return first[0].scan if first else None
 
     def all_turns(self) -> Iterator[TurnRecord]:
         """The turns of all questions."""
@@ -130,6 +135,19 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     return max(begun, key=begun.__getitem__)
 
 
+def find_part(log_root: Path, number: int, of: int) -> Path | None:
+    """The newest run of a part directly below `log_root`; None where there is none. Damaged runs are left out."""
+    begun = {}
+    for folder in run_folders(log_root):
+        try:
+            facts = RunReader(folder).facts
+            if facts.part and (facts.part.number, facts.part.of) == (number, of):
+                begun[folder] = datetime.fromisoformat(facts.started).timestamp(), folder.name
+        except (RunError, ValueError):
+            continue
+    return max(begun, key=begun.__getitem__, default=None)
+
+
 def _at_a_glance(folder: Path) -> tuple[bool, float]:
     """Whether a run asks many questions, and when it began (seconds since 1970); where run.json is damaged, by the
     folder's name and the file's time."""
@@ -140,8 +158,11 @@ def _at_a_glance(folder: Path) -> tuple[bool, float]:
         return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime
 
 
-def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record]) -> list[Record]:
-    """The records of a journal's whole lines; raises RunError naming a damaged line or an unreadable file."""
+def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None) -> list[Record]:
+    """The records of a journal's whole lines, or of the first `at_most`.
+
+    Raises RunError naming a damaged line or an unreadable file.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -149,7 +170,7 @@ def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record]) -> li
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror})") from None
     records = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
         try:
             record = json.loads(line)
             if not isinstance(record, dict):

@@ -112,8 +112,17 @@ class TurnSeconds:
 
 
 @dataclass(frozen=True)
+class ScanRecord:
+    """The scan that a question is about: its file, and the SHA-256 of that file's bytes."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class TurnRecord:
-    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question."""
+    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question; `scan` is given with
+    turn 0 alone."""
 
     turn: int
     pose: PoseRecord
@@ -124,11 +133,19 @@ class TurnRecord:
     reply: ReplyRecord
     batch: tuple[str, ...]
     seconds: TurnSeconds
+    scan: ScanRecord | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that a line holds; `scan` only where there is one."""
+        line = asdict(self)
+        if self.scan is None:
+            del line["scan"]
+        return line
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """The turn of a parsed line; raises KeyError, TypeError or ValueError saying what is wrong with it."""
-        _require(line, field_names(cls))
+        _require(line, [name for name in field_names(cls) if name != "scan"])
         move, reply = line["move"], line["reply"]
         return cls(
             turn=line["turn"],
@@ -140,13 +157,30 @@ class TurnRecord:
             reply=ReplyRecord(**{**reply, "tokens": tuple(reply["tokens"])}),
             batch=tuple(line["batch"]),
             seconds=TurnSeconds(**line["seconds"]),
+            scan=ScanRecord(**line["scan"]) if "scan" in line else None,
         )
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """Which part of which whole a run is: part `number` of `of`, from 1. `questions` and `questions_sha256` are those
+    of the whole; `settings` names the keys of `config` that must be equal in all parts."""
+
+    number: int
+    of: int
+    questions: int
+    questions_sha256: str
+    settings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.of}"
 
 
 @dataclass(frozen=True)
 class RunFacts:
     """run.json: what was asked, how and by which code. `config` is the configuration as plain values; `resumed` has an
-    entry for each time the run was resumed: when, where, which settings changed, and with which versions."""
+    entry for each time the run was resumed: when, where, which settings changed, and with which versions. `part` is
+    there in the run of a part, and `merged` in a run that was made of parts: an entry for each."""
 
     schema: int
     started: str
@@ -159,6 +193,8 @@ class RunFacts:
     python: str
     host: str
     resumed: tuple[dict[str, Any], ...] = ()
+    part: PartRecord | None = None
+    merged: tuple[dict[str, Any], ...] = ()
 
     @property
     def last_versions(self) -> dict[str, Any]:
@@ -172,18 +208,20 @@ class RunFacts:
         return replace(self, resumed=(*self.resumed, resumption))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that run.json holds; `resumed` only where there is something to say."""
-        facts = asdict(self)
-        if not self.resumed:
-            del facts["resumed"]
-        return facts
+        """The object that run.json holds; the optional keys only where there is something to say."""
+        return {name: value for name, value in asdict(self).items() if value or name not in OPTIONAL_FACTS}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
         """The facts of a parsed run.json; raises ValueError or TypeError saying what is wrong with it."""
-        _require(facts, [name for name in field_names(cls) if name != "resumed"])
+        _require(facts, [name for name in field_names(cls) if name not in OPTIONAL_FACTS])
         known = {name: facts[name] for name in field_names(cls) if name in facts}
-        return cls(**{**known, "resumed": tuple(facts.get("resumed", ()))})
+        part = facts.get("part")
+        known["part"] = PartRecord(**{**part, "settings": tuple(part["settings"])}) if part else None
+        return cls(**{**known, "resumed": tuple(facts.get("resumed", ())), "merged": tuple(facts.get("merged", ()))})
+
+
+OPTIONAL_FACTS = ("resumed", "part", "merged")
 
 
 def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> list[str]:

@@ -1,9 +1,12 @@
 #!/bin/sh
-# Make or reuse .venv with the given requirements files, after the system libraries that its packages load.
-#   sh scripts/install.sh requirements.txt
+# Install system libraries, then the given requirements files into .venv, which is created if it does not exist.
+#   sh scripts/install.sh requirements.txt                  versions of constraints.txt
+#   CONSTRAINTS= sh scripts/install.sh requirements.txt     newest versions, in a new .venv
+#   CONSTRAINTS=my.txt PYTHON=python3.12 sh scripts/install.sh requirements.txt
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
+CONSTRAINTS=${CONSTRAINTS-constraints.txt}
 
 [ "$(uname)" = Linux ] || {
     echo "This script installs on Linux only. Elsewhere: pip install -r $1" >&2
@@ -28,31 +31,35 @@ has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyr
 has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers
 
-through_apt() {   # as root, or through sudo where it asks for no password
+through_apt() {   # as root, or through sudo if it needs no password
     command -v apt-get >/dev/null || return 1
     if [ "$(id -u)" = 0 ]; then by=env; elif sudo -n true 2>/dev/null; then by=sudo; else return 1; fi
     $by apt-get update -qq && $by env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@"
 }
 if [ -n "$missing$optional" ] && ! through_apt $missing $optional; then
     if [ -n "$missing" ]; then
-        echo "System libraries are missing. Have these installed (Debian's names), then try again:" >&2
+        echo "System libraries are missing. Install them (Debian package names), then try again:" >&2
         echo "  sudo apt-get install -y$missing$optional" >&2
         exit 1
     fi
-    echo "Without these (Debian's names) the renderers pyrender and open3d do not work; raycast needs none:" >&2
+    echo "The renderers pyrender and open3d need these (Debian package names); raycast works without them:" >&2
     echo "  sudo apt-get install -y$optional" >&2
 fi
 
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "Python 3.11 or later is needed; say which with PYTHON=/path/to/python make ..." >&2
+    echo "Python 3.11 or later is required; select one with PYTHON=/path/to/python make ..." >&2
     exit 1
 }
 [ -x .venv/bin/pip ] || "$PYTHON" -m venv .venv || {
-    echo "No virtual environment could be made. Run this, then try again:" >&2
+    echo "Cannot create a virtual environment. Run this, then try again:" >&2
     echo "  sudo apt-get install -y python3-venv" >&2
     exit 1
 }
+[ -z "$CONSTRAINTS" ] || [ -r "$CONSTRAINTS" ] || {
+    echo "Cannot read $CONSTRAINTS; CONSTRAINTS takes a file of versions, or nothing for the newest" >&2
+    exit 1
+}
 for file in "$@"; do
-    echo "Installing $file into .venv (PyTorch with CUDA is several GB; minutes, once)"
-    .venv/bin/pip install -q --disable-pip-version-check -r "$file"
+    echo "Installing $file into .venv with ${CONSTRAINTS:-the newest versions} (several GB, a few minutes, once)"
+    .venv/bin/pip install -q --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} -r "$file"
 done

@@ -2,12 +2,20 @@
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policies.replies import ACTION_KEYS, LOOK_AROUND, has_complete_action, parse_action
+from agent.policies.replies import (
+    ACTION_KEYS,
+    LOOK_AROUND,
+    has_complete_action,
+    last_object,
+    parse_action,
+    scan_objects,
+)
 from data.questions import Question
 from envs.actions import LIMITS, CameraAction
 
@@ -222,3 +230,44 @@ def test_any_reply_gives_an_action_that_can_be_carried_out(fields: dict, prose: 
     parsed = parse_action(prose + json.dumps(fields), question)
     assert all(abs(getattr(parsed.action, name)) <= limit for name, limit in LIMITS.items())
     assert not parsed.action.done or parsed.action.answer is not None
+
+
+def decoded_at_once(text: str) -> list[object]:
+    """What the braces of a text open, each decoded with all the text behind it: objects, or where their error is."""
+    found, start = [], text.find("{")
+    while start != -1:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start)
+            found.append(value)
+        except json.JSONDecodeError as error:
+            if error.pos > len(text) - 20 or error.msg.startswith("Unterminated"):
+                break
+            found.append(error.msg)
+            end = start + 1
+        start = text.find("{", end)
+    return found
+
+
+@given(
+    st.lists(
+        st.sampled_from(['{"a":', "{", "}", '"', "7", "\\", "[", "]", ",", " " * 90, '"b"', ":", "x"]), max_size=80
+    )
+)
+def test_objects_are_read_as_the_decoder_reads_them(parts: list[str]):
+    text = "".join(parts).strip()
+    expected = decoded_at_once(text)
+    scanned = list(scan_objects(text))[: len(expected)]
+    assert [value if isinstance(value, dict) else value.split("(")[1].split(": ")[0] for value in scanned] == [
+        value if isinstance(value, dict) else value.split(": ")[0] for value in expected
+    ]
+
+
+@pytest.mark.parametrize("braces", ["{", '{"', "{ ", '{"a":1,', '{"a":', '{"a":['])
+def test_a_reply_of_many_braces_is_read_in_linear_time(braces: str):
+    def seconds(count: int) -> float:
+        started = time.process_time()
+        with pytest.raises(ValueError, match="no complete JSON object"):
+            last_object(braces * count)
+        return time.process_time() - started
+
+    assert seconds(40_000) < 40 * max(seconds(4_000), 0.02)

@@ -1,9 +1,10 @@
 """Flags, YAML files and saved configurations."""
 
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from agent.config import (
     Given,
     RunConfig,
     changed_answers,
-    chosen,
     config_from_dict,
     config_to_dict,
     located,
@@ -23,7 +23,9 @@ from agent.config import (
     resumed,
 )
 from agent.demo import demo_defaults
-from models import EXPLORER_SETTINGS
+from models import EXPLORER, ModelError
+from models.views import ViewSettings, view_settings_of
+from training.episodes import VIEWS
 
 
 def given(*arguments: str) -> Given:
@@ -49,7 +51,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stepz: 5", "stepz"),
+        ("stepz: 5", "stepz: unknown name; did you mean steps"),
         ("steps: many", "steps"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
@@ -75,10 +77,7 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"camera_height": 0.0}, "--camera-height takes a number above 0"),
         ({"focal": float("nan")}, "--focal"),
         ({"camera_pitch": 90.0}, "--camera-pitch takes a number below 90"),
-        ({"image_size": (640, 470)}, "--image-size takes multiples of 32"),
-        ({"image_size": (32, 64)}, "--image-size takes views of 4 to 16384 squares"),
-        ({"image_size": (8192, 4096)}, "--image-size takes views of 4 to 16384 squares"),
-        ({"image_size": (32, 32 * 201)}, "at most 200 times"),
+        ({"image_size": (640, 0)}, "--image-size takes two numbers of at least 1"),
         ({"plan": True, "check_data": True}, "--check-data"),
         ({"ply": Path("a.ply"), "question": "Where?", "check_data": True}, "--check-data"),
         ({"plan": True, "continue_from": "recent"}, "--plan"),
@@ -89,7 +88,9 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
             {"plan": True, "plan_device": "h100", "model": "scripted:random"},
             "--plan-device .* scripted:random needs none",
         ),
-        ({"question": "Where?"}, "--ply and --question"),
+        ({"question": "Where?"}, "--ply and --question belong together: add --ply FILE"),
+        ({"ply": Path("a.ply")}, "--ply and --question belong together: add --question TEXT"),
+        ({"batch": True, "question": "q.jsonl"}, r"did you mean --questions q\.jsonl"),
         ({"focal": float("inf")}, "--focal takes a finite number"),
         ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
         ({"seed": -1}, "--seed takes a number of at least 0"),
@@ -148,11 +149,34 @@ def test_one_file_holds_the_settings():
         given("--config", "a.yaml", "--config=b.yaml")
 
 
-def test_the_explorer_gets_the_views_that_it_learned_from_unless_others_are_given():
-    own = RunConfig(batch=True, model="embedded", **EXPLORER_SETTINGS)
-    assert chosen(given("--batch", "--model", "embedded"), RunConfig()) == own
-    assert chosen(given("--batch", "--model", "embedded", "--focal", "90"), RunConfig()) == replace(own, focal=90.0)
-    assert chosen(given("--batch"), RunConfig()) == RunConfig(batch=True)
+@pytest.mark.parametrize("name", ["embedded", "the folder", "a copy"])
+def test_the_explorer_gets_the_views_that_it_learned_from_by_any_name(tmp_path: Path, name: str):
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    shutil.copy(EXPLORER / "views.json", copy)
+    model = {"embedded": "embedded", "the folder": str(EXPLORER), "a copy": str(copy)}[name]
+    assert given("--batch", "--model", model).over(RunConfig()).view == ViewSettings((288, 160), 105.0, 320)
+    assert RunConfig(model=model).view == ViewSettings((288, 160), 105.0, 320)
+
+
+def test_given_views_win_over_those_of_the_model():
+    config = given("--model", "embedded", "--focal", "90", "--image-size", "64", "32").over(RunConfig())
+    assert config.view == ViewSettings((64, 32), 90.0, 320)
+
+
+def test_other_models_get_the_usual_views():
+    assert RunConfig(model="scripted:random").view == RunConfig().view == ViewSettings((640, 480), 300.0, 512)
+
+
+@pytest.mark.parametrize("text", ["{", '{"image_size": [3]}', '{"image": 3}'])
+def test_a_damaged_file_of_view_settings_is_named(tmp_path: Path, text: str):
+    (tmp_path / "views.json").write_text(text)
+    with pytest.raises(ModelError, match=r"views\.json is damaged"):
+        RunConfig(model=str(tmp_path)).view  # noqa: B018
+
+
+def test_the_settings_saved_with_the_explorer_are_those_that_training_writes():
+    assert view_settings_of("embedded") == VIEWS
 
 
 def test_a_saved_configuration_is_read_back_equal():
@@ -198,10 +222,9 @@ def test_the_home_folder_may_be_written_as_a_tilde():
 
 def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_default():
     flags = ("--model", RunConfig.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
-    assert demo_defaults(given("--demo", *flags)) == RunConfig(demo=True)
-    own = EXPLORER_SETTINGS | {"max_new_tokens": 512}
+    assert demo_defaults(given("--demo", *flags)) == RunConfig(demo=True, max_new_tokens=512)
     assert demo_defaults(given("--demo", "--max-new-tokens", "512")) == RunConfig(
-        demo=True, model="embedded", max_batched_turns="all", **own
+        demo=True, model="embedded", max_batched_turns="all", max_new_tokens=512
     )
 
 

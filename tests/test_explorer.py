@@ -9,9 +9,9 @@ from agent.evaluation import main_vsi_bench_loop
 from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
-from models import EXPLORER_SETTINGS, ModelOptions
+from models import ModelOptions
 from models.engines import make_backend
-from training.episodes import room_episodes
+from training.episodes import VIEWS, room_episodes
 from training.eyes import look, single_views
 from training.splits import SPLITS
 from training.store import shard_path, write_shard
@@ -22,7 +22,7 @@ SEED = 7
 def test_the_explorer_describes_views_of_new_rooms(tmp_path):
     for index in range(2):
         write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
-    backend = make_backend("embedded", ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]))
+    backend = make_backend("embedded", ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
     sight = look(backend, list(single_views(tmp_path, rooms=2)))
     assert sight.views > 20
     assert sight.precision > 0.75 and sight.recall > 0.75
@@ -36,7 +36,7 @@ def answered(tmp_path_factory):
     write_rooms(folder / "rooms", 8, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = RunConfig(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
-        max_batched_turns="all", **EXPLORER_SETTINGS,
+        max_batched_turns="all",
     )  # fmt: skip
     results = {}
     for renderer in ("raycast", "blind"):

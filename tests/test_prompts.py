@@ -51,7 +51,7 @@ def test_the_advice_is_the_one_that_was_learned():
 def test_turn_0_asks_the_question_and_says_where_the_camera_is():
     assert turn_message(QUESTION, observation(0, 8), None).text == (
         "Question: Is the lamp to the left or the right of the bed?\nOptions:\nA. left\nB. right\n\n"
-        "The room spans x -0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2, y 2.0, 1.6 m above the floor, "
+        "The room spans x 0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2, y 2.0, 1.6 m above the floor, "
         "heading 0 degrees (0 looks along +x, 90 along +y).\n\n"
         "Turn 0: you have 8 moves left; answer as soon as you are sure."
     )

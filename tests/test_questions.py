@@ -204,11 +204,31 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
     assert message in error
 
 
-@pytest.mark.parametrize("column", COUNTING)
+@pytest.mark.parametrize("column", [name for name in COUNTING if name not in ("id", "options")])
 @pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
 def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
     write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
     assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer) -> None:
+    row = {key: value for key, value in COUNTING.items() if key not in ("id", "options")}
+    write(tmp_path / name, [row, row])
+    assert [(question.id, question.options) for question in load_questions(tmp_path / name)] == [("1", ()), ("2", ())]
+
+
+def test_all_bad_rows_are_named_the_first_20_in_full(tmp_path: Path) -> None:
+    bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(24)]
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
+    with (tmp_path / "q.jsonl").open("a") as file:
+        file.write("{")
+    with pytest.raises(QuestionError) as error:
+        load_questions(tmp_path / "q.jsonl")
+    first, *rows, last = str(error.value).splitlines()
+    assert (first, last) == (f"{tmp_path}/q.jsonl has 25 bad rows:", "  and 5 more")
+    assert [row.split(" (")[0] for row in rows] == [f"  row {number}" for number in range(2, 22)]
+    assert all("no finite number above 0" in row for row in rows)
 
 
 def test_the_row_of_a_jsonl_file_is_its_line(tmp_path: Path) -> None:
@@ -436,6 +456,12 @@ def test_options_by_hand_get_letters() -> None:
 
 def test_options_that_have_letters_keep_them() -> None:
     assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
+
+
+@pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
+def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
+    assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter
+    assert ask_one("Where?", "s", ["A. left", "B. right"], ground_truth=truth).ground_truth == letter
 
 
 def test_an_open_question_takes_any_text() -> None:

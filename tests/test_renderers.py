@@ -251,17 +251,17 @@ def test_auto_falls_back_to_raycast_and_says_so(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_view_is_tried_again_when_the_child_dies_or_hangs(gl_name, blow, caplog):
+def test_a_view_is_retried_when_the_child_dies_or_hangs(gl_name, blow, caplog):
     with closing(ChildRenderer(gl_name, view_limit_s=3.0)) as child:
         before = child.render(landmark_room(), POSE, VIEW)
         first_pid = child.pid
         os.kill(first_pid, blow)
         assert (child.render(landmark_room(), POSE, VIEW) == before).all()
         assert child.pid != first_pid
-    assert "trying this view once more" in caplog.text
+    assert "retrying this view" in caplog.text
 
 
-def test_a_view_that_never_comes_is_an_error_that_names_the_mend(gl_name):
+def test_a_view_that_never_comes_is_an_error_that_names_the_fix(gl_name):
     with closing(ChildRenderer(gl_name, view_limit_s=0.0)) as child:
         with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*choose the renderer raycast"):
             child.render(landmark_room(), POSE, VIEW)

@@ -339,3 +339,41 @@ def test_there_is_nothing_to_continue(tmp_path: Path, where: str):
         [*RoomScans(tmp_path, tmp_path).command(tmp_path)[:2], "--continue", where, "--log-root", str(tmp_path)]
     )
     assert (ended.returncode, "--continue" in ended.stderr) == (2, True)
+
+
+def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:
+    """A run that was killed while its questions were in progress, and a copy of its scans."""
+    root, logs = Path(shutil.copytree(rooms.root, tmp_path / "moved")), tmp_path / "logs"
+    folder = run_in_process(rooms.config(logs, batch_size=3))
+    (folder / "results.jsonl").unlink()
+    for journal in folder.glob("q*/turns.jsonl"):
+        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+    return folder, root
+
+
+def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):
+    folder, root = begun_run(rooms, tmp_path)
+    first, second = sorted(root.glob("scannet/scans/*/*.ply"))
+    first.write_bytes(second.read_bytes())
+    before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
+    ended = run_command(continued(rooms, folder.parent, "--scan-root", str(root)))
+    assert ended.returncode == 2
+    recorded = rooms.root / first.relative_to(root)
+    assert f"with the scan {recorded}, and {first} is a different scan" in ended.stderr
+    assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
+
+
+def test_a_scan_may_move_while_a_run_is_interrupted(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    folder, root = begun_run(rooms, tmp_path)
+    assert main_vsi_bench_loop(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
+    assert trajectories(folder) == trajectories(undisturbed)
+
+
+def test_a_run_without_fingerprints_of_its_scans_resumes(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    folder, root = begun_run(rooms, tmp_path)
+    for journal in folder.glob("q*/turns.jsonl"):
+        turn = json.loads(journal.read_text())
+        del turn["scan"]
+        journal.write_text(json.dumps(turn) + "\n")
+    assert main_vsi_bench_loop(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
+    assert results(folder) == results(undisturbed)

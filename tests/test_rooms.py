@@ -533,9 +533,9 @@ def test_a_room_is_the_same_bytes_however_many_are_asked_for(tmp_path: Path) -> 
     assert (three / "questions.jsonl").read_bytes().startswith((one / "questions.jsonl").read_bytes())
 
 
-def test_other_seeds_give_other_rooms_under_the_same_names() -> None:
+def test_other_seeds_give_other_rooms_under_other_names() -> None:
     a, b = make_room(1, 4, COARSE), make_room(2, 4, COARSE)
-    assert a.name == b.name == "scene9000_04"
+    assert (a.name, b.name) == ("room_seed1_004", "room_seed2_004")
     assert a.objects != b.objects
 
 
@@ -564,3 +564,13 @@ def test_a_file_where_a_folder_is_meant_is_named(tmp_path: Path) -> None:
 def test_unknown_question_types_are_refused() -> None:
     with pytest.raises(ValueError, match="obj_appearance_order"):
         room_questions(make_room(SEED, 0, COARSE), 0, {"obj_appearance_order": 1})
+
+
+def test_a_folder_with_another_set_of_rooms_is_left_as_it_is(tmp_path: Path) -> None:
+    write_rooms(tmp_path, 1, 5, COARSE)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"has another set of rooms \(seed 5, .* not seed 6"):
+        write_rooms(tmp_path, 1, 6, COARSE)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    write_rooms(tmp_path, 2, 5, COARSE)
+    assert len(list(tmp_path.glob("scannet/scans/*/*.ply"))) == 2

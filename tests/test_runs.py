@@ -94,11 +94,15 @@ def test_a_run_of_the_first_version_resumes_to_the_rows_of_an_undisturbed_one(in
 
 
 def test_records_are_written_as_they_were_read(interrupted: Path):
-    for name, from_json in (("results.jsonl", ResultRow.from_json), ("q*/turns.jsonl", TurnRecord.from_json)):
+    written = (
+        ("results.jsonl", lambda line: asdict(ResultRow.from_json(line))),
+        ("q*/turns.jsonl", lambda line: TurnRecord.from_json(line).to_json()),
+    )
+    for name, again in written:
         for path in interrupted.glob(name):
             for line in path.read_text().splitlines(keepends=True):
                 if line.endswith("\n"):
-                    assert json.dumps(asdict(from_json(json.loads(line)))) + "\n" == line
+                    assert json.dumps(again(json.loads(line))) + "\n" == line
     facts = (interrupted / "run.json").read_text()
     assert json.dumps(RunReader(interrupted).facts.to_json(), indent=2) == facts
 

@@ -270,8 +270,25 @@ def test_every_summary_is_json_and_prints(rows: list[dict]) -> None:
 
 def test_the_printed_overalls_carry_their_label_and_denominator() -> None:
     lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
-    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (no scan: 0)"
+    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (0 % for those without a scan)"
     assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
+
+
+def test_a_partial_overall_is_printed_with_the_tasks_that_are_in() -> None:
+    names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
+    *_, asked, _ = format_summary(summarize([row(name, 0.5) for name in names], owed=1))
+    assert asked.startswith(
+        "unfinished_partial overall of 2 tasks (object_counting, object_rel_direction without medium): 50.0 % over 3 "
+    )
+
+
+def test_scored_questions_of_ones_own_are_counted_outside_the_overall() -> None:
+    summary = summarize([row("open_choice", 1.0), row("open", None)])
+    assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (1, 1)
+    assert (summary["asked"]["overall_label"], summary["asked"]["tasks"]) == (None, {})
+    assert summary["types"]["open_choice"]["percent"] == 100.0
+    mixed = summarize([row("open_choice", 1.0), row("object_counting", 0.5)])["asked"]
+    assert mixed["tasks"] == {"object_counting": 50.0}
 
 
 def counting(*truths: str | None) -> list[Question]:

@@ -210,7 +210,7 @@ def lessons():
     return list(pupil_episodes(7, 0, ScriptedBackend(lambda _: LOOKING)))
 
 
-def test_a_pupil_that_notes_nothing_is_told_all_that_its_view_shows(episodes, lessons):
+def test_the_teacher_notes_the_whole_view_for_a_pupil_that_notes_nothing(episodes, lessons):
     turns = [len(each.replies) for each in lessons]
     assert min(turns) == 1 and max(turns) == NUM_STEPS + 1
     first = {each.user[0]: notes_in(each.replies[0]) for each in episodes}
@@ -519,7 +519,7 @@ def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
     class Killed(Exception):
         pass
 
-    def cut_off(model, folder, **_):
+    def interrupted(model, folder, **_):
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / "model.safetensors").write_bytes(b"half of it")
         raise Killed
@@ -528,7 +528,7 @@ def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
     begun.run(until=4)
     model_class = type(begun.model)
     with monkeypatch.context() as patch:
-        patch.setattr(model_class, "save_pretrained", cut_off)
+        patch.setattr(model_class, "save_pretrained", interrupted)
         with pytest.raises(Killed):
             begun.run(until=8)
         with pytest.raises(Killed):
@@ -580,7 +580,7 @@ def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
 
 def test_a_stage_that_finds_nothing_to_learn_from_is_refused_at_once(shards, tmp_path):
     plan = dataclasses.replace(PLAN, lesson_steps=1)
-    with pytest.raises(CannotTrain, match="no lessons to learn from"):
+    with pytest.raises(CannotTrain, match="no lessons to train on"):
         Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
     assert not list(tmp_path.iterdir())
 
@@ -588,7 +588,7 @@ def test_a_stage_that_finds_nothing_to_learn_from_is_refused_at_once(shards, tmp
 def test_a_model_of_other_sizes_is_not_gone_on_with(shards, tmp_path):
     trainer(tmp_path, shards)
     assert not (tmp_path / "state.pt").exists()
-    with pytest.raises(CannotTrain, match="holds a model of other sizes"):
+    with pytest.raises(CannotTrain, match="contains a model of another size"):
         Trainer(tmp_path, PLAN, shards, torch.device("cpu"), dataclasses.replace(TINY, layers=3))
 
 
@@ -610,7 +610,7 @@ def test_the_commands_go_from_demonstrations_to_a_curve(tmp_path, capsys):
     with Image.open(run / "curve.png") as curve:
         assert min(curve.size) > 200
     assert train.main([str(demos), str(run), *steps, "--sizes", "large"]) == 2
-    assert "holds a model of other sizes" in capsys.readouterr().err
+    assert "contains a model of another size" in capsys.readouterr().err
     assert train.main([str(demos), str(run), *steps, "--lessons", str(demos)]) == 2
     assert "--lesson-steps" in capsys.readouterr().err
 
@@ -634,18 +634,18 @@ def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
 def test_a_diagnosis_counts_what_was_answered(tmp_path):
     count = Question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
     size = Question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
-    of_run = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
-    of_run += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
-    _, _, of_counts, of_sizes, _, *sums = diagnose.table(of_run)
+    results = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
+    results += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
+    _, _, of_counts, of_sizes, _, *sums = diagnose.table(results)
     assert of_counts == "| object_counting | 6 | 50 | 50 | 100 | 0 |"
     assert of_sizes == "| object_size_estimation | 3 | 100 | 100 | 50 | 33 |"
     assert sums == [
         "Counts: 1 exact, 2 one too low, 1 one too high, of 6.",
-        "Something unseen at the end: 1 of 3 questions about things that are not counted.",
+        "Objects still unseen at the end: 1 of 3 questions that name objects to find.",
     ]
 
 
-def test_a_question_that_was_taken_up_again_is_diagnosed_once(rooms, tmp_path, capsys):
+def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
     (row, *_) = rooms.rows
     few = tmp_path / "one.jsonl"
     few.write_text(json.dumps(row) + "\n")

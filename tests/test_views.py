@@ -63,7 +63,7 @@ def test_a_scan_that_lacks_its_floor_is_not_entered_inside_a_wardrobe(caplog):
     position = start_position(scene, 1.6)
     assert outside_of_wardrobe(position, 0.9)
     assert position[2] == pytest.approx(1.6, abs=0.1)
-    assert "no open place has the floor below it" in caplog.text
+    assert "no open position is above the floor" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,10 @@ def test_projection_puts_a_point_straight_ahead_in_the_middle():
 
 def test_sharpness_of_a_plain_picture_is_zero():
     assert sharpness(np.full((8, 8, 3), 77, dtype=np.uint8)) == 0.0
+
+
+def test_a_camera_height_that_the_room_does_not_have_is_reported(caplog):
+    first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0, "visibility")
+    assert caplog.messages == [
+        "room: the room is 2.50 m high, so the camera starts 2.30 m above the floor, not at --camera-height 9"
+    ]

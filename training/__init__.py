@@ -1,1 +1,1 @@
-"""Teach a small Qwen3-VL to explore: a teacher that knows the rooms, its conversations, and the training on them."""
+"""Trains a small Qwen3-VL to explore by imitating a teacher that knows the rooms."""

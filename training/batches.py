@@ -1,4 +1,4 @@
-"""Conversations as training rows: the ids that evaluation sees, and which of them the model has to say."""
+"""Converts conversations to training rows: token ids exactly as in evaluation, and which of them are learned."""
 
 import io
 import re
@@ -24,27 +24,31 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin, Qwen3VLConfig
 
 IGNORED = -100
-"""Label of what the model need not say."""
+"""Label of tokens without a loss."""
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 THOUGHT_WEIGHT = 4.0
-"""What a reply says of its notes counts as much as this many words of the notes, which are several times as many."""
+"""Loss weight of a token of the reasoning; note tokens have weight 1 but are several times as many."""
 CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
-"""Words that count as much as this many others: the turns of an option and letters, one in a hundred words or less."""
-CUT_SHORT, WALK_LINE = re.compile(r"Moved [\d.]+ of"), 2
-"""What the message behind a walk says if something was in the way; the line of a reply that announces the walk."""
+"""Option letters and turns, at most one token in a hundred, and their additional loss weight."""
+BLOCKED, WALK_LINE = re.compile(r"Moved [\d.]+ of"), 2
+"""Matches the message after a walk that was blocked; the line of a reply that announces the walk."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
-"""Words from a gap: the letters of the nearest so far and of the next option, then that option."""
+"""Offset in tokens from a gap to the next option; in between are the letters of the nearest so far and of that option.
+"""
 BRIGHTNESS, TINT = 0.15, 0.06
-"""Largest change of light and of single colours in training."""
+"""Largest relative change of brightness and of single colour channels in augmentation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One conversation. `ids` (L,), `positions` (3, L) for M-RoPE; `spoken` (L,) marks the ids of replies and the end
-    token behind each, `weights` (L,) how much each counts; `views` are its images as files, in order, and `shown`
-    (views, H / 16, W / 16) what their patches show; `answer_at` is the place of the answer's first id, -1 for a row
-    without an answer; `mirrored` views are to be flipped, left for right."""
+    """One conversation as a training example.
+
+    `ids` (L,); `positions` (3, L) for M-RoPE. `spoken` (L,) marks the ids to learn: replies, each with its end token.
+    `weights` (L,) are loss weights. `views` are its images as encoded files, in order, and `shown` (views, H / 16,
+    W / 16) the categories in their patches. `answer_at` is the index of the answer's first id, -1 if there is none.
+    Views of a `mirrored` row are flipped horizontally.
+    """
 
     ids: np.ndarray
     positions: np.ndarray
@@ -58,9 +62,12 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows side by side. `ids`, `labels` and `weights` (rows, columns), `positions` (3, rows, columns), `images`
-    (N, H, W, 3) and `shown` (N, H / 16, W / 16) uint8; labels are IGNORED where nothing is to be said; `answers`
-    (rows,) are the columns of the answers, -1 for none."""
+    """A batch of rows.
+
+    `ids`, `labels` and `weights` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W, 3) and `shown`
+    (N, H / 16, W / 16) uint8. Labels are IGNORED for tokens that are not learned. `answers` (rows,) are the columns of
+    the answers, -1 for none.
+    """
 
     ids: torch.Tensor
     positions: torch.Tensor
@@ -75,7 +82,7 @@ class Batch:
         return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
     def inputs(self, config: "Qwen3VLConfig") -> dict[str, torch.Tensor]:
-        """The arguments of the model's forward call; what pads a row stands behind it, so that none needs a mask."""
+        """The arguments of the model's forward call. Rows are padded on the right, so no attention mask is needed."""
         words = {"input_ids": self.ids, "position_ids": self.positions}
         if not len(self.images):
             return words
@@ -89,7 +96,7 @@ class Batch:
 
 
 class RowMaker:
-    """Turns stored conversations into rows, with the encoder of the evaluation."""
+    """Converts stored conversations to rows with the encoder used in evaluation."""
 
     def __init__(self, model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
         self._tokenizer = processor.tokenizer
@@ -106,25 +113,24 @@ class RowMaker:
         self._encoder = ConversationEncoder(sizes_only, model.config, prepare=as_it_is)
 
     def episode(self, stored: StoredEpisode) -> Row:
-        """The whole conversation; everything that the teacher said is to be learned, but for a walk that was cut short:
-        only what is said behind it."""
+        """All turns. Learns the teacher's replies, but not the announcement and action of a blocked walk."""
         said = [self._ids(reply) for reply in stored.replies]
         turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
-        row = self._laid_out(turns, positions, said, stored.views, stored.shown)
-        place = np.arange(len(row.ids))
+        row = self._make_row(turns, positions, said, stored.views, stored.shown)
+        index = np.arange(len(row.ids))
         if stored.by_pupil:
-            return replace(row, spoken=row.spoken & (place >= sum(map(len, turns))))
+            return replace(row, spoken=row.spoken & (index >= sum(map(len, turns))))
         learned = np.ones(len(row.ids), dtype=bool)
         for turn, text in enumerate(stored.user[1:]):
-            if CUT_SHORT.search(text):
+            if BLOCKED.search(text):
                 reply_at = sum(map(len, turns[: turn + 1]))
                 walk = [at for at, id in enumerate(said[turn]) if id == self._line_end][WALK_LINE - 1]
-                learned &= (place <= reply_at + walk) | (place >= reply_at + len(said[turn]))
+                learned &= (index <= reply_at + walk) | (index >= reply_at + len(said[turn]))
         return replace(row, spoken=row.spoken & learned)
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
-        """One view without any words before it, what its reply notes, as if it were the first view, and what is read
-        off these notes, of which the names of objects are not learned."""
+        """A single view without preceding text, and a reply that notes it as if it were the first view, followed by
+        facts read off these notes. Object names in these facts are random, so they are not learned."""
         notes = _noted(stored, turn, mirrored)
         text = view_text(FIRST, FIRST, notes)
         if notes:
@@ -134,15 +140,17 @@ class RowMaker:
         return replace(row, spoken=row.spoken & ~by_chance)
 
     def second_look(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
-        """One view as if from a second place, behind a reply that tells what is missing."""
+        """A single view as if from a second position, after a reply that states what is still missing."""
         notes = _noted(stored, turn, mirrored)
         rng = np.random.default_rng([turn, crc32("".join((*stored.user, *(note.text for note in notes))).encode())])
         before, text = make_second_look(rng, notes)
         return self._looking_at(stored, turn, mirrored, f"<|im_start|>assistant\n{before}<|im_end|>\n", text)
 
     def drill(self, stored: StoredEpisode) -> Row:
-        """A conversation's words alone: the question, all notes in a row, and how the answer is read off them. Of the
-        notes only the places are learned, since all else stands in the views."""
+        """A conversation without its views: the question, all notes in one reply, and the reasoning to the answer.
+
+        Of the notes only the places are learned; the rest can only be known from the views.
+        """
         turns, _ = self._encoded(stored.system, stored.user[:1], stored.replies[:1], [[]], stored.views[0])
         ids = [id for id in turns[0] if id != self._image_id]
         *earlier, last = stored.replies
@@ -151,7 +159,7 @@ class RowMaker:
         return self._words_alone(ids, notes, "\n".join(thought))
 
     def counting(self, rng: np.random.Generator) -> Row:
-        """A conversation without views that counts over made-up notes; all that is said of them is to be learned."""
+        """A conversation without views that counts over synthetic notes. Learns the reasoning, not the notes."""
         name, turns = make_counting(rng)
         ids = self._ids(f"<|im_start|>user\n{COUNTING.format(c=name)}")
         spoken = [False] * len(ids)
@@ -171,8 +179,10 @@ class RowMaker:
         )
 
     def practice(self, rng: np.random.Generator) -> Row:
-        """Made-up notes and many thoughts about them. The names of objects are not learned, since which come is chance,
-        but for the next of the options behind a gap."""
+        """Synthetic notes and many lines of reasoning about them.
+
+        Object names are random, so they are not learned, except an option that follows a gap.
+        """
         practice = make_practice(rng)
         before = self._ids(f"<|im_start|>user\n{practice.options}<|im_end|>\n<|im_start|>assistant\n")
         row = self._words_alone(before, practice.notes, practice.thoughts)
@@ -182,20 +192,20 @@ class RowMaker:
         return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
 
     def _looking_at(self, stored: StoredEpisode, turn: int, mirrored: bool, before: str, text: str) -> Row:
-        """A view alone, behind the words `before`, and the reply to it."""
+        """A single view after the text `before`, and the reply `text` to it."""
         if self._looking is None:
             self._looking = self._encoded("", [""], [""], [[]], stored.views[0])
         (looking,), positions = self._looking
         ids = self._ids(before)
         positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
-        row = self._laid_out([ids + looking], positions, [self._ids(text)], views, shown)
+        row = self._make_row([ids + looking], positions, [self._ids(text)], views, shown)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
     def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
-        """A reply without a view, of which the places and all of the thought are learned."""
+        """A reply without a view. Learns the places in the notes and all of the reasoning."""
         positions = np.broadcast_to(np.arange(len(before)), (3, len(before)))
-        row = self._laid_out([before], positions, [self._ids(f"{notes}\n{thought}")], (), NOTHING_SHOWN)
+        row = self._make_row([before], positions, [self._ids(f"{notes}\n{thought}")], (), NOTHING_SHOWN)
         thought_at = len(before) + len(self._ids(notes))
         learned = np.isin(row.ids, self._place_ids) | (np.arange(len(row.ids)) >= thought_at)
         return replace(row, spoken=row.spoken & learned)
@@ -219,7 +229,7 @@ class RowMaker:
         self._encoder.release(conversation.id)
         return [turn.ids for turn in encoded.turns], encoded.positions.numpy()
 
-    def _laid_out(
+    def _make_row(
         self,
         turns: Sequence[list[int]],
         positions: np.ndarray,
@@ -227,7 +237,7 @@ class RowMaker:
         views: tuple[bytes, ...],
         shown: np.ndarray,
     ) -> Row:
-        """Ids of all turns and the last reply; a turn's ids begin with the reply before it and that reply's end."""
+        """Concatenate all turns and the last reply. A turn's ids begin with the previous reply and its end token."""
         ends = [0, *[len(reply) + 1 for reply in said[:-1]]]
         spoken = np.concatenate([np.arange(len(ids)) < end for ids, end in zip(turns, ends, strict=True)])
         last = [*said[-1], self._tokenizer.eos_token_id]
@@ -241,12 +251,12 @@ class RowMaker:
         )
 
     def _weights(self, ids: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-        """How much each id counts, (L,) float32."""
+        """Loss weights, (L,) float32."""
         thoughts = np.where(self._thoughts(ids, spoken), THOUGHT_WEIGHT, 1.0)
         return (thoughts * np.where(np.isin(ids, self._choice_ids), CHOICE_WEIGHT, 1.0)).astype(np.float32)
 
     def _thoughts(self, ids: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-        """Which ids stand behind the first line of a reply: (L,) bool."""
+        """(L,) bool: whether each id comes after the first line of a reply."""
         thoughts = np.zeros(len(ids), dtype=bool)
         starts = np.flatnonzero(np.diff(spoken.astype(int), prepend=0, append=0))
         for start, end in zip(starts[::2], starts[1::2], strict=True):
@@ -256,7 +266,7 @@ class RowMaker:
         return thoughts
 
     def _answer_place(self, ids: np.ndarray, last: int) -> int:
-        """The place of the answer: the id behind the one that opens its quotes."""
+        """The index of the answer: the id after its opening quote, or -1."""
         for place in range(len(ids) - last, len(ids) - 1):
             if self._tokenizer.convert_ids_to_tokens(int(ids[place])).endswith('"answer":Ġ"'):
                 return place + 1
@@ -264,13 +274,13 @@ class RowMaker:
 
 
 def _noted(stored: StoredEpisode, turn: int, mirrored: bool) -> list[Note]:
-    """What the teacher noted of a view, as if it were the first, left for right if mirrored."""
+    """The teacher's notes on a view as if it were the first, flipped horizontally if mirrored."""
     notes = seen_from_first(stored.replies[turn])
     return [note.mirrored for note in reversed(notes)] if mirrored else notes
 
 
 class _SizesOnly:
-    """Stands for the image processor while ids are made: they depend on an image's size alone."""
+    """Replaces the image processor while ids are made, because they depend only on image sizes."""
 
     def __init__(self, patch_size: int) -> None:
         self.patch_size = patch_size
@@ -282,7 +292,7 @@ class _SizesOnly:
 
 
 def collate(rows: Sequence[Row], pad_id: int) -> Batch:
-    """Rows side by side, padded on the right: what stands there is seen by nothing before it."""
+    """Stack rows, padded on the right, where causal attention keeps padding invisible to the row."""
     columns = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), columns), pad_id)
     positions = torch.zeros((3, len(rows), columns), dtype=torch.long)
@@ -307,15 +317,15 @@ def _pixels(view: bytes, mirrored: bool) -> np.ndarray:
 
 
 def jittered(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Images (N, H, W, 3) uint8 in other light: each a little brighter or darker, warmer or colder."""
+    """Augment images (N, H, W, 3) uint8 with random brightness and tint."""
     light = 1 + BRIGHTNESS * (2 * torch.rand(len(images), 1, 1, 1, generator=generator) - 1)
     tint = 1 + TINT * (2 * torch.rand(len(images), 1, 1, 3, generator=generator) - 1)
     return (images * (light * tint)).clamp_(0, 255).to(torch.uint8)
 
 
 def patches(images: torch.Tensor, patch_size: int, merge_size: int) -> torch.Tensor:
-    """(N * patches, 3 * 2 * patch_size²) float32 from images (N, H, W, 3) uint8, as Qwen's image processor lays them
-    out: scaled to -1..1, doubled in time, patches of a merged square side by side."""
+    """(N * patches, 3 * 2 * patch_size²) float32 from images (N, H, W, 3) uint8, in the layout of Qwen's image
+    processor: scaled to -1..1, duplicated along time, patches of a merged square adjacent."""
     count, height, width, _ = images.shape
     rows, columns = height // patch_size // merge_size, width // patch_size // merge_size
     scaled = images.float() / 127.5 - 1.0

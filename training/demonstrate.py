@@ -1,4 +1,4 @@
-"""The command `python -m training.demonstrate`: make demonstrations in worker processes, and say how well they do."""
+"""The command `python -m training.demonstrate`: generate demonstrations in worker processes and report their scores."""
 
 import argparse
 import logging
@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from data.scoring import score_answer
-from models import EXPLORER_SETTINGS, Backend, ModelOptions
+from models import Backend, ModelOptions
 from models.engines import make_backend
-from training.episodes import pupil_episodes, room_episodes
+from training.episodes import VIEWS, pupil_episodes, room_episodes
 from training.splits import SPLITS
 from training.store import read_shard, shard_path, shards_in, write_shard
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) -> Path:
-    """Room `index`'s demonstrations on disk; a file that is there already is kept."""
+    """Write the demonstrations in room `index` unless their file exists; returns its path."""
     path = shard_path(folder, seed, index)
     if not path.exists():
         write_shard(path, pupil_episodes(seed, index, load_pupil(pupil)) if pupil else room_episodes(seed, index))
@@ -31,22 +31,22 @@ def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) ->
 
 @cache
 def load_pupil(checkpoint: str) -> Backend:
-    """A checkpoint, once a process."""
-    return make_backend(checkpoint, ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"]))
+    """Load a checkpoint once per process."""
+    return make_backend(checkpoint, ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
 
 
 def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int, pupil: str | None = None) -> None:
-    """Make the demonstrations of many rooms in worker processes; goes on where an earlier call stopped."""
+    """Generate the demonstrations of many rooms in worker processes; resumes an earlier call."""
     work = partial(make_shard, folder=folder, seed=seed, pupil=pupil)
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
         for number, path in enumerate(pool.imap_unordered(work, indices), start=1):
             if number % 10 == 0 or number == len(indices):
-                log.info("%d of %d rooms, the last is %s", number, len(indices), path.name)
+                log.info("%d of %d rooms done, latest %s", number, len(indices), path.name)
 
 
 def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
-    """Number of unhurried demonstrations with sight per question type, and their mean score: what a perfect pupil
-    of this teacher reaches."""
+    """Number and mean score of demonstrations per question type, without blind and hurried ones: the upper bound for a
+    model that imitates the teacher perfectly."""
     scores: dict[str, list[float]] = {}
     for path in shards_in(folder):
         for episode in read_shard(path):
@@ -59,20 +59,23 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m training.demonstrate", description=__doc__)
-    parser.add_argument("out", type=Path, help="folder of the demonstrations")
+    parser.add_argument("out", type=Path, help="output folder")
     parser.add_argument("--rooms", type=int, default=500, help="number of rooms (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="index of the first room (%(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
-    parser.add_argument("--pupil", help="a checkpoint that replies instead; the teacher corrects one reply of each")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (%(default)s)")
+    parser.add_argument(
+        "--pupil", help="checkpoint that replies instead of the teacher, who corrects one reply per conversation"
+    )
     options = parser.parse_args(arguments)
     held = shards_in(options.out)
     if held and read_shard(held[0])[0].by_pupil != (options.pupil is not None):
-        parser.error(f"{options.out} holds {'demonstrations' if options.pupil else 'corrections'}: take another folder")
+        kind = "demonstrations" if options.pupil else "corrections"
+        parser.error(f"{options.out} already contains {kind}: choose another folder")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     indices = range(options.first, options.first + options.rooms)
     make_shards(options.out, SPLITS["training"], indices, options.workers, options.pupil)
     for name, (count, mean) in teacher_scores(options.out).items():
-        log.info("%-28s %5d questions, teacher's score %.3f", name, count, mean)
+        log.info("%-28s %5d questions, teacher score %.3f", name, count, mean)
     return 0
 
 

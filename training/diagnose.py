@@ -1,4 +1,4 @@
-"""The command `python -m training.diagnose RUN`: whether an explorer's run lost its answers in seeing or in reading."""
+"""The command `python -m training.diagnose RUN`: split an explorer's errors into perception and reasoning."""
 
 import argparse
 import sys
@@ -20,8 +20,12 @@ from training.reading import think
 
 @dataclass(frozen=True)
 class Answered:
-    """How one question ended: its score, and what that were if the notes were read without a slip; whether the answer
-    is the one that they give, None where they do not settle it; and whether something asked about stayed unseen."""
+    """The outcome of one question.
+
+    `read_perfectly` is the score that flawless reasoning over the same notes would give. `follows_notes`: whether the
+    answer is the one that the notes imply, None if they imply none. `unseen`: whether an object in the question was
+    never found.
+    """
 
     question: Question
     answer: str | None
@@ -32,8 +36,8 @@ class Answered:
 
 
 def answered(run: Path) -> Iterator[Answered]:
-    """The scored questions of a run folder that did not fail; raises RunError or QuestionError where the folder or
-    its questions cannot be read."""
+    """The scored questions of a run; skips failed ones. Raises RunError or QuestionError if the run or its questions
+    cannot be read."""
     questions = {question.id: question for question in questions_of(saved_config(run))}
     reader = RunReader(run)
     for row in reader.rows:
@@ -41,7 +45,7 @@ def answered(run: Path) -> Iterator[Answered]:
             continue
         replies = [turn.reply.text for turn in reader.turns(row.number)]
         if not replies:
-            raise RunError(f"{run}: question {row.number} has a result but no turns, so nothing can be said about it")
+            raise RunError(f"{run}: question {row.number} has a result but no turns and cannot be analysed")
         question = questions[row.id]
         notes = [note for reply in replies for note in notes_in(reply)]
         given = think(question, notes, (0.0, 0.0)).answer
@@ -55,28 +59,28 @@ def answered(run: Path) -> Iterator[Answered]:
         )
 
 
-def table(of_run: Sequence[Answered]) -> list[str]:
-    """A line for each question type, in percent, one about the counts and one about what stayed unseen."""
+def table(results: Sequence[Answered]) -> list[str]:
+    """A line per question type, in percent, then one about counting errors and one about unseen objects."""
     columns = ("score", "read_perfectly", "follows_notes", "unseen")
     heads = [name.replace("_", " ") for name in columns]
     lines = [f"| type | questions | {' | '.join(heads)} |", "|---" * (len(columns) + 2) + "|"]
     for name in QUESTION_TYPES:
-        these = [each for each in of_run if each.question.question_type == name]
+        these = [each for each in results if each.question.question_type == name]
         if these:
             cells = [_mean([getattr(each, key) for each in these]) for key in columns]
             lines.append(f"| {name} | {len(these)} | {' | '.join(cells)} |")
     off = [
         round(float(each.answer or 0)) - round(float(each.question.ground_truth or 0))
-        for each in of_run
+        for each in results
         if each.question.question_type == "object_counting"
     ]
     parts = [("exact", 0), ("one too low", -1), ("one too high", 1)]
-    looking = [each.unseen for each in of_run if each.question.kind.family not in ("counting", "room_size")]
+    unseen = [each.unseen for each in results if each.question.kind.family not in ("counting", "room_size")]
     return [
         *lines,
         "",
         f"Counts: {', '.join(f'{off.count(by)} {name}' for name, by in parts)}, of {len(off)}.",
-        f"Something unseen at the end: {sum(looking)} of {len(looking)} questions about things that are not counted.",
+        f"Objects still unseen at the end: {sum(unseen)} of {len(unseen)} questions that name objects to find.",
     ]
 
 
@@ -88,7 +92,7 @@ def _mean(values: Sequence[float | None]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m training.diagnose", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run, such as OUT/runs/... of training.evaluate")
+    parser.add_argument("run", type=Path, help="run folder, such as OUT/runs/... of training.evaluate")
     options = parser.parse_args(arguments)
     try:
         lines = table(list(answered(options.run)))

@@ -1,8 +1,8 @@
-"""Demonstrations: the teacher's conversations in procedural rooms, drawn by the very code that runs at evaluation."""
+"""Demonstrations: the teacher's conversations in procedural rooms, generated with the code used in evaluation."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
 from envs.environment import ExplorationEnv
 from envs.library import SceneLibrary
-from models import EXPLORER_SETTINGS, Backend, Reply
+from models import Backend, Reply
+from models.views import ViewSettings
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
 from rendering.renderers.blind import BlindRenderer
@@ -42,33 +43,41 @@ QUESTIONS_A_ROOM = {
     "object_rel_direction_hard": 3,
     "route_planning": 3,
 }
-"""More of what takes more looking and thinking."""
+"""More of the types that need more exploration and reasoning."""
 
 BLIND_SHARE = 0.04
 HURRIED_SHARE = 0.2
-"""Shares of demonstrations without sight, and with fewer moves than usual, so that guesses are learned, too."""
+"""Shares of demonstrations without views, and with fewer moves than usual; these teach guessing."""
 LAST_SHARE = 0.5
-"""Share of a pupil's conversations that the teacher takes over at the end; the others anywhere."""
+"""Share of pupil conversations that the teacher corrects at the last turn; the others at a random turn."""
 OVERLOOKED_SHARE = 0.3
-"""Share of demonstrations in which one category that the question names is overlooked until the teacher has walked."""
+"""Share of demonstrations in which the teacher overlooks one category of the question until it has walked."""
 BOLD_SHARE = 0.3
-"""Share of demonstrations in which a walk, if there is one, is taken without knowing what is in the way."""
+"""Share of demonstrations in which the teacher walks, if at all, without regard to obstacles."""
 USUAL_START_SHARE = 0.3
-"""Share of demonstrations that begin at the package's own first view; the others begin anywhere a person can stand."""
+"""Share of demonstrations that start at the first view; the others start anywhere a person can stand."""
+
+
+VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
+"""What the explorer learns from, saved with its checkpoints: views of 45 tokens each and 108 degrees wide, so that four
+of them see all around and what stands where two meet is whole in both; and room for the longest replies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Episode(Transcript):
-    """A finished conversation with what was seen: `images` (turns, H, W, 3) uint8, one for each user message, and
-    `shown` (turns, H / 16, W / 16) uint8, their `categories_by_patch`, all zero for the blind."""
+    """A finished conversation with its views.
+
+    `images` (turns, H, W, 3) uint8, one per user message, and `shown` (turns, H / 16, W / 16) uint8, their
+    `categories_by_patch`, all 0 for blind demonstrations.
+    """
 
     images: np.ndarray
     shown: np.ndarray
 
 
 def view_config() -> RunConfig:
-    """The settings of a run of the explorer."""
-    return RunConfig(**EXPLORER_SETTINGS)
+    """The run settings of the explorer."""
+    return RunConfig(**asdict(VIEWS))
 
 
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
@@ -80,21 +89,23 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
                 ask(state)
                 _take(state, Reply(teacher.reply(state)))
                 parsed = state.turns[-1].parsed
-                assert parsed.error is None and not parsed.clamped, f"no action: {state.turns[-1].reply.text}"
+                assert parsed.error is None and not parsed.clamped, f"invalid action: {state.turns[-1].reply.text}"
             replies = tuple(turn.reply.text for turn in state.turns)
             yield _episode(state, teacher, replies, state.answer)
 
 
 def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
-    """The same questions with a pupil's own replies up to some turn, half of the time its last, and then what the
-    teacher would say there: what to do with notes that are not perfect (Ross et al., "A Reduction of Imitation
-    Learning ... to No-Regret Online Learning", 2011).
+    """The same questions answered by a pupil up to some turn, half of the time its last, where the teacher's reply
+    replaces the pupil's.
+
+    This teaches how to continue from imperfect notes: DAgger, Ross et al., "A Reduction of Imitation Learning and
+    Structured Prediction to No-Regret Online Learning", 2011.
     """
     config = config or view_config()
     with _libraries(config) as libraries:
         opened = [pair for pair in _opened(seed, index, *libraries) if not pair[1].blind]
         for _, teacher in opened:
-            teacher.overlooked = frozenset()  # the pupil overlooks enough by itself
+            teacher.overlooked = frozenset()  # the pupil itself overlooks enough
         said: list[list[str]] = [[] for _ in opened]
         while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
             for number in due:
@@ -118,7 +129,7 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
 
 
 def _take(state: QuestionState, reply: Reply) -> None:
-    """Take a reply as any run does: read it, move and look."""
+    """Process a reply as in a run: parse it, move and render."""
     decision = read(reply, state)
     after, seconds = act(state, decision)
     finish_turn(state, decision, after, (state.question.id,), seconds)
@@ -126,7 +137,7 @@ def _take(state: QuestionState, reply: Reply) -> None:
 
 @contextmanager
 def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]:
-    """Where one sees, and where one does not."""
+    """A library with real views and one with blank views."""
     seeing, blind = library_of(config, RaycastRenderer()), library_of(config, BlindRenderer())
     with closing(seeing), closing(blind):
         yield seeing, blind
@@ -135,10 +146,10 @@ def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]
 def _opened(
     seed: int, index: int, seeing: SceneLibrary, blind: SceneLibrary
 ) -> Iterator[tuple[QuestionState, Teacher]]:
-    """The questions of a room, each where it begins and with a teacher of its own."""
+    """The questions of a room, each at its start with its own teacher."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
-    assert np.array_equal(scene.surface.faces, room.mesh.faces), "pixels are told apart by the mesh's own faces"
+    assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
     first = seeing.draw_first_view(scene)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
@@ -163,7 +174,7 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 
 def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
-    """The package's own first pose, or any place to stand with one of its headings."""
+    """The pose of the first view, or a random standing point with a random one of its headings."""
     if len(places) == 0 or rng.random() < USUAL_START_SHARE:
         return first.pose
     x, y = places[rng.integers(len(places))]
@@ -173,7 +184,7 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
 def _episode(
     state: QuestionState, teacher: Teacher, replies: tuple[str, ...], answer: str | None, by_pupil: bool = False
 ) -> Episode:
-    """As many turns of a conversation as there are replies."""
+    """The conversation, truncated to as many turns as there are replies."""
     messages, turns = state.conversation.messages, len(replies)
     images = np.stack(state.conversation.images[:turns])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)

@@ -1,4 +1,4 @@
-"""The command `python -m training.evaluate`: how much a checkpoint gains by exploring, on rooms it has never seen."""
+"""The command `python -m training.evaluate`: measure how much a checkpoint gains from exploring unseen rooms."""
 
 import argparse
 import json
@@ -30,12 +30,14 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "view 0 only": {"renderer": "raycast", "steps": 0},
     "blind": {"renderer": "blind"},
 }
-"""Ways to ask the same questions, and the settings that make them."""
+"""Conditions under which the same questions are asked, with their settings."""
 
 
 def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
-    """At most `per_type` questions of each type, evenly over all of them, so that as many rooms as can be are asked
-    about; in the order in which they are given."""
+    """At most `per_type` questions of each type, spread evenly over the list to cover as many rooms as possible.
+
+    Keeps the order.
+    """
     chosen = []
     for name in QUESTION_TYPES:
         of_type = [question for question in questions if question.question_type == name]
@@ -46,26 +48,26 @@ def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
 
 
 class Unfinished(Exception):
-    """A condition whose questions were not all answered, so that nothing can be compared; the message says which."""
+    """Not all questions of a condition were answered, so conditions cannot be compared. The message names it."""
 
 
 def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
-    """The result rows of the main command in each of CONDITIONS; raises Unfinished when one did not finish."""
+    """The result rows of a run in each of CONDITIONS; raises Unfinished if a run did not finish."""
     results = {}
     for name, changes in CONDITIONS.items():
-        status, rows = main_vsi_bench_loop(replace(config, **changes))
-        results[name] = [asdict(row) for row in rows]
-        if status:
+        outcome = main_vsi_bench_loop(replace(config, **changes))
+        results[name] = [asdict(row) for row in outcome.rows]
+        if outcome.status:
             raise Unfinished(
-                f"{name}: ended with status {status}, {len(results[name])} questions; see {config.log_root}"
+                f"{name}: ended with status {outcome.status}, {len(results[name])} questions; see {config.log_root}"
             )
     return results
 
 
 def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
-    """A confidence interval for a mean of scores within 0..1.
+    """A confidence interval for a mean of scores in 0..1.
 
-    E. B. Wilson, JASA 22 (1927), which is exact in form for shares; for scores between 0 and 1 it is on the safe side.
+    E. B. Wilson, JASA 22 (1927). Derived for proportions; for fractional scores it is conservative.
     """
     z = float(norm.ppf(0.5 + level / 2))
     middle = (mean + z * z / (2 * count)) / (1 + z * z / count)
@@ -76,7 +78,7 @@ def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
 def overall_gain(
     rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], seed: int = 0
 ) -> tuple[float, float, float]:
-    """Overall of `rows` less that of `others` on the same questions, and its 95 % interval over resampled questions."""
+    """Overall score of `rows` minus that of `others` on the same questions, and its 95 % bootstrap interval."""
     by_id = {row["id"]: row for row in others}
     pairs = [(row, by_id[row["id"]]) for row in rows]
     rng = np.random.default_rng(seed)
@@ -93,7 +95,7 @@ def _overall(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequence[Question]) -> list[str]:
-    """A markdown table: percent with 95 % interval per type and condition, and always the most frequent answer."""
+    """A markdown table: percent with 95 % interval per type and condition, and the most-frequent-answer baseline."""
     lines = [f"| type | questions | {' | '.join(results)} | most frequent answer |"]
     lines.append("|---" * (len(results) + 3) + "|")
     for name in QUESTION_TYPES:
@@ -121,12 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("model", help="checkpoint folder")
     parser.add_argument("out", type=Path, help="folder for rooms, runs and the table")
     parser.add_argument("--rooms", type=int, default=200, help="number of rooms (%(default)s)")
-    parser.add_argument("--per-type", type=int, default=200, help="questions of each type, at most (%(default)s)")
+    parser.add_argument("--per-type", type=int, default=200, help="maximum questions of each type (%(default)s)")
     parser.add_argument(
         "--split",
         choices=("validation", "test"),
         default="validation",
-        help="rooms to compare checkpoints on while they are made, or those for the figures in the end (%(default)s)",
+        help="validation rooms to compare checkpoints during development, test rooms for final results (%(default)s)",
     )
     parser.add_argument("--batch-size", type=int, default=64, help="questions in one batch (%(default)s)")
     options = parser.parse_args(arguments)
@@ -157,12 +159,12 @@ def _remarks(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     turns = sum(row["turns"] for row in explorer)
     errors = sum(row["parse_errors"] for row in explorer)
     lines = [
-        f"Turns a question: {turns / len(explorer):.2f} of {NUM_STEPS + 1}; "
-        f"replies that could be read: {1 - errors / turns:.2%}."
+        f"Turns per question: {turns / len(explorer):.2f} of {NUM_STEPS + 1}; "
+        f"readable replies: {1 - errors / turns:.2%}."
     ]
     for name in list(results)[1:]:
         gain, low, high = overall_gain(explorer, results[name])
-        lines.append(f"Explorer over {name}: {gain:+.1f} points of the overall ({low:+.1f} to {high:+.1f}).")
+        lines.append(f"Explorer over {name}: {gain:+.1f} points overall ({low:+.1f} to {high:+.1f}).")
     return lines
 
 

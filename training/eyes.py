@@ -1,4 +1,4 @@
-"""The command `python -m training.eyes`: what a checkpoint says of single views, beside what the teacher noted."""
+"""The command `python -m training.eyes`: compare a checkpoint's notes on single views with the teacher's."""
 
 import argparse
 import sys
@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from agent.policies.replies import action_format
-from models import EXPLORER_SETTINGS, Backend, ModelOptions
+from models import Backend, ModelOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
+from training.episodes import VIEWS
 from training.notes import FIRST, Note, notes_in, seen_from_first, view_text
 from training.store import read_shard, shards_in
 from training.teacher import NEAR_M
@@ -21,8 +22,8 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class NoteAccuracy:
-    """Over many views: the share of what was noted that is there, the share of what is there that was noted, and of
-    the right notes how far off their places (metres) and sizes (share) are."""
+    """Precision and recall of notes over many views, and the mean errors of correct notes: position in metres, size
+    relative."""
 
     views: int
     precision: float
@@ -32,7 +33,7 @@ class NoteAccuracy:
 
 
 def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:
-    """Pairs of one note and the true one that it stands for, the nearest of its category first; each used once."""
+    """Match notes to true notes of the same category, nearest pairs first; each note is used at most once."""
     pairs = sorted(
         ((_off_m(a, b), i, j)
          for i, a in enumerate(said) for j, b in enumerate(true) if a.category == b.category)
@@ -53,8 +54,10 @@ def _off_m(a: Note, b: Note) -> float:
 
 
 def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
-    """Views of the last rooms as first turns of a conversation, each with what the teacher noted of it. They are those
-    of counting, where the teacher overlooks nothing."""
+    """Views of the last rooms, each as the first turn of a conversation, with the teacher's notes.
+
+    Takes them from counting questions, where the teacher overlooks nothing.
+    """
     for path in shards_in(folder)[-rooms:]:
         for number, episode in enumerate(read_shard(path)):
             if not episode.blind and episode.question_type == "object_counting":
@@ -66,7 +69,7 @@ def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]
 
 
 def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAccuracy:
-    """What the model says of the views, against the teacher's replies."""
+    """Score the model's notes on the views against the teacher's."""
     said_count = true_count = 0
     pairs: list[tuple[Note, Note]] = []
     for start in range(0, len(views), BATCH):
@@ -92,11 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m training.eyes", description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
-    parser.add_argument("demos", type=Path, help="demonstrations; their last rooms are looked at")
+    parser.add_argument("demos", type=Path, help="folder of demonstrations; the last rooms are used")
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
-    settings = ModelOptions(max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+    settings = ModelOptions(max_new_tokens=VIEWS.max_new_tokens)
     accuracy = look(make_backend(options.model, settings), views)
     sys.stdout.write(
         f"{accuracy.views} views: precision {accuracy.precision:.2f}, recall {accuracy.recall:.2f}, places off by "

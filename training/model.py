@@ -25,17 +25,17 @@ SIZES = {
         max_positions=8192, initial_std=0.08,
     ),
 }  # fmt: skip
-"""4 and 8 million weights: what two cores and what a GPU can train in an hour; 8 and 16 MB in bfloat16."""
+"""4 and 8 million parameters, which two cores or a GPU can train in an hour; 8 and 16 MB in bfloat16."""
 
 EMBEDDING_STD, PLACE_STD, NUMBER_SHARE = 0.5, 0.7, 0.8
 HALF_WAVES = (1, 2, 4, 6, 10)
-"""Of the waves that tell where in a picture a patch is: half periods over its side."""
+"""Frequencies of the image position embedding, in half periods per image side."""
 PERIODS = (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 20, 45, 90, 180, 360)
-"""Of the waves that make near numbers begin with like vectors; metres, centimetres and degrees alike."""
+"""Periods of the sinusoids that give close numbers similar initial embeddings, for metres, centimetres and degrees."""
 
 
 def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: ModelSizes) -> None:
-    """Write a fresh checkpoint whose tokenizer knows the phrases of `corpus`; `sizes.vocab` is what they come to."""
+    """Write an untrained checkpoint whose tokenizer contains the phrases of `corpus`; these determine `sizes.vocab`."""
     from training.vocabulary import make_tokenizer
 
     processor = make_processor(512)
@@ -47,8 +47,11 @@ def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: Model
 
 
 def start_well(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Fresh weights that learn faster: each layer adds little to what is there (Radford et al. 2019 scale by one over
-    the root of the layers), words and image tokens begin equally strong, and near numbers have like vectors."""
+    """Rescale initial weights for faster training.
+
+    Residual branches start small (Radford et al. 2019 scale them by one over the root of the number of layers), text
+    and image tokens start with similar norms, and close numbers get similar embeddings.
+    """
     import torch
 
     config, visual, language = model.config, model.model.visual, model.model.language_model
@@ -68,9 +71,11 @@ def start_well(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -
 
 
 def place_vectors(count: int, width: int) -> np.ndarray:
-    """(count, width) float32 of variance PLACE_STD squared, one row for each cell of a square grid in reading order:
-    waves along both sides. With Qwen's usual start, small and random, the words that a picture becomes hardly tell
-    where in it they are, and a direction cannot be looked up."""
+    """Sinusoidal position embeddings (count, width) float32 with variance PLACE_STD squared, one row per cell of a
+    square grid in row-major order.
+
+    Qwen's default, small and random, leaves image tokens with too little position information to read off a direction.
+    """
     side = round(count**0.5)
     angles = np.pi * np.arange(side)[:, None] / (side - 1) * np.array(HALF_WAVES)
     waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -81,8 +86,8 @@ def place_vectors(count: int, width: int) -> np.ndarray:
 
 
 def word_vectors(tokenizer: "PreTrainedTokenizerFast", count: int, width: int) -> np.ndarray:
-    """(count, width) float32 of unit variance, one row per id: drawn at random, but for numbers mostly a projection of
-    sines and cosines of their value."""
+    """Token embeddings (count, width) float32 with unit variance: random, but for numbers mostly a projection of sines
+    and cosines of their value."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(count, width))
     projection = rng.normal(size=(2 * len(PERIODS), width)) / np.sqrt(len(PERIODS))
@@ -98,12 +103,12 @@ _NUMBER_TOKEN = re.compile(r" ?([+-]?\d+(?:\.\d+)?)(?: (?:cm|m))?[;.,]?")
 
 
 def use_fast_layers(model: "PreTrainedModel", compiled: bool = False) -> None:
-    """Let a model that is trained on images of one size compute the same sums faster.
+    """Speed up training on images of one size without changing the computation.
 
-    The patch convolution, whose kernel is one patch, becomes a matrix product; the image encoder attends within all
-    images at once instead of one after the other; attention keeps float32 under autocast, since the backward pass of
-    PyTorch's bfloat16 kernel is the slower one on a CPU. With `compiled` each layer is compiled for any sizes. Names
-    and shapes of the weights stay.
+    The patch convolution, whose kernel is one patch, becomes a matrix product. The image encoder batches attention over
+    all images instead of looping. On a CPU attention runs in float32 under autocast, because the backward pass of
+    PyTorch's bfloat16 kernel is slower there. With `compiled`, each layer is compiled for dynamic shapes. Names and
+    shapes of the weights stay the same.
     """
     import torch
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a reply notes down about the room, and the words for it; an answer is later read off these notes."""
+"""The explorer's notes about the room: their contents and text format. Answers are derived from these notes."""
 
 import json
 import math
@@ -13,19 +13,19 @@ from envs.actions import CameraAction
 from rendering.camera import CameraPose
 
 STEP_M = 0.25
-"""Coordinates and distances are noted in steps of this many metres."""
+"""Resolution of coordinates and distances in notes, metres."""
 BEARING_STEP_DEG = 5
 STRIDE_M = 0.5
-"""Walks are multiples of this, so that places from the start stay multiples of it."""
+"""Walks are multiples of this, so that positions relative to the start are multiples of it too."""
 LONGEST_WALK_M = 1.5
-"""Far enough to see behind things, and short enough to be free where a pupil guesses what is."""
+"""Far enough to see behind objects, and short enough to be often unobstructed when a pupil misjudges the free space."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)
-"""Where and how a camera stands at the start, on the plan of the notes."""
+"""The start pose, which is the origin of the notes' coordinates."""
 
 PLACE_WORD = re.compile(r" [+-]\d+\.\d\d")
-"""Half of a place, as one word."""
+"""One coordinate of a place, as one token."""
 
 _WHERE = re.compile(r"At ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) facing (\d+)\.")
 _NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+\.\d\d) (\d+) cm[;.]")
@@ -33,11 +33,13 @@ _NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+
 
 @dataclass(frozen=True)
 class Note:
-    """One object as it is written down: the direction of its middle in the view (degrees, + = left), what it is, how
-    far away, and thus where it is on the floor plan: metres ahead of where the camera began and to the left of it; then
-    its longest side. Eyes find the first three in the picture, and the place follows from them and the turns taken.
+    """A note of one object.
 
-    `index` is its position in `Room.objects`, which is not written; -1 where it is not known.
+    In order: the bearing of its centre in the view (degrees, + = left), its category, its distance, its place on the
+    floor plan (metres ahead of the start and to the left of it), and its longest side. The view shows the first three;
+    the place follows from them and the camera's pose.
+
+    `index` is the object's position in `Room.objects`, -1 if unknown; it is not part of the text.
     """
 
     bearing_deg: int
@@ -50,24 +52,24 @@ class Note:
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """The place as text."""
         return f"{self.ahead_m:+.2f} {self.left_m:+.2f}"
 
     @property
     def mirrored(self) -> "Note":
-        """The same in a room with left and right exchanged, seen from its first view."""
+        """The note in a horizontally mirrored view; valid only for the first view."""
         return replace(self, bearing_deg=-self.bearing_deg, left_m=0.0 - self.left_m)
 
     @property
     def text(self) -> str:
-        """The whole note in words."""
+        """The whole note as text."""
         return f"{self.bearing_deg:+d} {self.category} {self.away_m:.2f} m {self.place} {self.size_cm} cm"
 
 
 def make_note(
     category: str, offset_m: Sequence[float], pose: CameraPose, start: CameraPose, longest_m: float, index: int
 ) -> Note:
-    """The note of an object whose middle is `offset_m` (x, y) from the camera at `pose`, all rounded as notes are."""
+    """The note of an object whose centre is `offset_m` (x, y) from the camera at `pose`, rounded as in the text."""
     dx, dy = (float(value) for value in offset_m)
     bearing = float(wrap_deg(np.array(math.degrees(math.atan2(dy, dx)) - pose.heading_deg)))
     ahead, left = in_start_frame(pose.x_m + dx - start.x_m, pose.y_m + dy - start.y_m, start)
@@ -83,18 +85,18 @@ def make_note(
 
 
 def in_start_frame(dx_m: float, dy_m: float, start: CameraPose) -> tuple[float, float]:
-    """An offset along the room's x and y as metres along and to the left of the heading at the start."""
+    """Convert an offset along the room's x and y to metres ahead and to the left of the start's heading."""
     dx, dy, _ = start.forward
     return dx_m * float(dx) + dy_m * float(dy), dy_m * float(dx) - dx_m * float(dy)
 
 
 def stepped(metres: float) -> float:
-    """Metres rounded to `STEP_M`, never minus zero."""
+    """Metres rounded to `STEP_M`, without negative zero."""
     return round(metres / STEP_M) * STEP_M + 0.0
 
 
 def rounded_size_cm(longest_m: float) -> int:
-    """Centimetres in steps of 5 up to 1 m and of 10 above."""
+    """Centimetres in steps of 5 below 1 m and of 10 above."""
     step = 5 if longest_m < 1.0 else 10
     return max(step, round(100 * longest_m / step) * step)
 
@@ -106,7 +108,7 @@ def heading_deg(ahead: Note, origin: Note) -> int:
 
 
 def apart(to: Note, origin: Note) -> str:
-    """The way from `origin` to `to` in words: metres ahead and left, as at the start."""
+    """The offset from `origin` to `to` as text: metres ahead and left in the start frame."""
     return f"{to.ahead_m - origin.ahead_m:+.2f} {to.left_m - origin.left_m:+.2f}"
 
 
@@ -116,20 +118,20 @@ def turn_deg(before: int, after: int) -> int:
 
 
 def pose_words(pose: CameraPose, start: CameraPose) -> str:
-    """Where a camera is and which way it looks, both counted from the start."""
+    """The camera's position and heading as text, relative to the start."""
     ahead, left = in_start_frame(pose.x_m - start.x_m, pose.y_m - start.y_m, start)
     facing = round(pose.heading_deg - start.heading_deg) % 360
     return f"{stepped(ahead):+.2f} {stepped(left):+.2f} facing {facing}"
 
 
 def view_text(pose: CameraPose, start: CameraPose, new: Sequence[Note]) -> str:
-    """What a reply says of its view: where the camera is, and what is new."""
+    """The first line of a reply: the camera's pose and the new notes."""
     seen = "; ".join(note.text for note in new)
     return f"At {pose_words(pose, start)}. {f'New: {seen}.' if new else 'Nothing new.'}"
 
 
 def notes_in(reply: str) -> list[Note]:
-    """The new notes of a reply, in order."""
+    """Parse the new notes of a reply, in order."""
     line = reply.split("\n")[0].partition("New:")[2]
     return [
         Note(int(bearing), category, float(away), float(ahead), float(left), int(size), -1)
@@ -138,9 +140,9 @@ def notes_in(reply: str) -> list[Note]:
 
 
 def seen_from_first(reply: str) -> list[Note]:
-    """The new notes of the teacher's reply as they would be if its view had been the first."""
+    """The new notes of the teacher's reply, converted as if its view had been the first."""
     match = _WHERE.match(reply)
-    assert match is not None, f"no reply of the teacher: {reply!r}"
+    assert match is not None, f"not a reply of the teacher: {reply!r}"
     at_ahead, at_left, facing = (float(value) for value in match.groups())
     then = replace(FIRST, heading_deg=facing)
     moved = []
@@ -151,7 +153,7 @@ def seen_from_first(reply: str) -> list[Note]:
 
 
 def action_text(action: CameraAction) -> str:
-    """The JSON object of a reply, its six keys in the prompt's order and numbers as short as they can be."""
+    """The JSON object of a reply: six keys in the prompt's order, whole numbers without decimals."""
     return json.dumps(
         {
             "rotation_angle_degrees": _short(action.rotation_angle_degrees),

@@ -1,9 +1,9 @@
-"""Words to practise on: made-up notes of a room with many things that are read off them, or an option to find.
+"""Text-only practice rows: synthetic notes with many facts read off them, or a choice among options.
 
-A conversation reads two or three places off its notes and answers once; a row of notes here reads some thirty. With
-that many, looking a category up in the notes is learned within minutes; with conversations alone it was not in hours.
-Letters are learned within minutes from short rows that come to one option each: told several in a row, a model finds
-the later ones by leaving out those that were told.
+A conversation looks up two or three places in its notes and answers once; a practice row looks up about thirty. With
+these rows the model learns to look up a category in minutes; from conversations alone it did not in hours. Option
+letters are learned in minutes from short rows with one answer each: with several answers in a row, the model learns
+elimination instead.
 """
 
 import math
@@ -52,38 +52,37 @@ from training.reading import (
 
 A_QUARTER = CameraAction(rotation_angle_degrees=float(TURN_DEG))
 FEWEST_SINGLE = 3
-"""Objects that are alone of their kind: what distances and directions are asked about."""
+"""Minimum number of objects that are unique in their category, which distance and direction questions need."""
 MOST_IN_VIEW = 9
 NEAREST_M, FARTHEST_M = 0.5, 4.5
 RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
-"""Shares of rows that only recall, and of names in them that no note holds."""
+"""Shares of rows that only recall, and of names in them that are in no note."""
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.05, 0.1, 0.2, 0.45, 0.2)
 LISTED = ("sides", "quadrants", "objects", "turns")
 LISTED_SHARES = (0.1, 0.2, 0.35, 0.35)
-"""What options are, and how often: what is hard to find among them comes more often."""
+"""Kinds of options and their shares; harder kinds are more frequent."""
 SIZES_A_VIEW, COUNTS_A_VIEW, GAPS_A_VIEW = 2, 2, 2
-"""What is read off the notes of a single view, at most: sizes, counts, and the gaps of one comparison."""
+"""At most this many facts are read off the notes of a single view: sizes, counts, and distances in one comparison."""
 MISSING, FOUND = (1, 3), (0, 4)
-"""How many of a question's objects are missing at a second place and how many are not, from and below."""
+"""Ranges, end excluded, of how many of a question's objects are missing and known at a second position."""
 IN_VIEW_SHARE, KNOWN_SHARE = 0.6, 0.5
-"""Of the objects that are missing and of those that are not, those that are in view."""
+"""Shares of the missing and of the known objects that are in view."""
 NEAREST_OF = 4
 ROUTES_TRIED = 20
-"""To find the turns that a list of options holds."""
+"""Random routes drawn to find distinct options."""
 BRIEF_SHARE = 0.5
-"""Of the rows whose options are directions or turns, those that come to one of them without all that leads there."""
+"""Share of the rows with directions or turns as options that contain only the last reasoning steps."""
 COUNTED_SHARE = 0.3
-"""Of the notes that a count goes on over, those of what is counted."""
+"""Share of notes in counting rows that are of the counted category."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
 
 @dataclass(frozen=True)
 class Practice:
-    """The options of all directions asked for, as a question lists them; the notes of some views in one line, or
-    nothing; and the lines of thoughts about them."""
+    """The options as a question lists them; the notes of some views in one line, or empty; and lines of reasoning."""
 
     options: str
     notes: str
@@ -91,7 +90,7 @@ class Practice:
 
 
 def make_practice(rng: Generator) -> Practice:
-    """Options at random, with notes and thoughts about them, or with the last steps towards one of them."""
+    """Random options with notes and reasoning about them, or with only the last steps towards one option."""
     notes, words = _notes(rng)
     while len(_singles(notes)) < FEWEST_SINGLE:
         notes, words = _notes(rng)
@@ -103,9 +102,9 @@ def make_practice(rng: Generator) -> Practice:
 
 
 def read_off(rng: Generator, notes: Sequence[Note]) -> str:
-    """Lines that some notes tell, names at random: how large, how many (of what there are several first), and which of
-    two is nearer. Rows with a view practise them, since what is learned from words alone is not there yet with a view
-    among them."""
+    """Facts read off some notes about random objects: sizes, counts (repeated categories first), and which of two is
+    nearer. Rows with a view practise these too, because skills learned from text alone do not transfer to rows with
+    images."""
     singles, categories = _singles(notes), [note.category for note in notes]
     drawn = [singles[place] for place in rng.permutation(len(singles))]
     names = [categories[place] for place in rng.permutation(len(categories))]
@@ -120,8 +119,11 @@ def read_off(rng: Generator, notes: Sequence[Note]) -> str:
 
 
 def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
-    """What is counted, at random, and for each view of a whole turn its made-up notes and the words and action behind
-    them. Conversations that count are too few, and each is too long, to learn from them alone how to go on."""
+    """A random category to count, and for each view of a full rotation its synthetic notes and the reasoning and action
+    that follow.
+
+    Counting conversations alone are too few and too long to learn from how to continue a count.
+    """
     name, *others = (str(category) for category in rng.choice(CATEGORIES, size=1 + MOST_IN_VIEW, replace=False))
     notes: list[Note] = []
     turns = []
@@ -140,8 +142,11 @@ def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
 
 
 def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
-    """A view, noted as if it were the first, as one from a second place: a reply before it that tells where that is and
-    what is missing, at random, and the reply to it. Conversations get there too seldom to learn from them alone."""
+    """Turn the notes of a first view into those of a view from a random second position.
+
+    Returns the previous reply, which states that position and what is missing, and the reply to the view. Conversations
+    reach a second position too rarely to learn this from them alone.
+    """
     away = STRIDE_M * float(rng.integers(1, 1 + round(LONGEST_WALK_M / STRIDE_M)))
     way_deg, facing_deg = (float(TURN_DEG * rng.integers(VIEWS_AROUND)) for _ in range(2))
     way = math.radians(way_deg)
@@ -158,7 +163,7 @@ def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
 
 
 def _partly_found(rng: Generator, in_view: set[str]) -> dict[str, list[Note]]:
-    """What a question might ask for: some of it missing, some noted before, either in view or not."""
+    """Random objects that a question might name: some missing, some already noted, each in view or not."""
     here = [str(name) for name in rng.permutation(sorted(in_view))]
     elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
     missing, known = (
@@ -169,7 +174,7 @@ def _partly_found(rng: Generator, in_view: set[str]) -> dict[str, list[Note]]:
 
 
 def _before_walking(pose: CameraPose, found: Mapping[str, Sequence[Note]], away_m: float) -> str:
-    """The reply that ends a whole turn with a walk to a pose."""
+    """The reply that ends a full rotation with a walk to a pose."""
     last = replace(FIRST, heading_deg=360.0 - TURN_DEG)
     turn = turn_deg(int(last.heading_deg), int(pose.heading_deg))
     step = CameraAction(rotation_angle_degrees=float(turn), forward_meters=away_m)
@@ -178,13 +183,13 @@ def _before_walking(pose: CameraPose, found: Mapping[str, Sequence[Note]], away_
 
 
 def _before_turning(pose: CameraPose, found: Mapping[str, Sequence[Note]]) -> str:
-    """The reply a quarter before a pose, from the same place."""
+    """The reply one quarter turn before a pose, at the same position."""
     before = replace(pose, heading_deg=(pose.heading_deg - TURN_DEG) % 360)
     return "\n".join([view_text(before, FIRST, []), f"{places_words(found)}.", action_text(A_QUARTER)])
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
-    """Objects all around, as a turn by quarters and perhaps one step aside would note them."""
+    """Random objects and the text that notes them over quarter turns and perhaps one walk."""
     categories = rng.choice(CATEGORIES, size=int(rng.integers(8, 20)), replace=False)
     notes: list[Note] = []
     words = []
@@ -227,8 +232,8 @@ def _singles(notes: Sequence[Note]) -> list[Note]:
 
 
 class _Author:
-    """Writes thoughts about some notes. The letter of one option is told in a row: told again, it would be copied from
-    there instead of being looked up."""
+    """Writes reasoning about some notes. States an option's letter only once per row, because the model would copy a
+    repeated one instead of looking it up."""
 
     def __init__(self, rng: Generator, notes: Sequence[Note]) -> None:
         self._rng, self._notes = rng, notes
@@ -240,17 +245,17 @@ class _Author:
 
     @property
     def chooses(self) -> bool:
-        """Whether the options are directions or turns, which the last words of a thought choose among."""
+        """Whether the options are directions or turns, so that the last step of the reasoning selects one."""
         return self._options[0] not in CATEGORIES
 
     def lines(self) -> list[str]:
-        """All thoughts of a row with notes."""
+        """All reasoning lines of a row with notes."""
         if self._rng.random() < RECALL_SHARE:
             return [self._recall() for _ in range(LISTS)]
         return [self._thought() for _ in range(THOUGHTS)]
 
     def brief(self) -> str:
-        """The last steps alone of a thought that comes to an option, with its letter."""
+        """Only the last steps of the reasoning towards an option, with its letter."""
         option = self._shuffled(self._options)[0]
         return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.", option)
 
@@ -266,7 +271,7 @@ class _Author:
         return self._shuffled(SIDES if kind == "sides" else QUADRANTS)
 
     def _turned(self, said: str) -> str:
-        """A turn of which this is said."""
+        """A random turn with this description."""
         words = quadrant_of if said in QUADRANTS else side_of
         wanted = said.removeprefix("Turn ").lower()
         while True:
@@ -275,7 +280,7 @@ class _Author:
                 return f"{turn_words(before, after)}, {said}"
 
     def _recall(self) -> str:
-        """Where some objects are, or how large."""
+        """The places or sizes of some objects."""
         if self._rng.random() < 1 / 3:
             return "\n".join(size_thought(of.category, [of]).text for of in self._drawn(NAMES_A_LIST))
         noted = {note.category for note in self._notes}
@@ -289,7 +294,7 @@ class _Author:
         return f"{places_words(found)}."
 
     def _thought(self) -> str:
-        """One of the thoughts that answer questions, but for those that need more than notes."""
+        """The reasoning for a random question type, excluding those that need more than notes."""
         family = str(self._rng.choice(FAMILIES, p=FAMILY_SHARES))
         if family == "options" and not self.chooses:
             return self._nearest()
@@ -312,7 +317,7 @@ class _Author:
         return self._told(f"{_where(drawn)}; {words}.", side)
 
     def _nearest(self) -> str:
-        """Which of the options is nearest to some other object."""
+        """The reasoning about which option is nearest to some other object."""
         found = {note.category: [note] for note in self._singles}
         name = self._shuffled([name for name in found if name not in self._options])[0]
         words, nearest = nearest_words(name, self.letters, found)
@@ -320,7 +325,7 @@ class _Author:
         return _with_answer(Thought(f"{where}; {words}.", nearest))
 
     def _route(self, turns: int) -> tuple[str, str]:
-        """The thought of a walk with some turns, and all of them."""
+        """The reasoning about a route with this many turns, and the answer."""
         drawn = self._drawn(turns + 2)
         names = tuple(note.category for note in drawn)
         to_faced = names[1:2] if self._rng.random() < 0.5 else ()
@@ -329,7 +334,7 @@ class _Author:
         return f"{_where(drawn)}; {words}.", answer
 
     def _told(self, words: str, option: str) -> str:
-        """A thought that comes to an option, and the option's letter if it is the first."""
+        """Reasoning that ends in an option, with the option's letter if it is the first in this row."""
         letter = None if self._told_one else self.letters.get(option)
         if letter is None:
             return words

@@ -1,4 +1,4 @@
-"""How an answer is read off the notes: each question's own short reasoning, in words that a small model can repeat."""
+"""Derives an answer from notes with a short reasoning text for each question type that a small model can imitate."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from data.questions import Question
 from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
-"""Counts of one are never asked."""
+"""Smallest possible count: objects that occur once are never counted."""
 
 _WORDINGS = {
     "counting": r"How many (?P<c>.+?)\(s\)",
@@ -21,13 +21,13 @@ _WORDINGS = {
 }
 _STEP = re.compile(r"\d\. (?:Go forward until the (?P<stop>.+?)|\[please fill in\])(?= \d\. |$)")
 BLANK = ""
-"""Stands for a turn to fill in among the stops of a route."""
+"""Marks a turn to fill in among the stops of a route."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a question is about: the categories it names, in the order in which they are looked up, and for a route
-    the stops in order, with an empty word for each turn to fill in."""
+    """The categories that a question names, in lookup order, and for a route its stops in order, with BLANK for each
+    turn to fill in."""
 
     names: tuple[str, ...]
     steps: tuple[str, ...] = ()
@@ -35,20 +35,20 @@ class Asked:
 
 @dataclass(frozen=True)
 class Thought:
-    """The last words before an answer, and the answer as JSON value and as a person says it; None: cannot be read."""
+    """The reasoning before an answer, and the answer; None if the notes do not give one."""
 
     text: str
     answer: str | None
 
 
 def asked(question: Question) -> Asked:
-    """The objects that a question of `data.rooms` names; raises ValueError for another wording."""
+    """Parse a question of `data.rooms`; raises ValueError for any other wording."""
     family = question.kind.family
     if family == "room_size":
         return Asked(())
     match = re.search(_WORDINGS[family], question.question, re.DOTALL)
     if match is None:
-        raise ValueError(f"question {question.id} is not worded as those of data.rooms: {question.question!r}")
+        raise ValueError(f"question {question.id} is not worded like those of data.rooms: {question.question!r}")
     named = match.groupdict()
     if family == "nearest":
         return Asked((named["x"], named["a"], named["b"], named["c"], named["d"]))
@@ -59,8 +59,10 @@ def asked(question: Question) -> Asked:
 
 
 def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float], noted_before: int = 0) -> Thought:
-    """What the notes say to a question, of which the first `noted_before` were taken in earlier turns. `spans_m` is the
-    room's extent along x and y as the prompt gives it."""
+    """Answer a question from notes, the first `noted_before` of which were taken in earlier turns.
+
+    `spans_m` is the room's extent along x and y, rounded as in the prompt.
+    """
     about = asked(question)
     family = question.kind.family
     if family == "room_size":
@@ -93,8 +95,10 @@ def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float
 
 
 def so_far(question: Question, notes: Sequence[Note], noted_before: int = 0) -> str:
-    """What has been found of the objects that a question is about, and what has not: whether to look on follows from
-    it. Empty where there is nothing to look for. The first `noted_before` notes were taken in earlier turns."""
+    """Which of the question's objects have been found and which have not; this decides whether to keep exploring.
+
+    Empty if there is nothing to find. The first `noted_before` notes were taken in earlier turns.
+    """
     about = asked(question)
     if question.kind.family == "counting":
         return count_thought(about.names[0], notes, noted_before).text
@@ -106,32 +110,34 @@ def _found(about: Asked, notes: Sequence[Note]) -> dict[str, list[Note]]:
 
 
 def letter(question: Question, words: str) -> str | None:
-    """The letter of the option that says `words`, None where none does."""
+    """The letter of the option with the text `words`, or None."""
     return next((option[0] for option in question.options if option[3:] == words), None)
 
 
 def places_words(found: Mapping[str, Sequence[Note]]) -> str:
-    """Where the first note of each category has it."""
+    """The place of the first note of each category as text."""
     return "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())
 
 
 def size_thought(name: str, of: Sequence[Note]) -> Thought:
-    """How large the first of the notes of a category says it is. A word of its own before the size tells it from a
-    place, which is what else may follow a name."""
+    """The size in the first note of a category. The word "measures" distinguishes it from a place, which also follows a
+    name."""
     if not of:
         return Thought(f"{name} unseen.", None)
     return Thought(f"{name} measures {of[0].size_cm} cm.", str(of[0].size_cm))
 
 
 def distance_words(a: Note, b: Note) -> str:
-    """How far apart the middles of two objects are on the floor plan."""
+    """The distance between the centres of two objects on the floor plan as text."""
     return f"apart {apart(b, a)}, {stepped(_middles_m(a, b)):.2f} m"
 
 
 def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Thought:
-    """How many of a category there are among the first `noted_before` notes, those behind them one after the other
-    with a number that goes on from there, and how many there are now. The last word of a thought is thus the first
-    of the next one: a number that has to be looked for among others is soon lost."""
+    """Count a category: the count in the first `noted_before` notes, the later ones numbered on from it, and the total.
+
+    Each turn thus starts from the number that ended the previous one; a small model soon loses a number that it has to
+    find among others.
+    """
     of = [note for note in notes if note.category == name]
     known = sum(note.category == name for note in notes[:noted_before])
     new = [f"{number} {note.place}" for number, note in enumerate(of[known:], known + 1)]
@@ -140,9 +146,12 @@ def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Th
 
 
 def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]]) -> tuple[str, str]:
-    """For each option that was found, its letter, where the nearest of its category is, how far its middle is from
-    that of another object, and the letter of the nearest so far: the least of two is found where the least of four is
-    not. Then the letter of the nearest of all alone. `letters` are those of all options, in order."""
+    """Find the option nearest to the object `name`; returns the reasoning and the option's letter.
+
+    For each option that was found, the text has its letter, the place of its nearest instance, the distance between
+    centres, and the letter of the nearest so far: a small model can compare two numbers but not four. `letters` are
+    those of all options, in order.
+    """
     centre = found[name][0]
     words, nearest, least = [], "", math.inf
     for option in filter(found.get, letters):
@@ -159,7 +168,8 @@ def _middles_m(a: Note, b: Note) -> float:
 
 
 def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The headings from the first object to the second and the third, the turn between them, and the side alone."""
+    """The reasoning (the headings from the first object to the second and third, and the turn between them) and the
+    side."""
     a, b, c = (first[name] for name in about.names)
     faced, aside = heading_deg(b, a), heading_deg(c, a)
     side = side_of(turn_deg(faced, aside))
@@ -168,32 +178,34 @@ def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
 
 
 def turn_words(before: int, after: int) -> str:
-    """The turn from one heading to another, by way of their plain difference. Of the two headings alone neither tells
-    anything about the turn, so a small model finds no slope to learn it by; each tells something about the difference,
-    and the difference tells the turn."""
+    """The turn from one heading to another as text, with their plain difference as an intermediate step.
+
+    A single heading is uncorrelated with the turn, so a small model gets no gradient to learn it directly. Each heading
+    correlates with the difference, and the difference determines the turn.
+    """
     return f"from {before} to {after}: {after - before:+d}, turn {turn_deg(before, after):+d}"
 
 
 def quadrant_words(words: str) -> tuple[str, str]:
-    """The words of `direction_words` with a quadrant instead of a side, and the quadrant alone."""
+    """The text of `direction_words` with a quadrant instead of a side, and the quadrant."""
     stem, _, _ = words.rpartition(", ")
     side = quadrant_of(int(stem.rpartition(" ")[2]))
     return f"{stem}, {side}", side
 
 
 def side_of(turn: int) -> str:
-    """What lies there, in degrees to the left: left, right or back."""
+    """The side for a turn in degrees (+ = left): left, right or back."""
     return "back" if abs(turn) >= 135 else "left" if turn > 0 else "right"
 
 
 def quadrant_of(turn: int) -> str:
-    """What lies there, in degrees to the left: front-left, front-right, back-left or back-right."""
+    """The quadrant for a turn in degrees (+ = left): front-left, front-right, back-left or back-right."""
     return f"{'back' if abs(turn) > 90 else 'front'}-{'left' if turn > 0 else 'right'}"
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a walk from middle to middle, in words and as the answer says them. A stop without a turn before it
-    is the one that is faced."""
+    """The turns of a route from centre to centre: the reasoning and the answer. A stop without a turn before it is the
+    one that is faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -213,6 +225,5 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
 
 
 def with_option(words: str, answer: str, letter: str | None) -> Thought:
-    """A thought about turns that ends with all of them side by side, as the option lists them, and the option's letter;
-    as it is where no option does."""
+    """Append all turns, as the option lists them, and its letter to the reasoning; unchanged if no option matches."""
     return Thought(f"{words}\nSo {answer}: {letter}." if letter else words, letter)

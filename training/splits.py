@@ -1,5 +1,4 @@
-"""Which procedural rooms serve for what: each split is a series of rooms with a seed of its own."""
+"""Splits of procedural rooms: each is a series of rooms with its own seed."""
 
 SPLITS = {"training": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
-"""Explorers learn from the first and are compared on the second while they are made. The third is for the figures that
-are given in the end: nothing is chosen by it."""
+"""The test split is for final results only and must not influence any choice."""

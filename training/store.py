@@ -1,4 +1,4 @@
-"""Demonstrations on disk: one compact file per room, so that training needs neither rooms nor renderer."""
+"""Demonstrations on disk: one compact file per room, so that training needs no rooms and no renderer."""
 
 import io
 import json
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from training.episodes import Episode
 
 WEBP_QUALITY = 80
-"""About 5 KB a view: the noise of single vertices goes, what a person recognises stays."""
+"""About 5 KB per view: loses vertex noise but keeps everything that a person recognises."""
 
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """The words of a conversation: the system message, and those before and after each reply. `by_pupil`: all replies
-    but the last are a pupil's own, and the last is what the teacher would say then."""
+    """The text of a conversation: the system message, user messages and replies.
+
+    `by_pupil`: all replies but the last are a pupil's, and the last is the teacher's correction.
+    """
 
     question_type: str
     ground_truth: str
@@ -34,7 +36,7 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class StoredEpisode(Transcript):
-    """An `Episode` as training reads it: `views` are its images as WebP files."""
+    """An `Episode` as stored: `views` are its images as WebP files."""
 
     views: tuple[bytes, ...]
     shown: np.ndarray
@@ -56,7 +58,7 @@ def shards_in(folder: Path) -> list[Path]:
 
 
 def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
-    """Write one room's demonstrations, whole or not at all; a view that is in several is stored once."""
+    """Write one room's demonstrations atomically; a view that several share is stored once."""
     views: dict[bytes, int] = {}
     shown: dict[int, np.ndarray] = {}
     records = []
@@ -77,7 +79,7 @@ def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
 
 
 def read_shard(path: Path) -> list[StoredEpisode]:
-    """One room's demonstrations."""
+    """Read one room's demonstrations."""
     with np.load(path) as arrays:
         content, ends = arrays["views"].tobytes(), np.cumsum(arrays["sizes"])
         records: list[dict[str, Any]] = json.loads(arrays["texts"].tobytes())

@@ -1,4 +1,4 @@
-"""A teacher that knows the room: it looks around, walks where something is missing, notes what it sees and answers."""
+"""A teacher that knows the room: it looks around, notes what it sees, walks if objects are missing, and answers."""
 
 import math
 from collections.abc import Set
@@ -33,25 +33,25 @@ from training.reading import asked, so_far, think
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
 """An object with fewer pixels in a view of this focal length is not noted."""
 NO_OBJECT = -1
-"""Stands for an object's position in `Room.objects` where there is none."""
+"""Replaces an index into `Room.objects` if there is no object."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
 NEAR_M = 1.0
-"""A note stands for an object of its category that is this near."""
+"""A note matches an object of its category within this distance."""
 PATCH_PX = 16
-"""The image encoder's patches."""
+"""Side of the image encoder's patches."""
 PATCH_SHARE = 1 / 6
-"""A patch shows what fills more of it than this."""
+"""An object must fill more than this share of a patch to label it."""
 
 
 def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-    """(H, W) position in `room.objects` of what each pixel shows, NO_OBJECT for floor, walls and holes."""
+    """(H, W) index into `room.objects` of the object at each pixel, NO_OBJECT for floor, walls and holes."""
     faces = faces_in_view(scene, pose, intrinsics)
     return np.where(faces >= 0, room.mesh.object_index[scene.surface.faces[faces, 0]], NO_OBJECT)
 
 
 def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:
-    """(H / 16, W / 16) uint8: 1 + the position in CATEGORIES of what fills most of each patch, 0 for no object."""
+    """(H / 16, W / 16) uint8: 1 + the index in CATEGORIES of the object that fills most of each patch, 0 for none."""
     categories = [0, *[1 + CATEGORIES.index(thing.category) for thing in room.objects]]
     shown = np.array(categories, dtype=np.uint8)[owners + 1]
     rows, columns = (size // PATCH_PX for size in owners.shape)
@@ -63,17 +63,22 @@ def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:
 
 @dataclass
 class Teacher:
-    """Replies to one question of a room, from the state of the question and the room's geometry.
+    """Replies to one question about a room, given the question's state and the room's geometry.
 
-    It turns by quarters to the left, notes each object once, in the view whose quarter holds the object's middle, says
-    what of the question's objects it has found so far, and answers as soon as the notes hold all of them; a question
-    that needs every instance is answered after a whole turn at the earliest. What is then still missing is looked for
-    from a second place, where all is noted anew: which of some thirty things are known already is hard to tell, and of
-    what was missing nothing is. `overlooked` are categories that it does not note before it walks, as may happen to a
-    pupil: the second place would be too rare to be learned from otherwise. `bold` says after how many quarters to the
-    left it walks as far as it ever does, as if it did not know what is in the way; None: it knows. With `blind` it
-    notes nothing and answers at once, as well as one can without a view. `shown` holds the `categories_by_patch` of
-    each view that it looked at. Where a pupil's reply is acted on in place of its own, let it `hear` that reply.
+    It makes quarter turns to the left and notes each object once, in the view whose quarter contains the object's
+    centre. It states which of the question's objects it has found and answers once it has noted all of them. Questions
+    that need every instance take at least a full rotation. If objects are still missing then, it walks to a second
+    position and notes everything there again, because a small model cannot tell which of some thirty objects it has
+    noted already.
+
+    - `overlooked`: categories not noted before the walk, as a pupil might miss them; otherwise second positions would
+      be too rare to learn from.
+    - `bold`: the number of quarter turns to the left before a walk of the maximum length regardless of obstacles; None:
+      the teacher avoids obstacles.
+    - `blind`: note nothing and answer immediately with a guess.
+    - `shown`: the `categories_by_patch` of each view so far.
+
+    If a pupil's reply is executed instead of its own, call `hear` with that reply.
     """
 
     room: Room
@@ -86,7 +91,7 @@ class Teacher:
     _second_place: int | None = None
 
     def reply(self, state: QuestionState) -> str:
-        """The reply to the turn that is due."""
+        """The reply to the current turn."""
         self._noted_before = len(self.notes)
         new = [] if self.blind else self._new_notes(state)
         self.notes += new
@@ -105,8 +110,11 @@ class Teacher:
         return "\n".join(filter(None, lines))
 
     def hear(self, reply: str, state: QuestionState) -> None:
-        """Take a pupil's notes of the turn that is due in place of one's own. Each stands for the nearest object of its
-        category within NEAR_M that is not noted yet; a note of what is not there is kept, with the index NO_OBJECT."""
+        """Replace the notes of the current turn by a pupil's.
+
+        Each note is matched to the nearest object of its category within NEAR_M that is not noted yet; a note without
+        a match is kept with the index NO_OBJECT.
+        """
         del self.notes[self._noted_before :]
         start = _start(state)
         for note in notes_in(reply):
@@ -121,7 +129,7 @@ class Teacher:
             self.notes.append(replace(note, index=index if off <= NEAR_M else NO_OBJECT))
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
-        """Notes of what is in view for the first time from where it is, from left to right."""
+        """Notes of objects in view that are not yet noted from this position, from left to right."""
         env = _env(state)
         intrinsics = env.library.camera.intrinsics
         owners = objects_in_view(env.scene, self.room, state.observation.pose, intrinsics)
@@ -146,7 +154,7 @@ class Teacher:
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
 
     def _known_here(self) -> set[int]:
-        """The objects that were noted from where it is."""
+        """The objects noted from the current position."""
         return {note.index for note in self.notes[self._second_place or 0 :]}
 
     def _has_enough(self, state: QuestionState) -> bool:
@@ -160,13 +168,14 @@ class Teacher:
         return noted.issuperset(asked(state.question).names) and (around or _walked(state) or family != "nearest")
 
     def _next_move(self, state: QuestionState) -> CameraAction | None:
-        """The next quarter, or after a whole turn the way to a second place; None when both have been."""
+        """The next quarter turn, or after a full rotation the walk to a second position; None after both."""
         if (state.turn + 1) % VIEWS_AROUND:
             return CameraAction(rotation_angle_degrees=TURN_DEG)
         return None if _walked(state) else self._walk(state)
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
-        """The longest free way along one of the four directions, None where none is a stride long; any way if bold."""
+        """The longest unobstructed walk in one of the four directions, None if shorter than a stride; the fixed walk if
+        `bold`."""
         env = _env(state)
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
         if self.bold is not None:
@@ -183,14 +192,14 @@ class Teacher:
         return None
 
     def _way(self, state: QuestionState, move: CameraAction) -> str:
-        """Where a walk is to lead, before it is taken: the next reply can repeat it. Empty for a mere turn."""
+        """The announced target of a walk, which the next reply can repeat; empty if the camera only turns."""
         if not move.forward_meters:
             return ""
         there = state.observation.pose.moved(move.rotation_angle_degrees, move.forward_meters, 0.0, 0.0)
         return f"To {pose_words(there, _start(state))}."
 
     def _answer(self, state: QuestionState) -> tuple[str, str]:
-        """The last words and the answer; what the notes do not tell is the truth, rounded as an eye would have it."""
+        """The reasoning and the answer. If the notes give none, the answer is the rounded ground truth."""
         question = state.question
         thought = think(question, self.notes, spans_m(state.observation.extent), self._noted_before)
         return thought.text, thought.answer or rounded_truth(question.question_type, question.ground_truth or "")
@@ -210,13 +219,13 @@ def _env(state: QuestionState) -> ExplorationEnv:
 
 
 def spans_m(extent: Extent) -> tuple[float, float]:
-    """The room's lengths along x and y, metres, from ends that are rounded as prompts state them."""
+    """The room's lengths along x and y, metres, from bounds rounded as in the prompt."""
     x, y = (float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m))
     return x, y
 
 
 def rounded_truth(question_type: str, truth: str) -> str:
-    """A true answer in steps that a reply can hold: half square metres below 10 and whole ones above."""
+    """The ground truth; a room's size is rounded to half square metres below 10 and to whole ones above."""
     if question_type == "room_size_estimation":
         area = float(truth)
         return f"{round(2 * area) / 2:g}" if area < 10 else str(round(area))

@@ -1,4 +1,4 @@
-"""The command `python -m training.train`: teach a small Qwen3-VL the teacher's conversations, resumably."""
+"""The command `python -m training.train`: train a small Qwen3-VL on the teacher's conversations; can be resumed."""
 
 import argparse
 import csv
@@ -24,7 +24,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from data.rooms.furniture import CATEGORIES
 from models.transformers.untrained import ModelSizes
+from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
+from training.episodes import VIEWS
 from training.model import SIZES, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in
 from training.splits import SPLITS
@@ -38,35 +40,36 @@ log = logging.getLogger(__name__)
 BATCHES_A_POOL = 8
 """Rows are drawn for this many batches at once and sorted by length, so that a batch needs little padding."""
 HELD_OUT_ROOMS = 4
-"""The last rooms of the demonstrations are kept back for the curve, which looks at every second question there."""
+"""Number of last rooms held out for the learning curve, which uses every second question there."""
 CORPUS_ROOMS = 40
 CROWD, CROWDS_MORE = 3, 3
-"""A view with so many of one kind is drawn so many times more often: in them the explorer overlooks most."""
+"""Views with CROWD or more objects of one category are added CROWDS_MORE times: the explorer overlooks most in them.
+"""
 STAGES = {
     "words": ("practice", "drills", "practice", "counting"),
     "views": ("views", "drills", "views", "second looks", "views", "practice", "views", "counting"),
     "episodes": ("episodes", "drills", "episodes", "second looks", "episodes", "practice", "episodes", "counting"),
     "lessons": ("lessons", "drills", "episodes", "second looks", "lessons", "practice", "episodes", "counting"),
 }
-"""Kinds of rows that the steps of a stage take turns with."""
+"""The kinds of rows that the steps of each stage cycle through."""
 HELD_OUT_PRACTICE = 64
 PATCH_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 DRAFT = "checkpoint.tmp"
-"""What is written here takes its place when it is whole: a run that is killed meanwhile goes on."""
+"""The checkpoint is written here and then renamed, so that a killed run can resume."""
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast to learn: first words alone, then single views, then whole conversations, then those that
-    the teacher corrected.
+    """The training schedule: text only, then single views, whole conversations, and conversations corrected by the
+    teacher.
 
-    Steps of each stage, and rows a step: `episode_rows` of conversations with views, `view_rows` of all else.
-    `learning_rate` is reached after `warmup` steps, held, and falls in a line to a twentieth over the last share
-    `cooldown` of the steps: a cosine would leave little of it for the conversations, which come last. `save_every`
-    steps the state is saved and the held-out rooms are looked at.
+    Each stage has its number of steps. A step has `episode_rows` rows of conversations with views, or `view_rows` of
+    any other kind. `learning_rate` is reached after `warmup` steps, held, and decays linearly to a twentieth over the
+    last share `cooldown` of the steps; a cosine would leave too little for the conversations, which come last. The
+    state is saved and the held-out rooms are evaluated every `save_every` steps.
     """
 
     word_steps: int = 600
@@ -84,7 +87,7 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """All steps."""
+        """The total number of steps."""
         return self.word_steps + self.view_steps + self.episode_steps + self.lesson_steps
 
     def stage(self, step: int) -> str:
@@ -93,8 +96,8 @@ class Plan:
         return next(name for name, end in zip(STAGES, accumulate(lengths), strict=True) if step < end)
 
     def rows(self, step: int) -> tuple[str, int, int]:
-        """The kind of rows that a step learns from, their number, and how many steps of its kind a stage that began
-        with the first step would have had before it."""
+        """The kind and number of rows in a step, and how many earlier steps had this kind, counted as if the stage had
+        begun at step 0."""
         kinds = STAGES[self.stage(step)]
         rounds, place = divmod(step, len(kinds))
         kind = kinds[place]
@@ -110,16 +113,16 @@ class Plan:
 
 
 SMOKE = Plan(word_steps=20, view_steps=20, view_rows=8, episode_steps=20, episode_rows=4, warmup=5, save_every=20)
-"""Shows in minutes on a CPU that everything works."""
+"""A smoke test of the whole pipeline; takes minutes on a CPU."""
 
 
 Source = tuple[int, int, bool]
-"""Where a row comes from: the number of a demonstration, a turn if the row is of one, and whether its view is mirrored.
+"""The source of a row: the index of a demonstration, a turn (0 if the row has none), and whether its view is mirrored.
 """
 
 
 def sources_of(episodes: Sequence[StoredEpisode]) -> dict[str, list[Source]]:
-    """Where the rows of each kind that is not made up come from."""
+    """The sources of all rows that are not synthetic, by kind."""
     seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
     views = [
         (number, turn, mirrored) for number, each in seeing for turn in _whole_views(each) for mirrored in (False, True)
@@ -135,7 +138,7 @@ def sources_of(episodes: Sequence[StoredEpisode]) -> dict[str, list[Source]]:
 
 
 class Rows:
-    """The demonstrations as training rows, by kind; each is encoded when it is first drawn."""
+    """The demonstrations as training rows, by kind; rows are encoded on first use."""
 
     def __init__(
         self, episodes: Sequence[StoredEpisode], sources: Mapping[str, Sequence[Source]], maker: RowMaker
@@ -148,7 +151,7 @@ class Rows:
         self._pools: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
-        """The rows of a step: the same for the same plan, step and demonstrations."""
+        """The rows of a step; deterministic given the plan, the step and the demonstrations."""
         kind, count, before = plan.rows(step)
         pool, place = divmod(before, BATCHES_A_POOL)
         rng = np.random.default_rng([plan.seed, pool, *plan.stage(step).encode(), *kind.encode()])
@@ -161,7 +164,7 @@ class Rows:
         return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
     def _made_up_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
-        """The rows of a pool that are made up, shortest first; those of the last pool of each kind are kept."""
+        """The synthetic rows of a pool, shortest first; caches the last pool of each kind."""
         wanted = seed, pool, count
         if kind not in self._pools or self._pools[kind][0] != wanted:
             rows = [self.made_up[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
@@ -205,8 +208,10 @@ class Batches(Dataset[Batch]):
 
 
 class PatchCategories(torch.nn.Module):
-    """What the image tokens alone tell: the category that each patch shows. It teaches the image encoder to see long
-    before the words that the model says depend on the picture, and is no part of the checkpoint."""
+    """An auxiliary head that predicts the category of each patch from the image tokens.
+
+    It trains the image encoder long before the model's text depends on the image. Not part of the checkpoint.
+    """
 
     def __init__(self, model: "PreTrainedModel") -> None:
         super().__init__()
@@ -222,8 +227,8 @@ class PatchCategories(torch.nn.Module):
         self._tokens = output
 
     def loss(self, shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """For the images that the model has just seen, whose `categories_by_patch` are `shown`, (N, H / 16, W / 16):
-        the mean loss, and for each patch that shows an object whether it is named, bool."""
+        """The mean loss for the images of the last forward pass, and for each patch with an object whether it is
+        classified correctly, bool. `shown` (N, H / 16, W / 16) are their `categories_by_patch`."""
         count, rows, columns = shown.shape
         merge = self._merge
         true = shown.reshape(count, rows // merge, merge, columns // merge, merge).transpose(2, 3).reshape(-1)
@@ -232,11 +237,11 @@ class PatchCategories(torch.nn.Module):
 
 
 class CannotTrain(Exception):
-    """A run that cannot be begun, or not gone on with as it was begun; the message says why."""
+    """A run cannot be started or resumed; the message says why."""
 
 
 class Trainer:
-    """One training run in one folder, which holds all that a later call needs to go on."""
+    """One training run. Its folder contains everything needed to resume it."""
 
     def __init__(
         self,
@@ -249,8 +254,8 @@ class Trainer:
         workers: int = 0,
         compiled: bool = False,
     ) -> None:
-        """`lessons` about rooms that are held out are left out. Raises CannotTrain where a stage finds nothing to learn
-        from, and where the folder holds a run of another plan, other demonstrations or a model of other sizes."""
+        """Ignores `lessons` about held-out rooms. Raises CannotTrain if a stage has no training data, or if the folder
+        contains a run with another plan, other demonstrations or other model sizes."""
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
         held_out_rooms = demonstrations[-HELD_OUT_ROOMS:]
         known = {path.name for path in held_out_rooms}
@@ -266,7 +271,7 @@ class Trainer:
         if missing := sorted(
             {plan.rows(step)[0] for step in range(plan.steps)} & {kind for kind in sources if not sources[kind]}
         ):
-            raise CannotTrain(f"the demonstrations hold no {', '.join(missing)} to learn from")
+            raise CannotTrain(f"the demonstrations contain no {', '.join(missing)} to train on")
         source = folder / FINISHED
         if not source.is_dir():
             corpus = (text for path in demonstrations[:CORPUS_ROOMS] for text in _texts(read_shard(path)))
@@ -277,12 +282,12 @@ class Trainer:
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
         text = self.model.config.text_config
         if (text.hidden_size, text.num_hidden_layers) != (sizes.hidden, sizes.layers):
-            raise CannotTrain(f"{source} holds a model of other sizes: give its --sizes, or another folder")
+            raise CannotTrain(f"{source} contains a model of another size: give its --sizes, or another folder")
         use_fast_layers(self.model, compiled)
         self.patches = PatchCategories(self.model)
         self.model.to(device).train()
         self.patches.to(device)
-        with torch.device("meta"):  # worker processes get a model without weights, which is all that rows need
+        with torch.device("meta"):  # rows need no weights, so worker processes get a model without them
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         rows = Rows(episodes, sources, maker)
         self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
@@ -308,7 +313,7 @@ class Trainer:
         self.step = self._resumed_step()
 
     def run(self, until: int | None = None) -> None:
-        """Take the steps that are left, or those up to `until`; what is saved on the way lets a killed run go on to
+        """Run the remaining steps, or those up to `until`. A run that is killed resumes from the last save and reaches
         the same weights."""
         last = self.plan.steps if until is None else until
         started, losses = time.monotonic() - self.seconds, []
@@ -328,7 +333,7 @@ class Trainer:
                 losses = []
 
     def save(self) -> None:
-        """Write the state to go on from and the checkpoint as it is now."""
+        """Save the state for resuming, and the current checkpoint."""
         state = {
             "model": self.model.state_dict(), "patches": self.patches.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step,
@@ -341,6 +346,7 @@ class Trainer:
         finished.load_state_dict(self.model.state_dict())
         checkpoint = self.folder / DRAFT
         finished.to(torch.bfloat16).save_pretrained(checkpoint)
+        write_view_settings(checkpoint, VIEWS)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)
 
@@ -352,7 +358,7 @@ class Trainer:
         if "begun_with" not in state:
             raise CannotTrain(f"{path} was written by another version: give another folder")
         if changed := [name for name, value in self.begun_with.items() if state["begun_with"].get(name) != value]:
-            raise CannotTrain(f"{path} was begun with another {', '.join(changed)}: give the same, or another folder")
+            raise CannotTrain(f"{path} was started with another {', '.join(changed)}: give the same, or another folder")
         self.model.load_state_dict(state["model"])
         self.patches.load_state_dict(state["patches"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -372,7 +378,7 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss of what is to be said, by weight, and for each of those ids whether it is the likeliest, (ids,)
+        """The weighted mean loss of the labelled tokens, and for each of them whether the prediction is correct, (ids,)
         bool."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
@@ -385,8 +391,8 @@ class Trainer:
 
     @torch.no_grad()
     def _held_out(self) -> tuple[float, dict[str, float]]:
-        """On rooms that are not learned from, with the teacher's words before each id: the loss, and the shares of
-        SHARES that are right, NaN where the stage has none."""
+        """Evaluate the held-out rooms with teacher forcing: the loss, and the accuracy by SHARES, NaN if the stage has
+        none."""
         self.model.eval()
         kinds = dict.fromkeys(STAGES[self.plan.stage(self.step - 1)])
         losses: list[float] = []
@@ -422,7 +428,7 @@ class Trainer:
                 writer.writerow(COLUMNS)
             writer.writerow([self.step, stage, *(f"{number:.6g}" for number in numbers)])
         log.info(
-            "step %d of %d (%s): loss %.3f, held out %.3f, right: %s, %.0f s",
+            "step %d of %d (%s): loss %.3f, held-out loss %.3f, accuracy: %s, %.0f s",
             self.step, self.plan.steps, stage, loss, held_out,
             ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), self.seconds,
         )  # fmt: skip
@@ -461,16 +467,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demonstrations = shards_in(options.demos)
     lessons = shards_in(options.lessons) if options.lessons else []
     if len(demonstrations) <= HELD_OUT_ROOMS:
-        sys.stderr.write(f"{options.demos} holds too few demonstrations: run python -m training.demonstrate first\n")
+        sys.stderr.write(f"{options.demos} contains too few demonstrations: run python -m training.demonstrate first\n")
         return 2
     if plan.lesson_steps and not lessons:
         sys.stderr.write("--lesson-steps needs --lessons, a folder that python -m training.demonstrate --pupil wrote\n")
         return 2
     if lessons and not plan.lesson_steps:
-        sys.stderr.write("--lessons are learned from in a stage of their own: say how long with --lesson-steps\n")
+        sys.stderr.write("--lessons need a training stage: set its length with --lesson-steps\n")
         return 2
     if importlib.util.find_spec("matplotlib") is None:
-        sys.stderr.write("the curve is plotted with matplotlib: pip install -r requirements-dev.txt first\n")
+        sys.stderr.write("plotting the curve needs matplotlib: pip install -r requirements-dev.txt\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -491,40 +497,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
     parser.add_argument("demos", type=Path, help="folder that python -m training.demonstrate wrote")
-    parser.add_argument("out", type=Path, help="folder of the run; an unfinished run in it goes on")
+    parser.add_argument("out", type=Path, help="run folder; resumes an unfinished run")
     parser.add_argument("--lessons", type=Path, help="folder that python -m training.demonstrate --pupil wrote")
-    parser.add_argument("--smoke", action="store_true", help="a few rooms and steps, made on the spot")
-    parser.add_argument("--sizes", choices=SIZES, default="small", help="of the model (%(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="short test run; generates a few rooms itself")
+    parser.add_argument("--sizes", choices=SIZES, default="small", help="model size (%(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
     parser.add_argument(
-        "--compile", action="store_true", help="compile the layers: a third faster, needs a C++ compiler"
+        "--compile", action="store_true", help="compile the layers; a third faster, but needs a C++ compiler"
     )
-    parser.add_argument("--device", help="cpu or cuda (default: cuda where it is)")
+    parser.add_argument("--device", help="cpu or cuda (default: cuda if available)")
     for name, value in asdict(Plan()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), help=f"default {value}")
     return parser
 
 
 def _is_crowd(reply: str) -> bool:
-    """Whether a view shows many of one kind."""
+    """Whether a view shows many objects of one category."""
     kinds = Counter(note.category for note in notes_in(reply))
     return max(kinds.values(), default=0) >= CROWD
 
 
 def _whole_views(episode: StoredEpisode) -> range:
-    """The turns of the first turn around if the teacher surely overlooked nothing there, none otherwise: what it
-    overlooks the question asks for, and so it is still missing behind them."""
+    """The turns of the first rotation, or none if the teacher may have overlooked an object on purpose: such an object
+    is named by the question, so the rotation ends with it "unseen"."""
     replies = episode.replies[:VIEWS_AROUND]
     return range(0 if "unseen" in replies[-1] else len(replies))
 
 
 def _can_be_drilled(episode: StoredEpisode) -> bool:
-    """Whether a conversation's last thought follows from all notes in a row; a count goes on from the turn before."""
+    """Whether the last reasoning follows from all notes at once; a count instead continues from the previous turn."""
     return episode.question_type != "object_counting"
 
 
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:
-    """Which of SHARES each id belongs to, "" for none: (ids,) str."""
+    """(ids,) str: the entry of SHARES that each token id belongs to, "" for none."""
     tokens = tokenizer.batch_decode([[id] for id in range(len(tokenizer))])
     shares = [
         "categories" if token.strip() in CATEGORIES

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 RAREST = 3
-"""A phrase that is seen less often is spelled from words and bytes."""
+"""Phrases that occur less often are spelled from words and bytes."""
 FARTHEST_STEPS = 48
 _BYTE_SCORE, _PIECE_SCORE = -10.0, -1.0
 
@@ -31,11 +31,11 @@ _FIXED = (
     '", "done": true}',
     ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
 )
-"""The roles of the chat, and what never changes in the replies' JSON objects."""
+"""The chat roles, and the constant parts of the JSON objects in replies."""
 
 
 def phrases(corpus: Iterable[str]) -> list[str]:
-    """The pieces that texts are made of: line breaks, categories, numbers, and what repeats between them."""
+    """The vocabulary of a corpus: line breaks, categories, numbers, and repeated phrases between them."""
     counts: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for text in corpus:
@@ -59,9 +59,9 @@ def phrases(corpus: Iterable[str]) -> list[str]:
 
 
 def make_tokenizer(corpus: Iterable[str], like: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":
-    """A byte-level tokenizer that cuts a text into as few pieces as it can, with the special tokens of `like`.
+    """A byte-level tokenizer that splits text into as few pieces as possible, with the special tokens of `like`.
 
-    Any text has an encoding: every byte is a piece, only a costly one.
+    Any text can be encoded: every byte is a piece, at a higher cost.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -1,9 +1,10 @@
 """Who decides what each question does next."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.actions import CameraAction
 from models import Reply
@@ -29,6 +30,10 @@ class Decision:
     error: str | None = None
 
 
+class PolicyError(Exception):
+    """A policy raised an error that is not the model's: names the policy's class and the questions; ends the run."""
+
+
 class Policy(Protocol):
     """Decides for many questions at once. Subclass it and write `decide`; the other methods do nothing by default.
 
@@ -39,6 +44,8 @@ class Policy(Protocol):
     name: str = ""
     """What run.json and summary.json call it; a run is resumed only by a policy of the same name."""
     concurrent: bool = False
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Settings of RunConfig that the policy was made with, for run.json."""
 
     @abstractmethod
     def decide(self, states: "Sequence[QuestionState]") -> list[Decision]:

@@ -104,8 +104,8 @@ def _where(observation: Observation) -> str:
     extent, pose = observation.extent, observation.pose
     (x0, x1), (y0, y1) = extent.x_m, extent.y_m
     return (
-        f"The room spans x {x0:.1f} to {x1:.1f} m and y {y0:.1f} to {y1:.1f} m. "
-        f"The camera is at x {pose.x_m:.1f}, y {pose.y_m:.1f}, {pose.z_m - extent.floor_z_m:.1f} m above the floor, "
+        f"The room spans x {x0:z.1f} to {x1:z.1f} m and y {y0:z.1f} to {y1:z.1f} m. "
+        f"The camera is at x {pose.x_m:z.1f}, y {pose.y_m:z.1f}, {pose.z_m - extent.floor_z_m:z.1f} m above the floor, "
         f"heading {round(pose.heading_deg) % 360} degrees (0 looks along +x, 90 along +y)."
     )
 

@@ -33,6 +33,9 @@ LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
 """What JSON's decoder leaves of a number that ends too early."""
 BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
+LONGEST_TOKEN = 16
+"""No JSON token but a string or a number is longer: "-Infinity" or an escaped surrogate pair."""
+SHOWN_CHARACTERS = 40
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
@@ -130,6 +133,8 @@ def has_complete_action(text: str) -> bool:
     Braces in prose are not objects, and an object without that key (an example, a list of what is seen) is not an
     action.
     """
+    if "done" not in text and "\\u" not in text:  # nothing can spell the key: a cheap test for every new token
+        return False
     for scanned in scan_objects(text):
         if scanned is None:
             return False
@@ -138,14 +143,27 @@ def has_complete_action(text: str) -> bool:
     return False
 
 
+class _Scanned(str):
+    """Text whose JSON errors cost the same wherever they are: JSONDecodeError counts the lines before them, so that
+    decoding at each of many braces would take quadratic time. Nobody reads its line and column here."""
+
+    def count(self, *_: object) -> int:
+        """No lines."""
+        return 0
+
+    def rfind(self, *_: object) -> int:
+        """No line break."""
+        return -1
+
+
 def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
     """What each brace of `text` outside an object opens, in order: an object, or why there is none.
 
     A reason is a string that continues "no complete JSON object"; None is an object that cannot be decoded because it
-    is nested too deep or contains a number of thousands of digits. A truncated object ends the scan: objects inside it
-    are not outermost.
+    is nested too deep or contains a number of thousands of digits. An object that is truncated or nested too deep ends
+    the scan: objects inside it are not outermost.
     """
-    text = text.rstrip()
+    text = _Scanned(text.rstrip())
     decoder, start = json.JSONDecoder(), text.find("{")
     while start != -1:
         scanned: dict[str, object] | str | None = None
@@ -156,17 +174,20 @@ def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
             if _is_truncated(error, text):
                 yield ", only one that is cut off"
                 return
-            scanned = f" ({error.msg}: {_shown(text[start : error.pos + 1])})"
-        except (ValueError, RecursionError):
+            scanned = f" ({error.msg}: {_shown(text[start : min(error.pos, start + SHOWN_CHARACTERS) + 1])})"
+        except ValueError:
             pass
+        except RecursionError:
+            yield None
+            return
         yield scanned
         start = text.find("{", end)
 
 
 def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
     """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
-    rest = text[error.pos :]
-    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text):
+    rest = text[error.pos : error.pos + LONGEST_TOKEN]
+    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
         return True
     if error.msg == "Expecting value":
         return any(word.startswith(rest) for word in LITERALS)
@@ -257,4 +278,4 @@ def _shown(value: object) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."

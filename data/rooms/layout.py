@@ -1,4 +1,4 @@
-"""Furnish a floor plan the way people do: a bed with its nightstands, a table with its chairs, a desk with a screen."""
+"""Furnishes a floor plan with plausible groups: a bed with nightstands, a table with chairs, a desk with a screen."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ from data.rooms.geometry import OrientedBox, polygon_area
 from data.rooms.placement import FloorPlan, Placer
 
 SMALLEST_M2, LARGEST_M2 = 8.2, 44.5
-ON_WALL_M = 0.005  # what hangs on a wall keeps this far from the plane of the wall
-STANDING_M = 1.0  # side of the square in the room's middle that stays free to stand in
+ON_WALL_M = 0.005  # distance of hanging objects from the plane of the wall
+STANDING_M = 1.0  # side of the square in the middle of the room that stays free to stand in
 
 
 def draw_plan(rng: Generator) -> FloorPlan:
@@ -29,7 +29,7 @@ def draw_plan(rng: Generator) -> FloorPlan:
 
 
 def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng: Generator) -> FloorPlan:
-    """A rectangle that lacks a notch of a by b metres at a random corner."""
+    """A rectangle without a notch of a by b metres at a random corner."""
     outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
     notch = np.array([width - a / 2, depth - b / 2])
     for axis, side in ((0, width), (1, depth)):
@@ -41,13 +41,13 @@ def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng:
 
 
 def furnish(plan: FloorPlan, rng: Generator) -> Placer:
-    """Fill the plan; what finds no place is left out."""
+    """Furnish the plan; leaves out whatever does not fit."""
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
     placer.at_wall("door", reach=0.9, gap=ON_WALL_M)
     area = polygon_area(plan.corners)
     groups = _programme(area, rng)
-    for group in groups:  # what is bulky chooses its wall before the windows do
+    for group in groups:  # place bulky furniture before the windows
         group[0](placer)
     for _ in range(_many(rng, 1, 4)):
         _window(placer)
@@ -59,12 +59,12 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
 
 
 def _many(rng: Generator, low: int, high: int) -> int:
-    """A whole number from low to high, both included."""
+    """A random integer from low to high, both included."""
     return int(rng.integers(low, high + 1))
 
 
 def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
-    """The room's purposes, each as a list of things to place, the bulky first; a large room serves several."""
+    """The room's purposes, each a list of furniture to place, bulky first; a large room has several purposes."""
     purposes: dict[str, list[Callable[[Placer], None]]] = {
         "bedroom": [bed_group, wardrobes, work_or_seat],
         "living": [sofa_group, seating, shelves],
@@ -83,7 +83,7 @@ def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None
 
 
 def _window(placer: Placer) -> None:
-    """A window with nothing tall before it and often a heater below."""
+    """A window with nothing tall in front of it and often a heater below."""
     index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=ON_WALL_M)
     if index is None or placer.rng.random() < 0.4:
         return
@@ -129,7 +129,7 @@ def wardrobes(placer: Placer) -> None:
 
 
 def work_or_seat(placer: Placer) -> None:
-    """A bedroom's corner to work or to read in."""
+    """A desk or armchairs for a bedroom."""
     if placer.rng.random() < 0.5:
         _desk(placer)
     else:
@@ -162,12 +162,12 @@ def shelves(placer: Placer) -> None:
 
 
 def whiteboard(placer: Placer) -> None:
-    """A whiteboard that nothing tall hides."""
+    """A whiteboard with nothing tall in front of it."""
     placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
 
 
 def sofa_group(placer: Placer) -> None:
-    """A sofa with pillows, a low table before it, and a screen across the room."""
+    """A sofa with pillows, a coffee table in front of it, and a television."""
     sofa = placer.at_wall("sofa", reach=0.5)
     if sofa is None:
         return
@@ -226,7 +226,7 @@ def dining(placer: Placer) -> None:
 
 
 def kitchen_row(placer: Placer) -> None:
-    """Refrigerator, stove, sink and perhaps a washer side by side along one wall, or apart where no wall is long."""
+    """Refrigerator, stove, sink and perhaps a washer side by side, or apart if no wall is long enough."""
     kinds = [str(k) for k in placer.rng.permutation(["refrigerator", "stove", "sink"])]
     if placer.rng.random() < 0.4:
         kinds.append("washer")
@@ -276,7 +276,7 @@ _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "
 
 
 def _decorate(placer: Placer, area: float) -> None:
-    """Two to four categories in numbers that nothing else in the room tells, and some single things."""
+    """Random numbers of objects in two to four categories, which nothing else in the room predicts; and single ones."""
     rng = placer.rng
     repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _many(rng, 2, 4)]
     for category in repeated:

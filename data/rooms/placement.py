@@ -1,4 +1,4 @@
-"""Put models into a floor plan without overlap: at walls, in the open, on top of each other."""
+"""Places models in a floor plan without overlap: at walls, in the open, on top of each other."""
 
 from dataclasses import dataclass, field
 
@@ -10,18 +10,18 @@ from data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, re
 from data.rooms.shapes import Shape
 
 TRIES = 60
-REDRAWS = 8  # of what is to stand on something, until one is small enough
-APART_M = 0.12  # between two of a category, so that a visitor counts two
+REDRAWS = 8  # attempts to draw a model that fits on top of another
+APART_M = 0.12  # gap between instances of a category, so that a visitor counts them separately
 PILLOWS_APART_M = 0.02
-# A person would call both by one word, or could not tell them apart: a room has at most one of each pair.
+# People confuse the two categories of a pair, so a room contains at most one of them.
 LOOKALIKES = (("chair", "armchair"), ("table", "desk"), ("tv", "monitor"), ("nightstand", "cabinet"))
 _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)} for name in sum(LOOKALIKES, ())}
 
 
 @dataclass(frozen=True)
 class FloorPlan:
-    """A room without furniture: counter-clockwise `polygon` (P, 2) with axis-parallel edges, wall `height`, and the
-    `notch` that an L-shape lacks of its bounding rectangle; metres."""
+    """A room without furniture: counter-clockwise `polygon` (P, 2) with axis-parallel edges, wall `height`, and for an
+    L-shape the `notch` cut from its bounding rectangle; metres."""
 
     polygon: tuple[tuple[float, float], ...]
     height: float
@@ -40,7 +40,7 @@ class FloorPlan:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A model in its place: `shape` in world coordinates, its tight box, and what it stands on, if not the floor."""
+    """A placed model: `shape` in world coordinates, its tight box, and the index of its supporter, if not the floor."""
 
     category: str
     shape: Shape
@@ -51,8 +51,8 @@ class Placed:
 
 @dataclass
 class Placer:
-    """The furniture placed so far. Every method that places something returns its index, or None if it found no
-    room; `clear` lists volumes that furniture must leave empty."""
+    """The furniture placed so far. Methods that place an item return its index, or None if it does not fit. `clear`
+    lists volumes that must stay empty."""
 
     plan: FloorPlan
     rng: Generator
@@ -60,8 +60,8 @@ class Placer:
     clear: list[OrientedBox] = field(default_factory=list)
 
     def fits(self, box: OrientedBox, supported_by: int | None = None, strict: bool = True) -> bool:
-        """Is the box inside the walls and apart from all furniture (but its supporter) and, if `strict`, from the
-        volumes kept clear?"""
+        """Whether the box is inside the walls and overlaps no furniture except its supporter and, if `strict`, no
+        volume kept clear."""
         if not points_in_polygon(box.footprint, self.plan.corners).all() or box.top > self.plan.height:
             return False
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
@@ -71,11 +71,11 @@ class Placer:
         return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
 
     def has(self, category: str) -> bool:
-        """Is there an instance of the category?"""
+        """Whether the room has an instance of the category."""
         return any(item.category == category for item in self.items)
 
     def allows(self, category: str) -> bool:
-        """May the category enter the room beside what is there?"""
+        """Whether the room has no lookalike of the category."""
         return not any(self.has(rival) for rival in _RIVALS.get(category, ()))
 
     def put(
@@ -91,7 +91,7 @@ class Placer:
         return len(self.items) - 1
 
     def _merges(self, category: str, box: OrientedBox) -> bool:
-        """Would the box stand so close to another of its category that the two look like one?"""
+        """Whether the box would be so close to another of its category that the two look like one."""
         apart = PILLOWS_APART_M if category == "pillow" else APART_M
         return any(box_distance(box, o.box) < apart for o in self.items if o.category == category)
 
@@ -113,7 +113,7 @@ class Placer:
         return [(s, a / n, float(n)) for s, a, n in zip(start, along, length, strict=True)]
 
     def at_wall(self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02) -> int | None:
-        """Back to a random place of a random wall; `reach` metres in front must be and stay free of furniture."""
+        """Place with the back to a random wall at a random position; keeps `reach` metres in front free."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
@@ -132,7 +132,7 @@ class Placer:
     def put_at_wall(
         self, model: Model, start: np.ndarray, along: np.ndarray, t: float, z: float, reach: float, gap: float = 0.02
     ) -> int | None:
-        """Back to one wall, the centre `t` metres from the wall's start."""
+        """Place with the back to a given wall, the centre `t` metres from the wall's start."""
         inward = np.array([-along[1], along[0]])
         x, y = start + t * along + inward * (gap + model.size[1] / 2)
         yaw = float(np.degrees(np.arctan2(along[1], along[0])))
@@ -146,7 +146,7 @@ class Placer:
         return index
 
     def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0) -> int | None:
-        """Anywhere with `spare` metres free all around, turned from a wall's direction by up to `turn` degrees."""
+        """Place anywhere with `spare` metres free all around, rotated off the walls by up to `turn` degrees."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
@@ -165,7 +165,7 @@ class Placer:
     def on_top(
         self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """On the resting place of a placed item, `gap` metres from its back edge; `across` is the place along its
+        """Place on the top surface of another item, `gap` metres from its back edge. `across` is the position along its
         width from 0 to 1, random if None."""
         item = self.items[base]
         x0, y0, x1, y1, z = item.rest

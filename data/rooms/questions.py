@@ -1,9 +1,9 @@
-"""VSI-Bench questions about a room, answered from its geometry; a question that a visitor could dispute is not asked.
+"""VSI-Bench questions about a room, answered from its geometry; ambiguous questions are not asked.
 
 Wording, answer formats and rules follow VSI-Bench (Yang et al., "Thinking in Space", 2024, appendix B and the public
 rows): counts of one are not asked; "the X" is always the only X; distances are between the closest points of the
 objects' boxes; directions are between the boxes' centres in the floor plan; of four distances no two may be close.
-What the paper leaves open is decided here, each constant with its reason.
+Where the paper is silent, the constants below state the rule and its reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from data.rooms.shapes import triangulate
 
 DATASET = "scannet"
 NEAREST_M = 0.5  # answers have one decimal: below this, rounding alone would cost score
-BOX_SLACK_M, BOX_SLACK_SHARE = 0.1, 0.1  # how far true surfaces may be apart beyond what their boxes say
+BOX_SLACK_M, BOX_SLACK_SHARE = 0.1, 0.1  # the distance of surfaces may exceed that of their boxes by this much
 GAP_M, LARGE_ROOM_GAP_M, LARGE_ROOM_M2 = 0.15, 0.30, 40.0  # the paper's rule for four distances
 WINNER_GAP_M = 0.3  # and the nearest of them is nearest by this much
 APART_M = 0.8  # between the centres of any two objects of a direction question
@@ -94,7 +94,7 @@ class _Draft:
 
 @dataclass(frozen=True, eq=False)
 class _Facts:
-    """A room and what its questions need to know about it."""
+    """A room with cached facts for its questions."""
 
     room: Room
 
@@ -123,7 +123,7 @@ class _Facts:
         return float(many.query(few.data)[0].min())
 
     def touching(self, a: RoomObject, b: RoomObject) -> bool:
-        """Does one of the two stand on the other?"""
+        """Whether one of the two stands on the other."""
         objects = self.room.objects
         return any(s is not None and objects[s] is other for s, other in ((a.supported_by, b), (b.supported_by, a)))
 
@@ -235,10 +235,10 @@ def _nearest(facts: _Facts, primary: RoomObject) -> dict[str, float]:
 
 
 def _four_apart(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
-    """Four categories, the nearest first, whose distances differ by more than the gaps; None if unlucky.
+    """Four categories, the nearest first, whose distances differ by more than the gaps; None if none were found.
 
-    The nearest is drawn first, and the more seldom the more instances it has: among four drawn alike, a category with
-    many instances would mostly be the answer.
+    The nearest is drawn first, weighted by the inverse of its number of instances: with uniform draws, categories with
+    many instances would usually be the answer.
     """
     names = list(distances)
     weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
@@ -254,7 +254,7 @@ def _four_apart(facts: _Facts, distances: Mapping[str, float], gap: float, rng: 
 
 
 def _surfaces_agree(facts: _Facts, primary: RoomObject, chosen: Sequence[str]) -> bool:
-    """Is the first category nearest by the true surfaces as well, by half the gap at least?"""
+    """Whether the first category is also nearest by the true surfaces, by at least half the gap."""
     true = [min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen]
     return true[0] + WINNER_GAP_M / 2 < min(true[1:])
 
@@ -346,8 +346,11 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
 
 
 def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Route]]:
-    """Routes through the room by their turns. Answers and wrong options are both drawn evenly from its keys, so that
-    the turns that rooms make common are no more often right than wrong."""
+    """Routes through the room by their turns.
+
+    Answers and wrong options are both drawn uniformly from its keys, so that common turns are not more often right than
+    wrong.
+    """
     paths = RouteMap(facts.room)
     pool: dict[tuple[str, ...], list[Route]] = {}
     for attempt in range(ROUTE_ATTEMPTS):
@@ -365,7 +368,7 @@ def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[s
 
 
 def _option_count(turns: Sequence[str]) -> int:
-    """Three for one blank, which has no more turns, else four."""
+    """Three for one blank, because there are only three turns, else four."""
     return 3 if len(turns) == 1 else 4
 
 
@@ -375,8 +378,8 @@ def _steps(steps: Sequence[str]) -> str:
 
 
 def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
-    """The answer among other turns: all three for one blank, else four different sequences, those that other routes
-    of the room take before any that none takes."""
+    """The answer among other turns: all three for one blank, else four distinct sequences, preferring those that other
+    routes in the room have."""
     every = list(product(TURNS, repeat=len(turns)))
     ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
     distinct = list(dict.fromkeys(ranked))

@@ -65,11 +65,11 @@ class Room:
         return tuple(o for o in self.objects if len(self.of_category(o.category)) == 1)
 
 
-def scene_name(index: int) -> str:
-    """A name in ScanNet's manner for room `index`; ScanNet's own end at scene0806, these begin at scene9000."""
+def scene_name(seed: int, index: int) -> str:
+    """The name of room `index` of a seed: unlike for every other room, and a plain path component."""
     if not 0 <= index < MOST_ROOMS:
         raise ValueError(f"room index must be from 0 to {MOST_ROOMS - 1}, not {index}")
-    return f"scene{9000 + index // 100:04d}_{index % 100:02d}"
+    return f"room_seed{seed}_{index:03d}"
 
 
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None) -> Room:
@@ -79,7 +79,7 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None) -> Room
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
-    name = scene_name(index)
+    name = scene_name(seed, index)
     for attempt in range(MOST_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
         plan = draw_plan(rng)

@@ -12,12 +12,12 @@ from data.rooms.room import Room
 
 TURNS = ("Turn Left", "Turn Right", "Turn Back")
 MOST_BLANKS = 3
-STAND_OFF_M = 0.35  # "go forward until the X" ends this far before it
-BODY_M = 0.2  # a walk keeps this far from everything else
+STAND_OFF_M = 0.35  # "go forward until the X" ends this far in front of X
+BODY_M = 0.2  # smallest distance of a walk from other objects
 SHORTEST_M = 0.5
-AHEAD_DEG, BACK_DEG, MARGIN_DEG = 25.0, 135.0, 10.0  # a turn below AHEAD is none; from BACK on it is "back"
-STEP_OVER_M = 1.0  # what hangs higher than this is not in the way
-FACED_FIRST = 0.7  # share of routes that first go to what the robot faces, as most of the benchmark's do
+AHEAD_DEG, BACK_DEG, MARGIN_DEG = 25.0, 135.0, 10.0  # below AHEAD is not a turn; from BACK on it is "back"
+STEP_OVER_M = 1.0  # objects that start above this height do not block a walk
+FACED_FIRST = 0.7  # share of routes that first go to the faced object, as most in the benchmark do
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RouteMap:
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
-        """Positions in `room.objects` of what a route can name: the only one of its category, on floor or wall."""
+        """Indices in `room.objects` of the objects a route can name: unique in their category, on floor or wall."""
         unique = {o.category for o in self.room.unique_objects}
         objects = enumerate(self.room.objects)
         return tuple(i for i, o in objects if o.category in unique and o.supported_by is None)
@@ -87,7 +87,7 @@ class RouteMap:
         return np.minimum(a, b).max(axis=1), np.maximum(a, b).min(axis=1)
 
     def blocked(self, start: np.ndarray, end: np.ndarray, but: int) -> bool:
-        """Does the straight walk leave the room or come near to any object but number `but`?"""
+        """Whether the straight walk leaves the room or comes near any object except number `but`."""
         if not points_in_polygon(np.array([start, end]), self.room.polygon).all():
             return True
         enter, leave = self.crossings(start, end, BODY_M)
@@ -96,7 +96,7 @@ class RouteMap:
         return bool(hit.any())
 
     def begin(self, start: int, facing: int) -> _Walker | None:
-        """Stand just off the start's footprint, on the side of what is faced; None if there is no room to stand."""
+        """Stand just outside the start's footprint, on the side of the faced object; None if that spot is blocked."""
         origin, goal = self._centers[start], self._centers[facing]
         share = float(self.crossings(origin, goal, STAND_OFF_M)[1][start])
         point = origin + share * (goal - origin)
@@ -132,7 +132,7 @@ class RouteMap:
 
 
 def draw_route(paths: RouteMap, rng: Generator, blanks: int) -> Route | None:
-    """A random route with so many blanks, or None if the random walk ends in a corner."""
+    """A random route with this many blanks, or None if the random walk reaches a dead end."""
     if len(paths.landmarks) < 3:
         return None
     start, facing = (int(i) for i in rng.choice(paths.landmarks, 2, replace=False))
@@ -160,7 +160,7 @@ def draw_route(paths: RouteMap, rng: Generator, blanks: int) -> Route | None:
 
 
 def _next_leg(paths: RouteMap, rng: Generator, walker: _Walker, been: Collection[int]) -> tuple[str, _Walker | None]:
-    """A random clear turn and the walk after it; every turn that leads anywhere is as likely."""
+    """A random clear turn and the walk after it; all turns that lead to a landmark are equally likely."""
     legs: dict[str, list[_Walker]] = {}
     for target in paths.landmarks:
         turn = paths.turn(walker, target) if target not in been else None

@@ -1,4 +1,4 @@
-"""Turn a room's shapes into a mesh that looks like a 3D scan: dense, vertex-coloured, uneven, with holes."""
+"""Turns a room's shapes into a mesh that looks like a 3D scan: dense, vertex-coloured, uneven, with holes."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ SKIRTING_M = 0.09
 
 @dataclass(frozen=True)
 class ScanStyle:
-    """How faithful the scan is: grid step of the surface in metres, root mean square displacement of the surface in
-    metres, and number of holes. Raises ValueError for values that no scan can have."""
+    """The quality of a scan: mesh resolution and RMS displacement of the surface in metres, and number of holes. Raises
+    ValueError for implausible values."""
 
     resolution_m: float = 0.05
     noise_m: float = 0.0

@@ -18,7 +18,7 @@ MOST_STANDPOINTS = 60
 
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
-    """(S, 2) floor points, a grid of 0.1 m, where a person can stand and which can be walked to from the middle."""
+    """(S, 2) floor points on a 0.1 m grid where a person can stand and that can be reached from the middle."""
     low, high = plan.corners.min(axis=0), plan.corners.max(axis=0)
     xs, ys = (np.arange(a + CELL_M / 2, b, CELL_M) for a, b in zip(low, high, strict=True))
     points = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)

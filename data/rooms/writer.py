@@ -5,6 +5,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from data.rooms.scan import RoomMesh, ScanStyle
 log = logging.getLogger(__name__)
 
 QUESTIONS_FILE = "questions.jsonl"
+MADE_WITH_FILE = "made_with.json"
 
 
 def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
@@ -53,10 +55,15 @@ def write_rooms(
     `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
     the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
     answers, so no model may see it. The questions' file appears last, when all else is there; an older one, whose rooms
-    other scans replace, goes first. Raises ValueError for bad numbers, OSError where nothing can be written.
+    other scans replace, goes first. `out/made_with.json` says how the set was made: the same set may be written again,
+    with more or fewer rooms, but a folder with another set is left as it is. Raises ValueError for that and for bad
+    numbers, OSError where nothing can be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
+    style = style or ScanStyle()
+    if seed >= 0:  # make_room refuses others
+        _claim(out, {"seed": seed, **asdict(style)})
     out.mkdir(parents=True, exist_ok=True)
     for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)
@@ -73,6 +80,30 @@ def write_rooms(
     (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
     draft.replace(out / QUESTIONS_FILE)
     return asked
+
+
+def _claim(out: Path, made_with: dict[str, Any]) -> None:
+    """Note in a new folder how its rooms are made; raises ValueError where it has rooms that were made otherwise."""
+    path = out / MADE_WITH_FILE
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (out / QUESTIONS_FILE).exists() or (out / "scannet").exists():
+            raise ValueError(
+                f"{out} already has rooms or questions, and no {MADE_WITH_FILE} says how they were made; choose "
+                "another folder"
+            ) from None
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made_with) + "\n", encoding="utf-8")
+        return
+    if earlier != made_with:
+        raise ValueError(
+            f"{out} has another set of rooms ({_in_words(earlier)}, not {_in_words(made_with)}); choose another folder"
+        )
+
+
+def _in_words(made_with: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in made_with.items())
 
 
 def write_ply(mesh: RoomMesh, path: Path) -> None:

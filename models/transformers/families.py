@@ -56,6 +56,18 @@ class Family:
     mergers: tuple[str, ...]
     lookups: tuple[str, ...]
 
+    def why_not(self, width: int, height: int) -> str | None:
+        """What --image-size takes instead of a view of this size; None for a size that the family takes as it is."""
+        square, (least, most) = self.pixels_per_token, self.tokens_per_view
+        if any(side < square or side % square for side in (width, height)):
+            return f"multiples of {square} pixels"
+        longest = self.longest_to_shortest
+        if least <= width * height // square**2 <= most and max(width, height) <= longest * min(width, height):
+            return None
+        return (
+            f"views of {least} to {most} squares of {square}x{square} pixels, at most {longest} times as long as wide"
+        )
+
 
 def family_of(config: "PreTrainedConfig") -> Family:
     """The family of a checkpoint; raises ModelError, naming those that are supported, if it belongs to none."""

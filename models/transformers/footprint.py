@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
-from models.transformers.families import family_of
+from models.transformers.families import Family, family_of
 from models.transformers.kv_cache import kv_token_bytes
 from models.transformers.loading import (
     checkpoint_config,
@@ -24,7 +24,7 @@ from models.transformers.shapes import CHECKPOINTS
 from models.transformers.untrained import make_config
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _MATRIX_SIDE = {"cuda": 8192, "cpu": 1024}
 _COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
@@ -117,9 +117,19 @@ def rates_of(gpu: GpuName) -> Rates:
     return Rates(MEMORY_SHARE * peak.peak_bytes_per_s, FLOP_SHARE * peak.peak_flop_per_s)
 
 
-def _footprint(model: str, number: torch.dtype, device: str, free: int) -> Footprint:
+def checkpoint_family(model: str) -> Family:
+    """The family of a checkpoint; raises ModelError where its configuration cannot be had."""
+    return family_of(_config_of(model))
+
+
+def _config_of(model: str) -> "PreTrainedConfig":
+    """The configuration of a checkpoint, made from its known sizes where it was not downloaded yet."""
     known = model in CHECKPOINTS and not is_here(model, "config.json")
-    config = make_config(CHECKPOINTS[model]) if known else checkpoint_config(model)
+    return make_config(CHECKPOINTS[model]) if known else checkpoint_config(model)
+
+
+def _footprint(model: str, number: torch.dtype, device: str, free: int) -> Footprint:
+    config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters, family = _size(weightless), family_of(config)

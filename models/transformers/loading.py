@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
-from models import ModelError
+from models import EMBEDDED, EXPLORER, ModelError
 from models.transformers.families import family_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,12 @@ def _existing_source(model: str) -> str:
     if path.exists():
         raise ModelError(f"{model} is a file: name the checkpoint's folder")
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
-        raise ModelError(f"there is no checkpoint folder {model}: check --model")
+        if Path(model).name == EXPLORER.name:
+            raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
+        raise ModelError(
+            f"there is no checkpoint folder {model}: --model takes a Qwen3-VL checkpoint, as a folder or a hub id such "
+            f"as Qwen/Qwen3-VL-8B-Instruct, or {EMBEDDED}; models behind a web API are not supported"
+        )
     return model
 
 

@@ -1,6 +1,6 @@
-"""The renderers: one Protocol, three ways to draw the same picture."""
+"""Renderers: one Protocol and its implementations."""
 
 from rendering.renderers.base import BACKGROUND_RGB, Renderer, RenderError
-from rendering.renderers.choice import RENDERER_NAMES, make_renderer
+from rendering.renderers.choice import RENDERER_NAMES, RendererStart, make_renderer
 
-__all__ = ["BACKGROUND_RGB", "RENDERER_NAMES", "RenderError", "Renderer", "make_renderer"]
+__all__ = ["BACKGROUND_RGB", "RENDERER_NAMES", "RenderError", "Renderer", "RendererStart", "make_renderer"]

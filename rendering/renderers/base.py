@@ -1,4 +1,4 @@
-"""What every renderer offers and agrees on."""
+"""The Renderer protocol and the constants that all renderers share."""
 
 from typing import Protocol
 
@@ -7,37 +7,36 @@ import numpy as np
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
 
-# Where the scan has a hole, and beyond its edge.
+# Shown in holes of the scan and beyond its edges.
 BACKGROUND_RGB = (255, 255, 255)
-# Nothing nearer to the camera is drawn; moves keep more distance than this from surfaces.
+# Near plane; moves keep a larger distance from surfaces.
 NEAR_M = 0.02
-# Nothing further is drawn by the renderers that must name a limit.
+# Far plane of the renderers that need one.
 FAR_M = 1000.0
 
 
 class RenderError(Exception):
-    """A renderer that cannot work here, or a view that could not be drawn: one sentence with the mend."""
+    """A renderer does not work here, or a view could not be rendered. The message is one sentence with the fix."""
 
 
 class Renderer(Protocol):
-    """Draws unlit views of scenes, in the colours as scanned.
+    """Renders unlit views of scenes in their scanned colours.
 
-    What it builds for a scene is kept while the scene lives, and freed with it. Safe to call from several threads.
+    Resources built for a scene are kept as long as the scene is alive. Thread-safe.
     """
 
     @property
     def name(self) -> str:
-        """The name by which `make_renderer` knows it."""
+        """The renderer's name in `make_renderer`."""
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """Metres along the optical axis to the surface seen at each pixel, (H, W) float32.
+        """Depth (H, W) float32: metres along the optical axis to the surface at each pixel; inf if there is none.
 
-        At the pixel's centre, or with anti-aliasing at some spot within it; inf where there is no surface. Raises
-        RenderError.
+        Sampled at the pixel's centre, or with anti-aliasing anywhere inside the pixel. Raises RenderError.
         """
 
     def close(self) -> None:
-        """Let go of what the renderer holds; it cannot be used afterwards."""
+        """Release all resources; the renderer cannot be used afterwards."""

@@ -1,4 +1,4 @@
-"""A renderer that shows nothing: what a model answers without seeing the room."""
+"""A renderer of blank views, to measure what a model answers without seeing the room."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ GREY = 128
 
 
 class BlindRenderer(RaycastRenderer):
-    """Every view is an even grey; depth is true, so that the first view's pose is the same as with open eyes."""
+    """Every view is uniformly grey. Depth is real, so the first pose is the same as with the raycast renderer."""
 
     name = "blind"
 

@@ -1,7 +1,7 @@
-"""A renderer whose graphics library lives in a child process.
+"""A renderer that runs its graphics library in a child process.
 
-Graphics drivers crash the process that they live in, or never return: `eglInitialize` and Filament on software Vulkan
-have done both. Here a crash ends the child alone, and a silence ends it too, after a time limit.
+Graphics drivers can crash or hang their process; `eglInitialize` and Filament on software Vulkan have done both. Here
+a crash only ends the child, and a child that hangs is killed after a time limit.
 """
 
 import logging
@@ -17,7 +17,7 @@ from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -30,23 +30,23 @@ _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
-_MENDS = {
+_FIXES = {
     "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or choose the renderer raycast",
     "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or choose the renderer raycast",
 }
 
 
 class ChildRenderer:
-    """Renderer through a Painter in a child process; see `rendering.renderers.base.Renderer`.
+    """Renders with a Painter in a child process; see `rendering.renderers.base.Renderer`.
 
-    The child draws a test picture before it counts as started. A view during which it crashes, or is ended for its
-    silence, is tried once more in a new child; if that fails too, the view is an error, and the next starts another.
+    On start, the child must render a test image correctly. If it crashes or times out during a view, the view is
+    retried once in a new child. If that fails too, the view raises RenderError, and the next view starts another child.
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Start the child of the painter `name`, "pyrender" or "open3d"; raises RenderError where it cannot draw.
+        """Launch a child with the painter `name`, "pyrender" or "open3d", without waiting for it; `started` does.
 
-        With `cuda_device`, pyrender draws on that GPU; see `PyrenderPainter`.
+        With `cuda_device`, pyrender uses that GPU; see `PyrenderPainter`.
         """
         self.name = name
         self._cuda_device = cuda_device
@@ -56,18 +56,23 @@ class ChildRenderer:
         self._keys: weakref.WeakKeyDictionary[Scene, int] = weakref.WeakKeyDictionary()
         self._sent: set[int] = set()
         self._new_key = count()
-        # Filled by finalizers, which may run anywhere, even while the lock is held: never lock in them.
+        # Filled by finalizers. They may run at any time, even while the lock is held, so they must not lock.
         self._dead: deque[int] = deque()
         self._process: subprocess.Popen | None = None
+        self._launch()
+
+    def started(self) -> Self:
+        """Wait until the child has drawn its test picture; raises RenderError where it cannot draw."""
         try:
-            self._start()
-        except BaseException:  # an interrupt too: a child that hangs must not outlive its parent's patience
+            self._await_start()
+        except BaseException:  # including an interrupt, so that a hanging child does not outlive this process
             self._stop()
             raise
+        return self
 
     @property
     def pid(self) -> int | None:
-        """The child's process, None while there is none."""
+        """The child's process id; None if no child is running."""
         return self._process.pid if self._process else None
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
@@ -75,7 +80,7 @@ class ChildRenderer:
         return self._view("image", scene, pose, intrinsics)
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """Metres along the optical axis, (H, W) float32, inf where nothing is; raises RenderError."""
+        """Depth (H, W) float32, metres along the optical axis, inf if there is no surface; raises RenderError."""
         return self._view("depth", scene, pose, intrinsics)
 
     def close(self) -> None:
@@ -83,41 +88,38 @@ class ChildRenderer:
         with self._lock:
             self._stop()
 
-    def _view(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+    def _view(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         with self._lock:
             try:
-                return self._drawn(what, scene, pose, intrinsics)
+                return self._view_once(kind, scene, pose, intrinsics)
             except RenderError as error:
-                _log.warning("%s; trying this view once more in a new process", error)
-                return self._drawn(what, scene, pose, intrinsics)
+                _log.warning("%s; retrying this view in a new process", error)
+                return self._view_once(kind, scene, pose, intrinsics)
 
-    def _drawn(self, what: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+    def _view_once(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         if self._process is None:
-            self._start()
+            self._launch()
+            self._await_start()
         while self._dead:
-            self._drop(self._dead.popleft())
+            key = self._dead.popleft()
+            if key in self._sent:  # else an earlier child had it
+                self._sent.remove(key)
+                self._request("drop", key)
         if scene not in self._keys:
             key = next(self._new_key)
-            self._ask("add", key, scene.surface)
+            self._request("add", key, scene.surface)
             self._keys[scene] = key
             self._sent.add(key)
             weakref.finalize(scene, self._dead.append, key).atexit = False
-        return self._ask(what, self._keys[scene], pose, intrinsics)
+        return self._request(kind, self._keys[scene], pose, intrinsics)
 
-    def _drop(self, key: int) -> None:
-        """Let the child free what it built, unless that was an earlier child."""
-        if key in self._sent:
-            self._sent.remove(key)
-            self._ask("drop", key)
-
-    def _start(self) -> None:
-        """Start a child and wait until it has drawn its test picture."""
+    def _launch(self) -> None:
         self._connection, theirs = Pipe()
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         root = str(Path(__file__).resolve().parents[2])
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
-        # A session of its own: Ctrl-C is for the run, which may still wait for a view.
+        # In its own session, so that Ctrl-C interrupts only the run, which may still be waiting for a view.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
@@ -130,17 +132,19 @@ class ChildRenderer:
         theirs.close()
         self._keys.clear()
         self._sent.clear()
-        self.device = self._answer(START_LIMIT_S)
-        _log.debug("the renderer %s draws on %s", self.name, self.device)
 
-    def _ask(self, *request: object) -> Any:
+    def _await_start(self) -> None:
+        self.device = self._receive(START_LIMIT_S)
+        _log.debug("the renderer %s runs on %s", self.name, self.device)
+
+    def _request(self, *request: object) -> Any:
         try:
             self._connection.send(request)
         except OSError as error:
             raise self._failure("crashed") from error
-        return self._answer(self._view_limit_s)
+        return self._receive(self._view_limit_s)
 
-    def _answer(self, limit_s: float) -> Any:
+    def _receive(self, limit_s: float) -> Any:
         try:
             if self._connection.poll(limit_s):
                 return self._connection.recv()
@@ -149,13 +153,13 @@ class ChildRenderer:
         raise self._failure(f"did not answer within {limit_s:g} s")
 
     def _failure(self, what: str) -> RenderError:
-        """End the child and say why, with the last line that it printed."""
+        """Stop the child; the error quotes the last line that it printed."""
         self._output.seek(0)
         output = self._output.read().decode(errors="replace").strip()
         self._stop()
         _log.debug("output of the renderer %s:\n%s", self.name, output)
         last = f" ({output.splitlines()[-1].strip()})" if output else ""
-        return RenderError(f"the renderer {self.name} {what}{last}: {_MENDS[self.name]}")
+        return RenderError(f"the renderer {self.name} {what}{last}: {_FIXES[self.name]}")
 
     def _stop(self) -> None:
         if self._process is None:
@@ -178,7 +182,7 @@ def _make_painter(name: str, cuda_device: int | None) -> Painter:
 
 
 def _draw_test_picture(painter: Painter) -> None:
-    """Draw a square that is red to the left and blue to the right; raises RuntimeError if it comes out otherwise."""
+    """Render a square, red on the left and blue on the right; raises RuntimeError if colours or depth are wrong."""
     pose, intrinsics = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0), Intrinsics(64, 64, 64.0)
     red, blue = (200, 40, 20), (20, 40, 200)
     y = np.array([0.25, 0.25, 0.0, 0.0, 0.0, 0.0, -0.25, -0.25])
@@ -191,17 +195,17 @@ def _draw_test_picture(painter: Painter) -> None:
     painter.drop(-1)
     expected = {(32, 24): red, (32, 40): blue, (4, 4): BACKGROUND_RGB}
     if any(np.abs(image[pixel] - colour).max() > 3 for pixel, colour in expected.items()):
-        raise RuntimeError("it draws a test picture in wrong colours")
+        raise RuntimeError("it renders a test image in wrong colours")
     if not (abs(depth[32, 24] - 1.0) < 0.01 and np.isinf(depth[4, 4])):
-        raise RuntimeError("it measures wrong depths in a test picture")
+        raise RuntimeError("it renders wrong depths for a test image")
 
 
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
-    """Draw what is asked for until the other side hangs up."""
+    """Serve requests until the parent closes the connection."""
     painter = _make_painter(name, cuda_device)
     _draw_test_picture(painter)
     connection.send(painter.device)
-    answers: dict[str, Callable] = {
+    handlers: dict[str, Callable] = {
         "add": painter.add,
         "drop": painter.drop,
         "image": painter.image,
@@ -209,10 +213,10 @@ def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
     }
     while True:
         try:
-            what, *arguments = connection.recv()
+            kind, *arguments = connection.recv()
         except EOFError:
             return
-        connection.send(answers[what](*arguments))
+        connection.send(handlers[kind](*arguments))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes a renderer by name, or finds the best that works here."""
+"""Creates a renderer by name, or the best one that works here."""
 
 import logging
 import signal
@@ -14,43 +14,68 @@ from rendering.renderers.raycast import RaycastRenderer
 _log = logging.getLogger(__name__)
 
 RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
-# Debian's packages of the shared libraries that Open3D's wheels load.
+# Debian packages with the shared libraries that Open3D's wheels need.
 _OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
-# Mesa's drivers that draw on the CPU, where ray casting is faster.
+# Mesa's software rasterisers; ray casting is faster on a CPU.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
-def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
-    """The renderer of this name, tried out and ready to draw.
+class RendererStart:
+    """A renderer that is starting: where it needs a child process, that is launched and tests itself meanwhile.
 
-    "auto" is pyrender where that draws on a GPU, else raycast; a line in the log says which and why. Any other name
-    is that renderer or a RenderError, never silently another one. With `cuda_device`, pyrender draws on that GPU unless
-    the environment sets EGL_DEVICE_ID; without, on the first EGL device.
-
-    Raises RenderError also if Open3D cannot be loaded: moves and first views cast rays with it under every renderer.
-    Loads Open3D. If the process needs PyTorch on a GPU, load that before: products on the GPU have crashed in the other
-    order (isl-org/Open3D issues 4877 and 5597).
+    Constructing it raises RenderError for an unknown name; it loads nothing into this process. `renderer` waits for the
+    result. Close it in any case: that ends the child.
     """
-    _load_open3d()
-    if name == "auto":
-        return _best_renderer(cuda_device)
-    if name == "raycast":
-        return RaycastRenderer()
-    if name == "blind":
-        return BlindRenderer()
-    if name in RENDERER_NAMES:
-        renderer = ChildRenderer(name, cuda_device)
-        _log.info("renderer %s on %s", name, renderer.device)
-        return renderer
-    raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+
+    def __init__(self, name: str, cuda_device: int | None = None) -> None:
+        if name not in RENDERER_NAMES:
+            raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+        self._name = name
+        self._child: ChildRenderer | None = None
+        if name in ("auto", "pyrender", "open3d"):
+            self._child = ChildRenderer("pyrender" if name == "auto" else name, cuda_device)
+
+    def renderer(self) -> Renderer:
+        """The renderer, ready to draw; see `make_renderer`."""
+        _load_open3d()
+        if self._child is None:
+            return BlindRenderer() if self._name == "blind" else RaycastRenderer()
+        if self._name == "auto":
+            return _best_renderer(self._child)
+        _log.info("renderer %s on %s", self._name, self._child.started().device)
+        return self._child
+
+    def close(self) -> None:
+        """End the child, if there is one: a renderer that lives in it cannot be used afterwards."""
+        if self._child is not None:
+            self._child.close()
+
+
+def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
+    """Create the renderer of this name and check that it works.
+
+    "auto" selects pyrender if it renders on a GPU, else raycast, and logs the choice with its reason. Any other name
+    either gives that renderer or raises RenderError; there is no fallback. With `cuda_device`, pyrender uses that GPU
+    unless the environment sets EGL_DEVICE_ID; without, it uses the first EGL device.
+
+    Loads Open3D, and raises RenderError if that fails: moves and first views cast rays with it under every renderer.
+    If the process needs PyTorch on a GPU, load PyTorch first: in the other order, matrix products on the GPU have
+    crashed (isl-org/Open3D issues 4877 and 5597).
+    """
+    start = RendererStart(name, cuda_device)
+    try:
+        return start.renderer()
+    except BaseException:
+        start.close()
+        raise
 
 
 def _load_open3d() -> None:
     try:
         with _interrupts_delayed():
             import open3d  # noqa: F401
-    except (ImportError, OSError) as error:  # OSError where Open3D loads a library with ctypes, as 0.19 does
+    except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
         lacks_library = "shared object" in str(error)
         fix = f"apt-get install {_OPEN3D_PACKAGES}" if lacks_library else "pip install -r requirements.txt"
         raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
@@ -58,9 +83,9 @@ def _load_open3d() -> None:
 
 @contextmanager
 def _interrupts_delayed() -> Iterator[None]:
-    """Raise an interrupt only at the end: amid its import Open3D would turn one into an ImportError, or crash."""
+    """Delays interrupts to the end of the block: during its import, Open3D turns one into an ImportError or crashes."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is interrupted
+        yield  # signals only reach the main thread
         return
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in _INTERRUPTS}
@@ -73,15 +98,15 @@ def _interrupts_delayed() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _best_renderer(cuda_device: int | None) -> Renderer:
+def _best_renderer(child: ChildRenderer) -> Renderer:
     try:
-        renderer = ChildRenderer("pyrender", cuda_device)
+        renderer = child.started()
     except RenderError as error:
         _log.info("renderer auto: raycast, because OpenGL does not work here: %s", error)
         return RaycastRenderer()
     if any(word in renderer.device.lower() for word in _SOFTWARE_DEVICES):
         renderer.close()
-        _log.info("renderer auto: raycast, because OpenGL draws on the CPU here (%s)", renderer.device)
+        _log.info("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", renderer.device)
         return RaycastRenderer()
     _log.info("renderer auto: pyrender on %s", renderer.device)
     return renderer

@@ -1,4 +1,4 @@
-"""Draws with Open3D's OffscreenRenderer, which is Filament on Vulkan."""
+"""Renders with Open3D's OffscreenRenderer, which uses Filament on Vulkan."""
 
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class FilamentPainter:
-    """Painter through Open3D. All surfaces stay in one Filament scene, hidden but for the one to be drawn.
+    """A Painter based on Open3D. Keeps all surfaces in one Filament scene and shows only the current one.
 
-    Filament draws at one size only: another size means a new canvas, to which surfaces are added as they are drawn.
+    The image size of a canvas is fixed. A new size needs a new canvas, to which surfaces are added when next drawn.
     """
 
     device = "Vulkan"
@@ -29,27 +29,27 @@ class FilamentPainter:
         self._canvas = _new_canvas(*self._size)
 
     def add(self, key: int, surface: Surface) -> None:
-        """Remember the surface; Filament gets it for its first picture."""
+        """Store the surface; it is uploaded to Filament when first drawn."""
         self._surfaces[key] = surface
 
     def drop(self, key: int) -> None:
-        """Take the surface's geometries out."""
+        """Remove the surface's geometries from the scene."""
         del self._surfaces[key]
         for name in self._added.pop(key, []):
             self._canvas.scene.remove_geometry(name)
 
     def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """(H, W, 3) uint8 RGB."""
-        self._aim(key, pose, intrinsics)
+        self._set_view(key, pose, intrinsics)
         return np.asarray(self._canvas.render_to_image())[..., :3].copy()
 
     def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """(H, W) float32 metres along the optical axis."""
-        self._aim(key, pose, intrinsics)
+        self._set_view(key, pose, intrinsics)
         return np.asarray(self._canvas.render_to_depth_image(z_in_view_space=True)).astype(np.float32)
 
-    def _aim(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> None:
-        """Show this surface alone and place the camera."""
+    def _set_view(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> None:
+        """Show only this surface and place the camera."""
         size = (intrinsics.width, intrinsics.height)
         if size != self._size:
             self._added.clear()
@@ -66,7 +66,7 @@ class FilamentPainter:
         camera.look_at(pose.position + look, pose.position, -down)
 
     def _add_parts(self, key: int) -> list[str]:
-        """Give Filament the surface's parts; their names."""
+        """Add the surface's parts to the scene and return their names."""
         names = []
         for index, part in enumerate(parts_of(self._surfaces[key])):
             names.append(f"{key}/{index}")
@@ -79,7 +79,7 @@ def _new_canvas(width: int, height: int) -> "open3d.visualization.rendering.Offs
 
     canvas = rendering.OffscreenRenderer(width, height)
     canvas.scene.set_background([*(channel / 255 for channel in BACKGROUND_RGB), 1.0])
-    # Post-processing maps tones, which changes colours.
+    # Post-processing includes tone mapping, which changes colours.
     canvas.scene.view.set_post_processing(False)
     return canvas
 
@@ -99,8 +99,8 @@ def _mesh_and_material(
     else:
         assert part.uv is not None and part.image is not None, "a part has colours, or an image with uv"
         mesh.triangle_uvs = o3d.utility.Vector2dVector(part.uv[part.faces.ravel()].astype(np.float64))
-        # Without vertex colours Open3D multiplies images with grey.
+        # Without vertex colours Open3D multiplies textures by grey.
         mesh.paint_uniform_color([1.0, 1.0, 1.0])
-        # Open3D decodes images from sRGB but writes what it decoded as it is: encode them once more before.
+        # Open3D decodes textures from sRGB but does not encode its output. Encoding them twice cancels this.
         material.albedo_img = o3d.geometry.Image(SRGB_OF_LINEAR[part.image])
     return mesh, material

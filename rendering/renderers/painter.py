@@ -1,4 +1,4 @@
-"""What a graphics library must offer to be a renderer, and how a surface is cut into parts for one."""
+"""The Painter protocol for graphics libraries, and the split of a surface into parts with one material each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from rendering.scene import Surface
 
 
 class Painter(Protocol):
-    """Draws surfaces that it was given by key; lives in a process of its own and is used by one thread."""
+    """Draws surfaces identified by keys. Runs in a child process and is used by a single thread."""
 
     device: str
 
     def add(self, key: int, surface: Surface) -> None:
-        """Build what drawing the surface needs."""
+        """Register a surface under `key`."""
 
     def drop(self, key: int) -> None:
-        """Free what was built for it."""
+        """Remove a surface and free its resources."""
 
     def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """(H, W, 3) uint8 RGB."""
 
     def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """(H, W) float32 metres along the optical axis, inf where nothing is."""
+        """(H, W) float32 metres along the optical axis; inf if there is no surface."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles that share one look: vertex colours (N, 3) uint8, or an image (h, w, 3) uint8 with its uv.
+    """Triangles with one material: vertex colours (N, 3) uint8, or an image (h, w, 3) uint8 with its uv.
 
     `vertices` (N, 3) float32, `faces` (M, 3) int32, `uv` (N, 2) float32 with v up.
     """
@@ -43,7 +43,7 @@ class Part:
 
 
 def parts_of(surface: Surface) -> Iterator[Part]:
-    """The surface's parts: the faces with vertex colours, then those of each image."""
+    """The faces with vertex colours as one part, then one part per image."""
     texturing = surface.texturing
     if texturing is None:
         yield Part(surface.vertices, surface.faces, surface.colours)

@@ -1,4 +1,4 @@
-"""Draws with OpenGL through pyrender on an EGL device: for machines with a GPU."""
+"""Renders with OpenGL through pyrender on an EGL device, for machines with a GPU."""
 
 import ctypes
 import os
@@ -20,14 +20,17 @@ _EGL_CUDA_DEVICE_NV = 0x323A
 
 
 class PyrenderPainter:
-    """Painter through pyrender. All surfaces stay in one pyrender scene, since pyrender frees on the graphics card
-    whatever is not in the scene that it draws; all but the one to be drawn are invisible."""
+    """A Painter based on pyrender.
+
+    Keeps all surfaces in one pyrender scene and shows only the current one, because pyrender frees the GPU memory of
+    everything that is not in the scene it renders.
+    """
 
     def __init__(self, cuda_device: int | None = None) -> None:
-        """Draw on the GPU that is this CUDA device.
+        """Render on the GPU with this CUDA ordinal.
 
-        If `cuda_device` is None or EGL does not offer it, draws on the first EGL device. EGL_DEVICE_ID in the
-        environment overrides both; otherwise it is set here, where pyrender reads it.
+        Uses the first EGL device if `cuda_device` is None or EGL does not offer it. EGL_DEVICE_ID in the environment
+        overrides both; otherwise it is set here for pyrender.
         """
         os.environ["PYOPENGL_PLATFORM"] = "egl"
         where = f"EGL device {os.environ.get('EGL_DEVICE_ID', '0')}"
@@ -44,16 +47,16 @@ class PyrenderPainter:
         self._canvas = pyrender.OffscreenRenderer(64, 64)
         self._nodes: dict[int, pyrender.Node] = {}
         self.device = f"{GL.glGetString(GL.GL_RENDERER).decode()} ({where})"
-        # OpenGL takes an image's rows to fill whole words, which RGB rows of most widths do not.
+        # By default OpenGL expects image rows padded to 4 bytes, which RGB rows of most widths are not.
         GL.glPixelStorei(GL.GL_UNPACK_ALIGNMENT, 1)
 
     def add(self, key: int, surface: Surface) -> None:
-        """Build pyrender's mesh; the card gets it with the next picture."""
+        """Build pyrender's mesh; the next render uploads it to the GPU."""
         mesh = self._pyrender.Mesh([self._primitive(part) for part in parts_of(surface)], is_visible=False)
         self._nodes[key] = self._scene.add(mesh)
 
     def drop(self, key: int) -> None:
-        """Take the mesh out; the card lets go of it with the next picture."""
+        """Remove the mesh; the next render frees its GPU memory."""
         self._scene.remove_node(self._nodes.pop(key))
 
     def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
@@ -66,7 +69,7 @@ class PyrenderPainter:
         return np.where(depth > 0, depth, np.inf).astype(np.float32)
 
     def _draw(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-        """Picture and depth, 0 where nothing is; pyrender's flag for depth alone draws an empty one here."""
+        """Image and depth, 0 where there is no surface. Always renders both: DEPTH_ONLY gives an empty depth here."""
         width, height, focal = intrinsics.width, intrinsics.height, intrinsics.focal_px
         self._canvas.viewport_width, self._canvas.viewport_height = width, height
         camera = self._pyrender.IntrinsicsCamera(focal, focal, width / 2, height / 2, znear=NEAR_M, zfar=FAR_M)
@@ -80,7 +83,7 @@ class PyrenderPainter:
         return drawn
 
     def _primitive(self, part: Part) -> object:
-        """The part as a pyrender.Primitive."""
+        """Convert a part to a pyrender.Primitive."""
         if part.colours is not None:
             material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True)
             colours = np.column_stack([part.colours, np.full(len(part.vertices), 255, dtype=np.uint8)])
@@ -91,19 +94,19 @@ class PyrenderPainter:
 
 
 def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | None:
-    """Index of the EGL device that is a CUDA device, given `cuda_ordinals()`; None if there is none."""
+    """Index of the EGL device with this CUDA ordinal, given `cuda_ordinals()`; None if there is none."""
     return ordinals.index(cuda_device) if cuda_device in ordinals else None
 
 
 def cuda_ordinals() -> list[int | None]:
     """The CUDA ordinal of each EGL device, None for a device that CUDA does not see; [] if EGL cannot list devices.
 
-    The order is that of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. The ordinals are those of CUDA in this
-    process, so they count within CUDA_VISIBLE_DEVICES, as PyTorch does; EGL itself lists all devices whatever that
-    variable says. Sources: NVIDIA/cuda-python pull request 2865; RLinf/RLinf pull request 1458, seen in a container
-    with 4 of 8 GPUs. Raises OSError without libEGL.
+    Devices are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Like PyTorch's, the ordinals count
+    within CUDA_VISIBLE_DEVICES, whereas EGL lists all devices regardless of that variable. Sources: NVIDIA/cuda-python
+    pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError without
+    libEGL.
     """
-    # Not through PyOpenGL: its version 3.1.0, which pyrender pins, fails to import OpenGL.GL after OpenGL.EGL.
+    # PyOpenGL is not used: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
     address_of.argtypes, address_of.restype = [ctypes.c_char_p], ctypes.c_void_p
 
@@ -124,8 +127,8 @@ def cuda_ordinals() -> list[int | None]:
     ordinals: list[int | None] = []
     for device in devices[: count.value]:
         ordinal = ctypes.c_ssize_t()
-        # NVIDIA's driver 450.80 crashes if asked for the ordinal of a GPU that a cgroup hides from this process, but
-        # lists no extensions for that GPU (Magnum, WindowlessEglApplication.cpp).
+        # NVIDIA's driver 450.80 crashes when queried for the ordinal of a GPU that a cgroup hides from this process,
+        # but it lists no extensions for such a GPU (Magnum, WindowlessEglApplication.cpp).
         extensions = (read_string(device, _EGL_EXTENSIONS) or b"").split()
         known = b"EGL_NV_device_cuda" in extensions and read_number(device, _EGL_CUDA_DEVICE_NV, ordinal)
         ordinals.append(ordinal.value if known else None)

@@ -1,4 +1,4 @@
-"""Screens, lamps, plants and things that are carried about."""
+"""Screens, lamps, plants and portable objects."""
 
 import numpy as np
 from numpy.random import Generator

@@ -1,0 +1,239 @@
+"""The package from Python: questions in, trajectories out; a run folder only where one is wanted."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent.config import FILTERS, SECTIONS, ConfigError, RunConfig, config_from_dict, located
+from agent.evaluation import answer_in_memory, main_vsi_bench_loop, policy_of, questions_of
+from agent.planning import Plan
+from agent.policies import Policy
+from agent.policies.named import make_policy
+from agent.run_folder import saved_config
+from data.questions import Question, QuestionError
+from runs import RunError
+from runs.journal import SeenTurn
+from runs.reader import RunReader
+from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow
+
+NOT_FROM_PYTHON = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
+"""Settings that say what the command does; here the function says that."""
+OF_THE_MODEL = tuple(name for name in SECTIONS["model"] if name != "policy")
+"""Settings that `load_policy` takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryTurn:
+    """One turn: the `view` (H, W, 3) uint8 that it saw, from where, what was replied, and what that led to.
+
+    `reply` is empty where no model was asked. `move` is None for the turn that ended the question. `error` says why a
+    reply could not be used.
+    """
+
+    view: np.ndarray
+    pose: PoseRecord
+    reply: str
+    action: ActionRecord
+    move: MoveRecord | None
+    error: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """How one question went: its turns in order, and the outcome.
+
+    `status` is "answered", "exhausted" (no turn left, no answer) or "failed" (`error` says why). `answer` is None
+    without an answer; `score` is between 0 and 1, None where the question has no ground truth.
+    """
+
+    question: Question
+    turns: tuple[TrajectoryTurn, ...]
+    answer: str | None
+    score: float | None
+    status: str
+    error: str | None
+
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory({self.question.question!r}, {len(self.turns)} turns, answer={self.answer!r}, "
+            f"score={self.score}, status={self.status!r}{f', error={self.error!r}' if self.error else ''})"
+        )
+
+
+def ask(
+    scan: str | Path,
+    question: str,
+    *,
+    options: Sequence[str] = (),
+    question_type: str | None = None,
+    ground_truth: str | None = None,
+    policy: Policy | type[Policy] | str | None = None,
+    log_root: str | Path | None = None,
+    **settings: Any,
+) -> Trajectory:
+    """Ask one question about one scan file.
+
+    `policy` is what `load_policy` returns, a policy of your own, its class, or its name "module:Class"; without one the
+    model of `model` decides. `log_root` is the folder for a run folder; without it nothing is written. `settings` are
+    the other fields of RunConfig, such as `model` or `steps`.
+
+    A question that fails is a trajectory with the status "failed". Raises ConfigError, QuestionError, RenderError,
+    ModelError or RunError when it cannot be asked, PolicyError when a policy raises an error.
+    """
+    about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
+    config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
+    return _trajectories(config, questions_of(config), policy, log_root is not None)[0]
+
+
+def explore(
+    questions: str | Path | Iterable[Question],
+    *,
+    policy: Policy | type[Policy] | str | None = None,
+    log_root: str | Path | None = None,
+    **settings: Any,
+) -> list[Trajectory]:
+    """Ask many questions in lockstep: a question file, or Question objects. One trajectory each, in their order.
+
+    The other arguments and errors are those of `ask`; `scan_root` is where the scans are (ScanNotFound if it does not
+    exist). With `log_root`, Question objects are also written to a file there, from which the run can be resumed.
+    """
+    if isinstance(questions, str | Path):
+        config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
+        return _trajectories(config, questions_of(config), policy, log_root is not None)
+    if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
+        raise ConfigError(f"{', '.join(given)} filter a question file: filter a list before you pass it")
+    listed = _distinct(questions)
+    source = {} if log_root is None else {"questions": _question_file(listed, Path(log_root).expanduser())}
+    config = _config({"batch": True, **source}, policy, log_root, settings)
+    return _trajectories(config, listed, policy, log_root is not None)
+
+
+def load_policy(model: str | Path = RunConfig.model, **settings: Any) -> Policy:
+    """Load a model once, for several calls of `ask` and `explore`.
+
+    `settings` are those of RunConfig that concern the model, such as `dtype` or `temperature`. Raises ConfigError or
+    ModelError.
+    """
+    if wrong := [name for name in settings if name in _field_names() and name not in OF_THE_MODEL]:
+        raise ConfigError(f"{', '.join(wrong)} cannot be given to load_policy: give it to ask or explore")
+    config = _config({"model": str(model)}, None, None, settings)
+    policy = policy_of(config, Plan(1, "memory is planned when the model is used"))
+    policy.name = config.model
+    values = {name: getattr(config, name) for name in OF_THE_MODEL if name != "model"}
+    policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}
+    return policy
+
+
+def load_trajectories(folder: str | Path) -> list[Trajectory]:
+    """The trajectories of a run folder's finished questions; raises RunError, ConfigError or QuestionError."""
+    reader = RunReader(Path(folder).expanduser())
+    return _from_folder(reader, questions_of(saved_config(reader.folder)))
+
+
+def _trajectories(
+    config: RunConfig, questions: Sequence[Question], policy: Policy | type[Policy] | str | None, on_disk: bool
+) -> list[Trajectory]:
+    made = make_policy(policy, config.seed) if isinstance(policy, type) else policy
+    decides = None if isinstance(made, str) else made  # the configuration has the name
+    if decides is not None and Policy not in type(decides).__mro__:
+        raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and write `decide`")
+    if not on_disk:
+        journal = answer_in_memory(config, questions, decides)
+        by_id = {question.id: question for question in questions}
+        return [_trajectory(by_id[row.id], row, journal.turns_of(row.number)) for row in journal.rows]
+    outcome = main_vsi_bench_loop(config, policy=decides)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.status == 130:
+        raise KeyboardInterrupt
+    assert outcome.folder is not None, "a run that answers questions has a folder"
+    return _from_folder(RunReader(outcome.folder), questions)
+
+
+def _from_folder(reader: RunReader, questions: Sequence[Question]) -> list[Trajectory]:
+    by_id = {question.id: question for question in questions}
+    return [_trajectory(by_id[row.id], row, _seen(reader, row.number)) for row in reader.rows]
+
+
+def _seen(reader: RunReader, number: int) -> list[SeenTurn]:
+    seen = []
+    for record in reader.turns(number):
+        view = reader.image(number, record.turn)
+        if view is None:
+            raise RunError(f"{reader.folder}: the view of question {number}, turn {record.turn} is missing or damaged")
+        seen.append(SeenTurn(record, view))
+    return seen
+
+
+def _trajectory(question: Question, row: ResultRow, turns: Sequence[SeenTurn]) -> Trajectory:
+    return Trajectory(
+        question=question,
+        turns=tuple(
+            TrajectoryTurn(seen.view, turn.pose, turn.reply.text, turn.action, turn.move, turn.parse_error)
+            for seen in turns
+            for turn in [seen.turn]
+        ),
+        answer=row.answer,
+        score=row.score,
+        status=row.status,
+        error=row.error,
+    )
+
+
+def _config(
+    values: Mapping[str, Any],
+    policy: Policy | type[Policy] | str | None,
+    log_root: str | Path | None,
+    settings: Mapping[str, Any],
+) -> RunConfig:
+    """RunConfig from a function's own arguments and its settings; raises ConfigError for those that do not belong."""
+    names = _field_names()
+    for name in settings:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            raise ConfigError(f"there is no setting {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        if name in values or name in NOT_FROM_PYTHON:
+            raise ConfigError(f"{name} cannot be set here: it says which questions are asked, and so do the arguments")
+    if policy is not None:
+        takes_seed = isinstance(policy, str | type)
+        of_the_model = [name for name in settings if name in OF_THE_MODEL and not (takes_seed and name == "seed")]
+        if of_the_model:
+            raise ConfigError(
+                f"{', '.join(of_the_model)} cannot be given with a policy: give load_policy what concerns the model"
+            )
+    extra = {"policy": policy} if isinstance(policy, str) else {}
+    root = {} if log_root is None else {"log_root": log_root}
+    return located(config_from_dict({**values, **settings, **extra, **root}, "settings"))
+
+
+def _field_names() -> list[str]:
+    return [field.name for field in fields(RunConfig) if field.name != "policy"]
+
+
+def _distinct(questions: Iterable[Question]) -> list[Question]:
+    listed = list(questions)
+    if not listed:
+        raise QuestionError("there are no questions to ask")
+    [(id, count)] = Counter(question.id for question in listed).most_common(1)
+    if count > 1:
+        raise QuestionError(f"{count} questions have the id {id}: give every question its own")
+    return listed
+
+
+def _question_file(questions: Sequence[Question], log_root: Path) -> Path:
+    """A file with these questions below `log_root`, named by its content; raises RunError."""
+    text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
+    path = log_root / f"questions_{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsonl"
+    try:
+        log_root.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror})") from None
+    return path

@@ -1,0 +1,218 @@
+"""The package from Python: trajectories as objects, with and without a run folder, and policies of one's own."""
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command
+
+from agent import Trajectory, ask, explore, load_policy, load_trajectories
+from agent.config import ConfigError, RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from agent.policies import Decision, Policy, PolicyError
+from agent.state import QuestionState
+from data.questions import Question, QuestionError, load_questions
+from data.scans import ScanNotFound
+from envs.actions import CameraAction
+from runs.reader import RunReader
+
+VIEW = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
+OWN_POLICY = """
+from agent.policies import Decision, Policy
+from envs.actions import CameraAction
+
+class {name}(Policy):
+    def __init__(self, seed):
+        self.seed = seed
+
+    def decide(self, states):
+        assert {condition}, "something is wrong"
+        return [Decision(CameraAction(30.0, answer="2", done=state.turn == 2)) for state in states]
+
+not_a_class = 3
+
+class NoPolicy:
+    pass
+"""
+
+
+class TurnAndAnswer(Policy):
+    """Turns left twice, then answers."""
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        done = [state.turn == 2 for state in states]
+        return [
+            Decision(CameraAction(rotation_angle_degrees=30.0, answer="2" if end else None, done=end)) for end in done
+        ]
+
+
+class Broken(TurnAndAnswer):
+    """Raises an error at its second turn."""
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        return super().decide(states) if states[0].turn < 1 else [1 / 0]
+
+
+@pytest.fixture
+def scan(rooms: RoomScans) -> Path:
+    return min(rooms.root.rglob("*.ply"))
+
+
+def content(trajectories: Sequence[Trajectory]) -> list:
+    """Everything in some trajectories, to compare."""
+    return [
+        (
+            *(each.question, each.answer, each.score, each.status, each.error),
+            [(t.view.tobytes(), t.pose, t.reply, t.action, t.move, t.error) for t in each.turns],
+        )
+        for each in trajectories
+    ]
+
+
+def test_importing_the_api_loads_no_heavy_library():
+    code = "import sys; from agent import ask; assert not {'torch', 'transformers', 'open3d'} & set(sys.modules)"
+    assert run_command([sys.executable, "-c", code], cwd=COMMAND.parent).returncode == 0
+
+
+def test_one_question_comes_back_as_a_trajectory(scan: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ask(str(scan), "How many chairs are in this room?", ground_truth="2", policy=TurnAndAnswer, **VIEW)
+    assert (asked.answer, asked.score, asked.status, asked.error) == ("2", 1.0, "answered", None)
+    assert [turn.view.shape for turn in asked.turns] == [(SMALL_VIEW[1], SMALL_VIEW[0], 3)] * 3
+    assert (asked.turns[1].pose.heading_deg - asked.turns[0].pose.heading_deg) % 360 == pytest.approx(30.0)
+    assert not list(tmp_path.iterdir()), "no run folder unless one is asked for"
+
+
+def test_many_questions_come_back_the_same_from_memory_and_from_a_run_folder(rooms: RoomScans, tmp_path: Path):
+    settings = {**VIEW, "scan_root": str(rooms.root), "model": "scripted:random"}
+    in_memory = explore(str(rooms.questions), **settings)
+    on_disk = explore(load_questions(rooms.questions), log_root=str(tmp_path), **settings)
+    assert [each.question for each in in_memory] == load_questions(rooms.questions)
+    assert content(in_memory) == content(on_disk)
+    assert content(load_trajectories(only_run(tmp_path))) == content(on_disk)
+
+
+def test_a_loaded_model_is_used_again_with_its_own_views(scan: Path, one_thread):
+    policy = load_policy("embedded", max_new_tokens=8)
+    first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
+    assert content([first]) == content([second])
+    assert first.turns[0].view.shape == (160, 288, 3) and first.turns[0].reply
+
+
+def test_questions_can_be_asked_on_a_thread(scan: Path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ask(scan, "Where is it?", policy=TurnAndAnswer(), **VIEW)))
+    thread.start()
+    thread.join()
+    assert found[0].status == "answered"
+
+
+def test_a_failed_question_is_a_trajectory(rooms: RoomScans):
+    lost = replace(load_questions(rooms.questions)[0], scene_name="scene0000_00")
+    (failed,) = explore([lost], policy=TurnAndAnswer, scan_root=rooms.root, **VIEW)
+    assert (failed.status, failed.turns, "scene0000_00" in failed.error) == ("failed", (), True)
+
+
+def test_what_prevents_a_run_is_raised(tmp_path: Path):
+    question = Question("1", "scannet", "scene", "object_counting", "How many?", ground_truth="1")
+    with pytest.raises(ScanNotFound):
+        explore([question], policy=TurnAndAnswer, scan_root=tmp_path / "nowhere")
+    with pytest.raises(QuestionError, match="2 questions have the id 1"):
+        explore([question] * 2, policy=TurnAndAnswer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"stepz": 3}, "no setting 'stepz'; did you mean 'steps'"),
+        ({"steps": -1}, "steps: Input should be greater than or equal to 0"),
+        ({"renderer": "crayon"}, "renderer"),
+        ({"batch": True}, "batch cannot be set here"),
+        ({"policy": TurnAndAnswer, "temperature": 1.0}, "temperature cannot be given with a policy"),
+        ({"policy": NotImplemented}, "is not a policy"),
+        ({"policy": dict}, "dict is not a policy"),
+    ],
+)
+def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):
+    with pytest.raises(ConfigError, match=words):
+        ask(scan, "Where is it?", **settings)
+
+
+def test_the_error_of_a_policy_names_its_class_and_the_question(scan: Path):
+    with pytest.raises(PolicyError, match=r"Broken.decide, asked about Q001 \(id asked\), raised ZeroDivisionError"):
+        ask(scan, "Where is it?", policy=Broken, **VIEW)
+
+
+@pytest.mark.parametrize("name", ["own_policy:Turner", "own_policy.py:Turner"])
+def test_a_policy_is_named_on_the_command_line_and_resumes(rooms: RoomScans, tmp_path: Path, name: str):
+    source = tmp_path / "own_policy.py"
+    source.write_text(OWN_POLICY.format(name="Turner", condition="states[0].turn < 1"))
+    command = [each for each in rooms.command(tmp_path / "logs") if each not in ("--model", "scripted:random")]
+    stopped = run_command([*command, "--policy", name], cwd=tmp_path)
+    folder = only_run(tmp_path / "logs")
+    assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
+    source.write_text(OWN_POLICY.format(name="Turner", condition="self.seed == 0"))
+    resumed = run_command([*command[:2], "--continue", str(folder)], cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert RunReader(folder).facts.config["model"] == "Turner"
+    assert {row.turns for row in RunReader(folder).rows} == {3}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Turner", "takes module:Class"),
+        ("nowhere:Turner", "nowhere cannot be imported"),
+        ("nowhere.py:Turner", "there is no file"),
+        ("own.py:Absent", "has no class Absent"),
+        ("own.py:not_a_class", "not_a_class is not a class"),
+        ("own.py:NoPolicy", "NoPolicy is not a policy"),
+    ],
+)
+def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Path, monkeypatch, name: str, words: str):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN_POLICY.format(name="Turner", condition="True"))
+    config = replace(rooms.config(tmp_path / "logs"), model=RunConfig.model, policy=name)
+    with pytest.raises(ConfigError, match=words):
+        main_vsi_bench_loop(config)
+
+
+def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, num_questions=2)
+    main_vsi_bench_loop(config)
+    with pytest.raises(ConfigError, match="--steps would change answers"):
+        main_vsi_bench_loop(replace(config, steps=3), only_run(tmp_path))
+    assert main_vsi_bench_loop(replace(config, batch_size=1), only_run(tmp_path)).status == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((640, 470), "--image-size takes multiples of 32"),
+        ((32, 64), "--image-size takes views of 4 to 16384 squares"),
+        ((8192, 4096), "--image-size takes views of 4 to 16384 squares"),
+        ((32, 32 * 201), "at most 200 times"),
+    ],
+)
+def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):
+    with pytest.raises(ConfigError, match=words):
+        ask(scan, "Where is it?", model="embedded", image_size=size, renderer="raycast")
+
+
+def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
+    asked = ask(
+        scan, "Where is it?", model="scripted:random", image_size=(50, 31), focal=20, renderer="raycast", steps=0
+    )
+    assert asked.turns[0].view.shape == (31, 50, 3)
+
+
+def test_the_example_runs(tmp_path: Path):
+    example = COMMAND.parent / "docs" / "examples" / "first_hour.py"
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # faster for a model as small as the explorer
+    ended = run_command([sys.executable, str(example)], cwd=tmp_path, env=one_thread)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "first_hour" / "trajectory.png").exists()
