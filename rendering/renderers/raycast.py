@@ -49,8 +49,10 @@ def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
 
     camera_to_world = pose.camera_to_world.astype(np.float32)
     rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
+    # One small product per row of pixels: BLAS would spread a large one over threads, which cost more than they gain.
     directions = camera_to_world[:3, :3] @ _pixel_directions(intrinsics)
-    for axis, along in enumerate(directions.reshape(3, intrinsics.height, intrinsics.width)):
+    for axis in range(3):
+        along = directions[:, axis]
         rays[..., axis] = camera_to_world[axis, 3] + NEAR_M * along
         rays[..., 3 + axis] = along
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
@@ -60,11 +62,11 @@ def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
 
 @lru_cache(maxsize=8)
 def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
-    """(3, H * W) float32 rays through pixel centres in camera axes, with z = 1 so that the ray parameter is depth."""
+    """(H, 3, W) float32 rays through pixel centres in camera axes, with z = 1 so that the ray parameter is depth."""
     columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
     rows = (np.arange(intrinsics.height) + 0.5 - intrinsics.height / 2) / intrinsics.focal_px
     x, y = np.meshgrid(columns, rows)
-    return np.stack([x.ravel(), y.ravel(), np.ones(x.size)]).astype(np.float32)
+    return np.stack([x, y, np.ones_like(x)], axis=1).astype(np.float32)
 
 
 def _surface_colours(surface: Surface, faces: np.ndarray, second_third: np.ndarray) -> np.ndarray:

@@ -1,0 +1,79 @@
+"""The loop's own CPU time for a turn, with a policy that costs nothing: move, render, encode, write, schedule.
+
+    python -m benchmarks.loop
+
+Two runs on the same rooms differ only in how many questions they ask. The difference in CPU time, divided by the
+difference in turns, is what a turn costs; loading scans and choosing first views cancels out.
+"""
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config import RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from agent.policies import Decision, Policy
+from agent.state import QuestionState
+from data.rooms import QUESTIONS_FILE, write_rooms
+from envs.actions import CameraAction
+
+FEW, MANY = 4, 36
+
+
+class Wander(Policy):
+    """Moves in every turn but the last, each question on a path of its own."""
+
+    name = "wander"
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """A turn by an angle that depends on the question and the turn, and half a metre forward."""
+        return [Decision(self._action(state)) for state in states]
+
+    def _action(self, state: QuestionState) -> CameraAction:
+        if state.is_last_turn:
+            return CameraAction(answer="1" if state.question.is_numeric else state.question.letters[0], done=True)
+        return CameraAction(rotation_angle_degrees=20.0 + 7 * (state.number % 9) + state.turn, forward_meters=0.5)
+
+
+def main() -> None:
+    """Measure and print, one line for each renderer."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image-size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    logging.getLogger("agent").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        rooms = Path(folder) / "rooms"
+        write_rooms(rooms, rooms=2, seed=0)
+        config = RunConfig(
+            batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms, log_root=Path(folder) / "logs",
+            image_size=tuple(args.image_size), max_batched_turns="all",
+        )  # fmt: skip
+        for renderer in ("raycast", "blind"):
+            costs = [cost_of_a_turn(replace(config, renderer=renderer)) for _ in range(args.repeats + 1)][1:]
+            print(
+                f"{renderer}: {1e3 * statistics.median(costs):.1f} ms of CPU time a turn "
+                f"({1e3 * min(costs):.1f} to {1e3 * max(costs):.1f})"
+            )
+
+
+def cost_of_a_turn(config: RunConfig) -> float:
+    """CPU seconds, of all threads, that one more turn takes."""
+    (few_s, few), (many_s, many) = (measured(replace(config, num_questions=count)) for count in (FEW, MANY))
+    return (many_s - few_s) / (many - few)
+
+
+def measured(config: RunConfig) -> tuple[float, int]:
+    """CPU seconds of a run and its number of turns."""
+    started = time.process_time()
+    rows = main_vsi_bench_loop(config, policy=Wander()).rows
+    return time.process_time() - started, sum(row.turns for row in rows)
+
+
+if __name__ == "__main__":
+    main()
