@@ -1,6 +1,6 @@
-"""What the JSON files of a run folder hold, as types: field names, and their order, are those of the keys.
+"""The records in a run folder's JSON files. Fields have the names and the order of the keys.
 
-experiment_logs/README.md says what each key means.
+experiment_logs/README.md documents each key.
 """
 
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 SCHEMA = 1
-"""The version of these records; run.json names it."""
+"""The version of these records, saved in run.json."""
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A line of results.jsonl: how a question ended."""
+    """A line of results.jsonl: the outcome of a question."""
 
     number: int
     id: str
@@ -42,14 +42,14 @@ class ResultRow:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The row of a parsed line; raises ValueError naming what is wrong with it."""
+        """The row of a parsed line; raises ValueError with the reason if it is malformed."""
         _require(line, field_names(cls))
         return cls(**{name: line[name] for name in field_names(cls)})
 
 
 @dataclass(frozen=True)
 class PoseRecord:
-    """Where a view was taken: the scan's own metres, degrees."""
+    """The camera's pose: metres in the scan's coordinates, degrees."""
 
     x_m: float
     y_m: float
@@ -60,7 +60,7 @@ class PoseRecord:
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """An action as it was carried out."""
+    """An action as carried out."""
 
     rotation_angle_degrees: float
     forward_meters: float
@@ -72,7 +72,7 @@ class ActionRecord:
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """Where a move ended, and whether a surface (`blocked`) or the scene's bounds (`clipped`) ended it."""
+    """The result of a move, and whether a surface (`blocked`) or the scene's bounds (`clipped`) stopped it."""
 
     pose: PoseRecord
     requested_m: float
@@ -97,9 +97,9 @@ class ReplyRecord:
 
 @dataclass(frozen=True)
 class TurnSeconds:
-    """Seconds by part: the first three are the call's, shared by its batch; the others the question's own.
+    """Seconds by part. The first three are of the whole batch's call, the others of the question alone.
 
-    `write` is set by the run's writer.
+    RunWriter sets `write`.
     """
 
     preprocess: float
@@ -111,7 +111,7 @@ class TurnSeconds:
 
 @dataclass(frozen=True)
 class ScanRecord:
-    """The scan that a question is about: its file, and the SHA-256 of that file's bytes."""
+    """The file of a question's scan, and the SHA-256 of its bytes."""
 
     file: str
     sha256: str
@@ -119,8 +119,10 @@ class ScanRecord:
 
 @dataclass(frozen=True)
 class TurnRecord:
-    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question; `scan` is given with
-    turn 0 alone."""
+    """A line of turns.jsonl: a finished turn.
+
+    `move` is None if the turn ended the question. Only turn 0 has `scan`.
+    """
 
     turn: int
     pose: PoseRecord
@@ -134,7 +136,7 @@ class TurnRecord:
     scan: ScanRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The object that a line holds; `scan` only where there is one."""
+        """The line as an object; omits `scan` if it is None."""
         line = asdict(self)
         if self.scan is None:
             del line["scan"]
@@ -142,7 +144,7 @@ class TurnRecord:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The turn of a parsed line; raises KeyError, TypeError or ValueError saying what is wrong with it."""
+        """The turn of a parsed line; raises KeyError, TypeError or ValueError if it is malformed."""
         _require(line, [name for name in field_names(cls) if name != "scan"])
         move, reply = line["move"], line["reply"]
         return cls(
@@ -178,13 +180,13 @@ class RunFacts:
 
     @property
     def last_versions(self) -> dict[str, Any]:
-        """The versions that last worked on the run, as far as they were recorded; keys as in run.json."""
+        """The versions that last ran, as far as recorded, with the keys of run.json."""
         first = {"git_revision": self.git_revision, "packages": self.packages, "python": self.python}
         last = self.resumed[-1] if self.resumed else {}
         return {key: last.get(key, value) for key, value in first.items()}
 
     def with_resumption(self, resumption: dict[str, Any]) -> Self:
-        """The same facts after the run was resumed once more."""
+        """The facts after one more resumption."""
         return replace(self, resumed=(*self.resumed, resumption))
 
     def to_json(self) -> dict[str, Any]:
@@ -196,7 +198,7 @@ class RunFacts:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
-        """The facts of a parsed run.json; raises ValueError or TypeError saying what is wrong with it."""
+        """The facts of a parsed run.json; raises ValueError or TypeError if it is malformed."""
         _require(facts, [name for name in field_names(cls) if name != "resumed"])
         known = {name: facts[name] for name in field_names(cls) if name in facts}
         return cls(**{**known, "resumed": tuple(facts.get("resumed", ()))})
@@ -209,4 +211,4 @@ def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> 
 
 def _require(record: Mapping[str, Any], keys: list[str]) -> None:
     if lacking := [key for key in keys if key not in record]:
-        raise ValueError(f"it lacks {', '.join(lacking)}")
+        raise ValueError(f"missing keys: {', '.join(lacking)}")
