@@ -39,9 +39,9 @@ def main(argv: list[str]) -> int:
             return run_demo(located(demo_defaults(given)))
         return main_vsi_bench_loop(located(config)).status
     except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
-        from agent.console import print_nowhere
+        from agent.console import discard_output
 
-        print_nowhere()
+        discard_output()
         return 0
     except KeyboardInterrupt:
         print("Interrupted before anything was asked; to continue, give the same command again.")
