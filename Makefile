@@ -1,14 +1,23 @@
 # make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
-# Versions come from constraints.txt; CONSTRAINTS= make demo installs the newest instead.
+# make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
+# A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
 
-.PHONY: demo test check format constraints clean
+.PHONY: demo test test-ray test-vllm check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
 
 test: .venv/installed-dev
 	$(PY) -m pytest -q
+
+test-ray: .venv/installed-ray
+	$(PY) -m pytest -q -m ray
+
+# Takes minutes: vLLM needs one to start. VLLM_PYTHON names an existing environment with vLLM.
+VLLM_PYTHON ?= $(CURDIR)/.venv-vllm/bin/python
+test-vllm: .venv/installed-dev $(VLLM_PYTHON)
+	VLLM_PYTHON=$(VLLM_PYTHON) $(PY) -m pytest -q tests/test_vllm.py
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -23,7 +32,7 @@ constraints: .venv/installed-dev
 	sh scripts/freeze.sh
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: requirements.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements.txt
@@ -32,3 +41,10 @@ clean:
 .venv/installed-dev: requirements.txt requirements-dev.txt constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements-dev.txt
 	touch $@ .venv/installed
+
+.venv/installed-ray: requirements-ray.txt .venv/installed-dev
+	sh scripts/install.sh requirements-ray.txt
+	touch $@
+
+$(CURDIR)/.venv-vllm/bin/python:
+	sh scripts/install_vllm.sh

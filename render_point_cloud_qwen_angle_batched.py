@@ -4,6 +4,7 @@
 import signal
 import sys
 import traceback
+from dataclasses import replace
 
 from agent.config import ConfigError, RunConfig, located, parse_command_line, resumed
 
@@ -19,25 +20,27 @@ def main(argv: list[str]) -> int:
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 
-        from agent.console import log_to_console  # all of these here, so that --help stays instant
+        from agent.cluster import answer_on_ray  # all of these here, so that --help stays instant
+        from agent.console import log_to_console
         from agent.demo import demo_defaults, run_demo
         from agent.evaluation import main_vsi_bench_loop
-        from agent.run_folder import saved_config
+        from agent.run_folder import run_to_resume, saved_config
         from data.questions import QuestionError
         from data.scans import ScanNotFound
         from models import ModelError
         from rendering.renderers import RenderError
         from runs import RunError
-        from runs.reader import find_run
 
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         log_to_console(every_turn=config.ply is not None)
         if config.continue_from is not None:
-            folder = find_run(config.continue_from, located(config).log_root, batched_only=config.batch)
-            return main_vsi_bench_loop(resumed(saved_config(folder), given), folder).status
+            if folder := run_to_resume(located(config)):
+                config = resumed(saved_config(folder), given)
+                return (answer_on_ray if config.ray else main_vsi_bench_loop)(config, folder).status
+            config = replace(config, continue_from=None, retry_failed=False)
         if config.demo:
             return run_demo(located(demo_defaults(given)))
-        return main_vsi_bench_loop(located(config)).status
+        return (answer_on_ray if config.ray else main_vsi_bench_loop)(located(config)).status
     except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
         from agent.console import discard_output
 

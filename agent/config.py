@@ -4,8 +4,10 @@ import ast
 import inspect
 import json
 import math
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -17,6 +19,7 @@ import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from agent.parts import Part
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of
@@ -29,6 +32,12 @@ CAMERA_PITCH_DEG = -15.0
 """Slightly down: a level camera at eye height sees the floor from 2 m on only, and in small rooms mostly walls."""
 RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+EngineName = Literal["transformers", "openai", "vllm"]
+API_KEY_ENV = "OPENAI_API_KEY"
+
+
+PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ConfigError(ValueError):
@@ -97,7 +106,8 @@ class RunConfig:
     """Only the first so many questions that are left after the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A Qwen3-VL checkpoint by hub id or path; "embedded": a small one that is here; "scripted:random": no model."""
+    """A checkpoint of Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision by hub id or path; "embedded": a
+    small one that is here; "scripted:random": no model. With --engine openai: the server's name for it."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
     """A policy class of your own that decides in place of a model: module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
@@ -113,13 +123,35 @@ class RunConfig:
     """0: greedy decoding; above: sampling, repeatable with --seed on the same kind of device."""
     constrained: bool = False
     """Rule out tokens that would make a reply's JSON object malformed, and answers of more than 80 characters or with
-    quotation marks; needs xgrammar."""
+    quotation marks; needs xgrammar. With --engine openai: have the server keep replies to a JSON schema."""
     compile: Annotated[bool, MayChange] = False
     """Compile the decoding steps, for a single row and for more, each when first needed; on CUDA also replay them as
     CUDA graphs. Takes seconds for a small model, a minute or more for 36 layers: for long runs. Needs a C++ compiler,
     on CUDA Triton as well, and on a CPU room for the weights twice more."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of sampling, of --demo's rooms and of scripted:random."""
+
+    engine: EngineName = "transformers"
+    """What runs the model; openai: OpenAI-compatible servers at --base-url, such as vLLM, SGLang, transformers serve or
+    hosted models; vllm: a vLLM server that is started and stopped with the run."""
+    base_url: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL ..."), MayChange] = ()
+    """With --engine openai: one or more roots of the server's API, such as http://localhost:8000/v1; each question
+    stays at one of them."""
+    api_key_env: Annotated[str, tyro.conf.arg(metavar="NAME"), MayChange] = API_KEY_ENV
+    """With --engine openai: the environment variable that holds the API key; not needed where the server asks for no
+    key."""
+    request_timeout: Annotated[float, Gt(0), MayChange] = 600.0
+    """With --engine openai: seconds until a request fails and is sent again."""
+
+    vllm_python: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
+    """With --engine vllm: the Python of the environment that has vLLM; none: that of scripts/install_vllm.sh."""
+    tensor_parallel_size: Annotated[Count, MayChange] = 1
+    """With --engine vllm: GPUs over which the model is spread."""
+    gpu_memory_utilization: Annotated[float | None, Gt(0), Lt(1), MayChange] = None
+    """With --engine vllm: share of each GPU's memory that the server takes, of the machine's memory with a CPU build;
+    none: vLLM's default on GPUs, half of what is free on a CPU."""
+    max_model_len: Annotated[Count | None, MayChange] = None
+    """With --engine vllm: longest conversation with its reply, tokens; none: what --steps may need."""
 
     renderer: RendererName = "auto"
     """What draws the views; auto: pyrender where a GPU draws, else raycast on the CPU."""
@@ -149,17 +181,45 @@ class RunConfig:
     """Let a waiting question take the place of one that has ended; needs --max-batched-turns all."""
     concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
     """Questions that continue at a time after their batched turns; auto: as many as the batch holds, 1: strictly one
-    after the other."""
+    after the other. With --engine openai or vllm: questions in flight from their first turn on; auto: 32."""
+    tiles_per_view: Count = 1
+    """Most tiles into which InternVL cuts a view, 256 tokens each; it chooses the grid that is nearest to the view's
+    shape, and adds the whole view as one more tile where there are several. 1: the whole view alone."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that a turn computes only what is new."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
     """Where the folders of runs are made."""
+
+    shard: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Answer only part I of N, from 1: whole scenes, balanced by their number of questions. For SLURM arrays:
+    --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of this part
+    below --log-root, or begins it. "python -m runs merge" makes one run of the parts."""
+    ray: Annotated[bool, MayChange] = False
+    """Answer the parts of the run on the workers of a Ray cluster and merge them; needs "pip install -r
+    requirements-ray.txt". --log-root and the scans must be the same folders on all machines."""
+    ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
+    """The cluster of --ray; none: one on this machine, for this run alone."""
+    replicas: Annotated[Count | Literal["auto"], MayChange] = "auto"
+    """Workers of --ray at a time; auto: one for each GPU, or for each machine where the model needs no GPU."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             _check_bounds(name, getattr(self, name, None), hint)
         if self.image_size != "auto" and min(self.image_size) < 1:
             raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
+        if self.shard is not None:
+            try:
+                Part.parse(self.shard)
+            except ValueError as error:
+                raise ConfigError(f"--shard {error}") from None
+        for url in self.base_url:
+            if not PLAIN_URL.fullmatch(url):
+                raise ConfigError(
+                    "--base-url takes http:// or https:// URLs such as http://localhost:8000/v1, without user names, "
+                    "keys and parameters; a key belongs in the environment variable of --api-key-env"
+                )
+        if not VARIABLE_NAME.fullmatch(self.api_key_env):
+            raise ConfigError("--api-key-env takes the name of an environment variable, not the key itself")
 
     def checked(self) -> "RunConfig":
         """This configuration if its settings go together, which nobody can say before all of them are known; raises
@@ -192,6 +252,28 @@ class RunConfig:
                 )
             if self.model.startswith("scripted:"):
                 raise ConfigError(f"--plan-device plans for a model on a GPU: {self.model} needs none")
+        if self.engine == "openai":
+            if not self.base_url:
+                raise ConfigError(
+                    "--engine openai asks a server: it needs --base-url, such as http://localhost:8000/v1"
+                )
+            if self.model.startswith("scripted:"):
+                raise ConfigError(f"--engine openai asks a server for --model: {self.model} needs no engine")
+            if self.plan_device is not None:
+                raise ConfigError("--plan-device plans for a GPU of this machine: leave it out with --engine openai")
+            if unused := self._changed(ONLY_TRANSFORMERS):
+                raise ConfigError(f"leave out {', '.join(unused)} with --engine openai: the server decides on that")
+        elif self.engine == "vllm":
+            if self.model.startswith("scripted:"):
+                raise ConfigError(f"--engine vllm serves a checkpoint: {self.model} needs no engine")
+            if self.plan_device is not None:
+                raise ConfigError("--plan-device plans for --engine transformers: leave it out with --engine vllm")
+            if unused := self._changed(UNUSED_BY_VLLM):
+                raise ConfigError(f"leave out {', '.join(unused)} with --engine vllm: vLLM decides on that")
+        if self.engine != "vllm" and (unused := self._changed(ONLY_VLLM)):
+            raise ConfigError(f"{', '.join(unused)} set up a vLLM server: add --engine vllm, or leave them out")
+        if self.engine != "openai" and self.base_url:
+            raise ConfigError("--base-url is where --engine openai finds its server: give that as well")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed asks questions of an earlier run again: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:
@@ -199,11 +281,27 @@ class RunConfig:
         filters = any(getattr(self, name) for name in (*FILTERS, "num_questions"))
         if self.ply is not None and (self.questions is not None or filters):
             raise ConfigError("--ply asks one question: leave out --questions and the filters of questions")
+        if self.shard is not None and (self.ply is not None or self.demo):
+            raise ConfigError("--shard is for --batch: leave it out with --ply and --demo")
+        if self.ray:
+            if self.ply is not None or self.demo:
+                raise ConfigError("--ray is for --batch: leave it out with --ply and --demo")
+            if self.shard is not None:
+                raise ConfigError("--ray cuts the run into parts: leave out --shard")
+            if self.device.startswith("cuda:"):
+                raise ConfigError(f"--ray gives each worker a GPU: leave out --device {self.device}")
+        elif self.continue_from is None and (self.ray_address is not None or self.replicas != "auto"):
+            raise ConfigError("--ray-address and --replicas need --ray")
         if self.demo and self.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
         if self.ply is None and (self.options or self.question_type or self.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
         return self
+
+    def _changed(self, names: Sequence[str]) -> list[str]:
+        """The flags of those of the named settings that do not have their defaults."""
+        defaults = {each.name: each.default for each in fields(self)}
+        return [flag(name) for name in names if getattr(self, name) != defaults[name]]
 
     @property
     def view(self) -> ViewSettings:
@@ -241,15 +339,25 @@ SECTIONS = {
     ),
     "model": (
         "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
-        "compile", "kv_reuse",
+        "compile", "tiles_per_view", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
+    "engine": (
+        "engine", "base_url", "api_key_env", "request_timeout", "vllm_python", "tensor_parallel_size",
+        "gpu_memory_utilization", "max_model_len",
+    ),
     "output": ("log_root",),
+    "parts": ("shard", "ray", "ray_address", "replicas"),
 }  # fmt: skip
 """How --help groups the flags."""
 
 RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Knobs whose "auto" is resolved when a run begins, and saved as resolved."""
+ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", "refill")
+"""Knobs of models that run in this process."""
+
+UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
+ONLY_VLLM = ("vllm_python", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
 
 
 QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
@@ -366,13 +474,13 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags whose values differ between two configurations and could change an answer."""
+    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+
+
+def answer_settings() -> list[str]:
+    """Names of the knobs that a resumed run may not set anew."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    return [
-        flag(field.name)
-        for field in fields(RunConfig)
-        if MayChange not in getattr(hints[field.name], "__metadata__", ())
-        and _as_compared(field.name, saved) != _as_compared(field.name, wanted)
-    ]
+    return [name for name in hints if MayChange not in getattr(hints[name], "__metadata__", ())]
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:
@@ -415,7 +523,8 @@ def located(config: RunConfig) -> RunConfig:
         ply=config.ply and _absolute(config.ply),
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
-        model=str(model.absolute()) if model.is_dir() and not is_name else config.model,
+        vllm_python=config.vllm_python and _absolute(config.vllm_python),
+        model=str(model.absolute()) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
         policy=config.policy and _located_policy(config.policy),
     )
 
@@ -516,5 +625,6 @@ def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     for name, value in changed_settings(begun, now).items():
         if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")
-            words += [switch] if isinstance(value, bool) else [switch, str(value)]
+            given = value if isinstance(value, list) else [value]
+            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
     return shlex.join(words)

@@ -15,16 +15,24 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, cast
 
-from agent.config import ConfigError, DtypeName, RendererName, RunConfig
+from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
 from agent.console import Progress, log_to_file
-from agent.planning import Plan, plan_lines, plan_run, plan_without_model
+from agent.parts import Part, cut
+from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
 from agent.policies import Policy, PolicyError
 from agent.policies.controls import RandomPolicy
 from agent.policies.model import ModelPolicy
 from agent.policies.named import named_policy, policy_name
 from agent.policies.replies import action_format
 from agent.records import result_row
-from agent.run_folder import begin_folder, config_to_resume, note_resumption, open_folder, require_same_scans
+from agent.run_folder import (
+    begin_folder,
+    config_to_resume,
+    note_resumption,
+    open_folder,
+    part_record,
+    require_same_scans,
+)
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
 from agent.turns import (
@@ -38,8 +46,9 @@ from data.questions import Question, ask_one, fingerprint, load_questions
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
 from envs.library import CameraSettings, SceneLibrary
-from models import Backend, ModelError, ModelOptions, OutOfMemory
+from models import Backend, ModelError, ModelOptions, OutOfMemory, ServerOptions
 from models.engines import make_backend
+from models.vllm import VLLM_PYTHON, VllmOptions
 from rendering.readers import reader_of
 from rendering.renderers import Renderer, RendererStart
 from rendering.scene import SceneError
@@ -76,7 +85,8 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     policy, config = decided_by(policy, config.checked())
     if folder is not None:
         config = config_to_resume(folder, config)
-    questions = questions_of(config)
+    whole = questions_of(config)
+    questions = part_of(whole, config)
     if config.plan:
         report_plan(questions, config)
         return Outcome(0, [])
@@ -86,15 +96,15 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     with ExitStack() as stack:
         run_log = None
         if folder is not None:
-            run_log = open_run(folder, questions, config)
+            run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
             if finished := finished_outcome(run_log, questions, config):
                 return finished
         try:
-            plan, renderer, policy = start_up(config, questions, policy, stack)
+            config, plan, renderer, policy = start_up(config, questions, policy, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
-                run_log = begin_folder(config, fingerprint(questions), len(questions))
+                run_log = begin_folder(config, fingerprint(questions), len(questions), part_record(config, whole))
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
@@ -102,7 +112,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             run = make_run(config, renderer, policy, run_log, stack)
             log.info("%s", plan.why)
             log.info("Run folder: %s", run_log.folder)
-            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent)
+            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent, whole)
             return answer_and_score(scheduler, run, run_log, config, len(questions))
         except KeyboardInterrupt:
             if run_log is None:
@@ -118,7 +128,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         report_scans(questions, config)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        plan, renderer, policy = start_up(config, questions, policy, stack)
+        config, plan, renderer, policy = start_up(config, questions, policy, stack)
         log.info("%s", plan.why)
         run = make_run(config, renderer, policy, journal, stack)
         scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent)
@@ -139,18 +149,26 @@ def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None,
 
 def start_up(
     config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
-) -> tuple[Plan, Renderer, Policy]:
-    """The plan of a run, its renderer, and its policy, by default the model that `config` names, loaded.
+) -> tuple[RunConfig, Plan, Renderer, Policy]:
+    """What a run needs: `config` with a view size that suits the model, the plan, the renderer, and the policy, by
+    default the model that `config` names, loaded.
 
     The renderer's process starts and tests itself while this one imports PyTorch and transformers for the plan. Open3D
     is loaded after PyTorch, as CUDA needs it (see `make_renderer`), and before any weights, which can take minutes.
     """
     start = RendererStart(config.renderer, cuda_device_of(config.device))
     stack.callback(start.close)
-    plan = plan_run(config, questions) if policy is None else plan_without_model(config, questions)
+    if policy is None:
+        config = suited(config)
+        plan = plan_run(config, questions)
+    else:
+        plan = plan_without_model(config, questions)
     renderer = start.renderer()
     stack.callback(renderer.close)
-    return plan, renderer, policy or policy_of(config, plan)
+    if policy is None:
+        policy = policy_of(config, plan)
+        stack.callback(policy.close)
+    return config, plan, renderer, policy
 
 
 def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
@@ -161,13 +179,13 @@ def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Jou
     return Run(library, policy, journal, pool)
 
 
-def open_run(folder: Path, questions: Sequence[Question], config: RunConfig) -> RunWriter:
+def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
     """The run to resume, its failed questions pending again if they are to be retried."""
     run_log = open_folder(folder, config)
-    run_log.require_questions(fingerprint(questions))
+    run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
         log.info("Retrying %d failed questions", run_log.reopen_failed())
-    require_same_scans(run_log, questions, config)
+    require_same_scans(run_log, questions, whole, config)
     return run_log
 
 
@@ -297,7 +315,7 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """The model that a configuration asks for, loaded, with the memory that was planned for it; raises ModelError."""
     options = ModelOptions(
-        dtype=config.dtype,
+        dtype=plan.model.dtype if plan.model else config.dtype,
         device=config.device,
         max_new_tokens=config.view.max_new_tokens,
         temperature=config.temperature,
@@ -305,10 +323,43 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         attention=config.attention,
         compile=config.compile,
         kv_reuse=config.kv_reuse,
+        tiles_per_view=config.tiles_per_view,
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
-    return make_backend(config.model, options)
+    return make_backend(config.model, options, server_of(config), vllm_of(config))
+
+
+def server_of(config: RunConfig) -> ServerOptions | None:
+    """The server that a configuration names, with the key from the environment; None where the model runs here.
+
+    Raises ConfigError where the variable of --api-key-env was named but is not set.
+    """
+    if config.engine != "openai":
+        return None
+    key = os.environ.get(config.api_key_env, "").strip()
+    if not key and config.api_key_env != API_KEY_ENV:
+        raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
+    return ServerOptions(
+        config.base_url,
+        key=key or None,
+        key_env=config.api_key_env,
+        timeout_s=config.request_timeout,
+        constrained=config.constrained,
+    )
+
+
+def vllm_of(config: RunConfig) -> VllmOptions | None:
+    """How the vLLM server of a configuration is started; None with another engine."""
+    if config.engine != "vllm":
+        return None
+    return VllmOptions(
+        images=config.steps + 1,
+        python=config.vllm_python or VLLM_PYTHON,
+        tensor_parallel_size=config.tensor_parallel_size,
+        memory_share=config.gpu_memory_utilization,
+        max_model_len=config.max_model_len,
+    )
 
 
 def questions_of(config: RunConfig) -> list[Question]:
@@ -327,6 +378,17 @@ def questions_of(config: RunConfig) -> list[Question]:
         ids=config.ids,
         num_questions=config.num_questions,
     )
+
+
+def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
+    """The questions of `whole` that a configuration asks: all of them, or those of its part; raises ConfigError."""
+    if config.shard is None:
+        return whole
+    part = Part.parse(config.shard)
+    try:
+        return cut(whole, part.of)[part.number - 1]
+    except ValueError as error:
+        raise ConfigError(f"--shard {part}: {error}") from None
 
 
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
@@ -349,10 +411,16 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
 
 
 def schedule(
-    questions: Sequence[Question], journal: Journal, config: RunConfig, batch_size: int, concurrent: bool = False
+    questions: Sequence[Question],
+    journal: Journal,
+    config: RunConfig,
+    batch_size: int,
+    concurrent: bool = False,
+    whole: Sequence[Question] | None = None,
 ) -> Scheduler:
-    """The questions that have no result yet, those of one scan together; numbered by their place in the list."""
-    number = {question.id: position for position, question in enumerate(questions, start=1)}
+    """The questions that have no result yet, those of one scan together; numbered by their place in the list, in that
+    of the `whole` run where they are a part of it."""
+    number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
     pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in pending]
     few = None if config.concurrency == "auto" else config.concurrency
@@ -385,7 +453,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
-            while scheduler.has_work:
+            while scheduler.has_work or running:  # a question may be final before its thread has ended
                 for state in begin(scheduler, run, progress):
                     running[threads.submit(complete_question_sequentially, state, run, stop)] = state
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
@@ -394,6 +462,8 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
                     settle([state], run, progress)
         finally:
             stop.set()
+            if running:  # interrupted, or an error stops the run: whoever waits for a reply need not get it
+                run.policy.close()
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:

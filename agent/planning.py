@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from agent.config import ConfigError
 from agent.policies.prompts import opening_text
 from data.questions import Question
-from models import KV_SHARE, ModelError, weight_copies
+from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from models.engines import checkpoint_of
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from models.transformers.shapes import CHECKPOINTS
+from models.views import own_view_settings
 
 if TYPE_CHECKING:  # the module itself loads torch
     from agent.config import RunConfig
@@ -266,6 +267,38 @@ def plan_without_model(config: "RunConfig", questions: Sequence[Question]) -> Pl
     return Plan(size, f"Batch size {size}: {config.model} needs no memory for keys and values")
 
 
+def plan_for_server(config: "RunConfig", questions: Sequence[Question]) -> Plan:
+    """The plan for a model behind a server, whose memory and speed are unknown."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    return Plan(size, f"{size} questions at a time at {' '.join(config.base_url)}, which decides how they are batched")
+
+
+def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> Plan:
+    """The plan for a vLLM server, which allocates memory to conversations itself."""
+    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
+    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    why = f"{size} questions at a time in a vLLM server, which decides how they are batched"
+    return Plan(size, why, model, conversation_size(config, questions, model), budget)
+
+
+def suited(config: "RunConfig") -> "RunConfig":
+    """`config` with the model family's default view size, unless a flag or the checkpoint sets one.
+
+    Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's configuration
+    cannot be loaded. Servers and policies take any size.
+    """
+    if config.policy is not None or config.model.startswith("scripted:") or config.engine == "openai":
+        return config
+    from models.transformers.footprint import checkpoint_family
+
+    family = checkpoint_family(checkpoint_of(config.model))
+    if config.image_size == "auto" and own_view_settings(config.model) is None:
+        config = replace(config, image_size=family.default_view)
+    if reason := family.why_not(*config.view.image_size):
+        raise ConfigError(f"--image-size: {reason}")
+    return config
+
+
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
 
@@ -275,23 +308,26 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """
     if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
-    from models.transformers.footprint import checkpoint_family, footprint, footprint_on
+    if config.engine == "openai":
+        return plan_for_server(config, questions)
+    from models.transformers.footprint import footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
-    if why_not := checkpoint_family(checkpoint_of(config.model)).why_not(*config.view.image_size):
-        raise ConfigError(f"--image-size takes {why_not}, got {config.view.image_size}")
+    config = suited(config)
     if config.plan_device is not None:
-        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype)
+        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype, config.tiles_per_view)
     else:
         require_packages(config)
-        model = footprint(checkpoint_of(config.model), config.dtype, config.device)
+        model = footprint(checkpoint_of(config.model), config.dtype, config.device, config.tiles_per_view)
+    if config.engine == "vllm":
+        return plan_for_vllm(config, questions, model)
     too_large = why_too_large(config.model, model)
     if too_large and not config.plan:
         raise ModelError(too_large)
     conversation = conversation_size(config, questions, model)
     copied = model.weight_bytes * weight_copies(config.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens)
+    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
     fitting = fitting_batch(budget, question, len(questions))
     size = fitting if config.batch_size == "auto" else config.batch_size
     why = f"Batch size {size}: {as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
@@ -319,7 +355,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 def require_packages(config: "RunConfig") -> None:
     """Raise ModelError if this machine lacks a requirement of --constrained or --compile."""
-    if config.constrained:
+    if config.constrained and config.engine == "transformers":
         from models.transformers.grammar import require_xgrammar
 
         require_xgrammar()
@@ -332,6 +368,7 @@ def require_packages(config: "RunConfig") -> None:
 
 def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
     """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
+    config = suited(config)
     plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
     turns, (width, height) = config.steps + 1, config.view.image_size
@@ -339,7 +376,7 @@ def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
         f"Images: {len(questions) * turns} of {width}x{height} at most",
     ]
-    if plan.model is None or plan.conversation is None:
+    if plan.model is None or plan.conversation is None or config.engine == "vllm":
         return [*lines, plan.why]
     from models.transformers.footprint import measure_rates, rates_of
 
@@ -382,7 +419,8 @@ def time_lines(
 
     def seconds(course: Course, pace: Pace) -> str:
         calls = scheduled_calls(config, questions, batch, course.shares)
-        return as_time(run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse))
+        reused = config.kv_reuse and model.keeps_kv
+        return as_time(run_seconds(model, rates, pace, conversation, course, calls, reused))
 
     expected, longest = expected_course(conversation), longest_course(conversation)
     floor = f" and at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""

@@ -1,5 +1,6 @@
 """Converts turns, results and conversations to the records of a run folder, and turns back."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from data.scoring import score_answer
 from envs.actions import CameraAction
 from envs.library import SceneLibrary
 from models import Reply
+from models.conversation import Message
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 from runs.journal import Journal
@@ -79,6 +81,7 @@ def turn_record(turn: Turn) -> TurnRecord:
             finish_reason=reply.finish_reason,
             seconds=reply.seconds,
             images_encoded=reply.images_encoded,
+            retries=reply.retries,
         ),
         batch=turn.batch,
         seconds=TurnSeconds(
@@ -122,7 +125,15 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
     if turn.index == 0:
         scan = ScanRecord(str(library.scan_of(state.question)), library.sha256_of(state.question))
         record = replace(record, scan=scan)
-    journal.turn(state.number, record, state.observations[turn.index].view, messages_of(state))
+    view = state.observations[turn.index].view
+    journal.turn(state.number, record, view, png_of(state, turn.index), messages_of(state))
+
+
+def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
+    """What gives the view of a turn as a PNG: the very one that a server was sent, if it was sent one."""
+    shown = [message for message in state.conversation.messages if message.image is not None]
+    message = shown[turn] if shown else Message("user", "", state.observations[turn].view)
+    return lambda: message.png
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:

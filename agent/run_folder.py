@@ -7,6 +7,7 @@ from pathlib import Path
 from agent.config import (
     ConfigError,
     RunConfig,
+    answer_settings,
     as_begun,
     changed_settings,
     config_from_dict,
@@ -14,21 +15,47 @@ from agent.config import (
     located,
     resume_command,
 )
-from data.questions import Question
+from agent.parts import Part
+from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan, scan_sha256
 from runs import RunError
-from runs.reader import RunReader
+from runs.reader import RunReader, find_part, find_run
+from runs.records import PartRecord
 from runs.writer import RunWriter, new_run_folder
 
 
-def begin_folder(config: RunConfig, fingerprint: str, number_of_questions: int) -> RunWriter:
+def begin_folder(
+    config: RunConfig, fingerprint: str, number_of_questions: int, part: PartRecord | None = None
+) -> RunWriter:
     """A new folder below `config.log_root` with its run.json, which saves the model's own view settings as resolved;
-    raises RunError."""
+    `part` says which part of a whole it is, if it is one. Raises RunError."""
     config = replace(config, **asdict(config.view))
-    folder = new_run_folder(config.log_root, batched=config.ply is None)
+    folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
-    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config))
+    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config), part)
     return run
+
+
+def part_record(config: RunConfig, whole: Sequence[Question]) -> PartRecord | None:
+    """Which part of the `whole` questions a configuration asks, for run.json; None where it asks all of them."""
+    if config.shard is None:
+        return None
+    part = Part.parse(config.shard)
+    settings = tuple(name for name in answer_settings() if name != "shard")
+    return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
+
+
+def run_to_resume(config: RunConfig) -> Path | None:
+    """The folder that --continue names; None where --batch may begin a part of which there is no run yet. Raises
+    RunError where there is nothing to resume."""
+    assert config.continue_from is not None
+    if config.shard is None or config.continue_from != "recent":
+        return find_run(config.continue_from, config.log_root, batched_only=config.batch)
+    part = Part.parse(config.shard)
+    folder = find_part(config.log_root, part.number, part.of)
+    if folder is None and not config.batch:
+        raise RunError(f"--continue recent: no run of --shard {part} below {config.log_root}; begin it with --batch")
+    return folder
 
 
 def open_folder(folder: Path, config: RunConfig) -> RunWriter:
@@ -47,8 +74,12 @@ def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
     return as_begun(begun, wanted)
 
 
-def require_same_scans(run: RunWriter, questions: Sequence[Question], config: RunConfig) -> None:
+def require_same_scans(
+    run: RunWriter, questions: Sequence[Question], whole: Sequence[Question], config: RunConfig
+) -> None:
     """Raise RunError if a question that is left would see another scan than the run has recorded for its scene.
+
+    The folder numbers questions by their place in `whole`, of which `questions` may be a part.
 
     Scenes that the run has not begun, or recorded before scans had fingerprints, are not checked, nor are scans that
     are missing: their questions fail.
@@ -56,7 +87,7 @@ def require_same_scans(run: RunWriter, questions: Sequence[Question], config: Ru
     pending = {scene_of(question): question for question in questions if not run.is_done(question.id)}
     reader, checked = RunReader(run.folder), set()
     for number in reader.begun:
-        question = questions[number - 1]
+        question = whole[number - 1]
         scene = scene_of(question)
         if scene not in pending or scene in checked or (recorded := reader.scan(number)) is None:
             continue
@@ -94,11 +125,14 @@ def protocol(config: RunConfig) -> str:
     width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
     blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
+    engine = "" if config.engine == "transformers" else f"engine {config.engine}"
+    where = ", ".join(filter(None, [engine, "" if config.engine == "openai" else config.dtype]))
+    constrained = ", constrained to a JSON schema" if config.engine == "openai" else ", constrained"
     decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
         f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
-        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {config.dtype}, {decoding}, replies "
-        f"of {view.max_new_tokens} tokens at most{', constrained' if config.constrained else ''}, official VSI-Bench "
+        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {where}, {decoding}, replies "
+        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}, official VSI-Bench "
         "scoring"
     )

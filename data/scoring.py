@@ -105,7 +105,7 @@ def _score(row: Row) -> float:
     return float(score)
 
 
-def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
+def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, Any]:
     """A JSON-serializable summary of the finished questions, while `owed` others are pending.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
@@ -114,11 +114,11 @@ def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
     "asked" has the percentages over all questions, where one without a scan scores 0; "with_scan" has those over the
     questions with a scan. Each has "questions", "scored", of these "scored_own" (the user's own multiple-choice
     questions, which no task and no overall of the benchmark includes), "tasks" (percent per task) and
-    its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it,
-    and begins with "unfinished_" while questions are owed. Only equally labelled overalls of the same questions
-    compare. Under "types" stand, per question type and for "all", the counts
-    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
-    fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
+    the overall. The overall's key, repeated as "overall_label", is the result of `overall_label`, preceded by
+    "unfinished_" while questions are pending, and by `part`, such as "part_2_of_8", for a part of a run. Overalls are
+    comparable only with equal labels and equal questions. "types" has, per question type and for "all", the counts
+    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not fail
+    (None if all did), and "percent" (over all, None if nothing was scored; omitted for "all").
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -131,8 +131,8 @@ def summarize(rows: Iterable[Row], owed: int = 0) -> dict[str, Any]:
     types["all"] = _counts(rows)
     return {
         "owed": owed,
-        "asked": _percentages(rows, owed),
-        "with_scan": _percentages(with_scan, owed),
+        "asked": _percentages(rows, owed, part),
+        "with_scan": _percentages(with_scan, owed, part),
         "types": types,
     }
 
@@ -156,14 +156,15 @@ def overall_label(question_types: Iterable[str]) -> str:
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
-def _percentages(rows: Sequence[Row], owed: int) -> dict[str, Any]:
+def _percentages(rows: Sequence[Row], owed: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
     own = len(_own_scored(rows))
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored) + own, "scored_own": own}
     summary |= {"overall_label": None, "tasks": {}}
     if percents:
-        label = ("unfinished_" if owed else "") + overall_label(row["question_type"] for row in scored)
+        label = (f"{part}_" if part else "") + ("unfinished_" if owed else "")
+        label += overall_label(row["question_type"] for row in scored)
         summary["overall_label"] = label
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents

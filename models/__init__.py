@@ -1,9 +1,9 @@
 """Models behind one Protocol: a batch of conversations in, one reply for each out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from models.conversation import Conversation
 
@@ -11,6 +11,11 @@ EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
 EMBEDDED = "embedded"
 """Names the explorer, the model that ships with the package."""
+CONCURRENCY = 32
+"""Questions in flight with an engine that batches requests itself, unless another number is asked for."""
+RETRIES = 8
+"""Where a fifth of all requests to a server fail, 6 are enough for 512 of 512. The client waits 0.5 s before the first
+and at most 8 s before a later one, 40 s in all, unless the server names a time."""
 KV_SHARE = 0.5
 """Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
 
@@ -29,12 +34,13 @@ class ReplyFormat:
 
     `is_complete(text)` says whether the text so far is a whole reply. It is asked only when the newest token contains
     `closing`, one printable ASCII character. `grammar` constrains replies: a grammar in xgrammar's GBNF notation, None
-    for unconstrained replies.
+    for unconstrained replies. `schema` is the JSON schema for engines that take no grammar, None likewise.
     """
 
     is_complete: Callable[[str], bool]
     closing: str
     grammar: str | None = None
+    schema: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Reply:
     "stop" (the model ended its reply) or "length" (it was cut at the limit). `seconds` is the wall time of
     the call that this reply shared with its batch, split into the preparation of texts and images, the computing of the
     prompts up to the first token, and the rest of the tokens. `images_encoded` of its images went through the model's
-    image encoder in this call.
+    image encoder in this call. `retries` counts the requests to a server that failed before this reply came.
     """
 
     text: str
@@ -60,6 +66,7 @@ class Reply:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     images_encoded: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class ModelOptions:
       conversation is released, at most `kv_cache_bytes` of them (None: half of what is free once the model is loaded).
       Conversations beyond that are computed from the start, with the same replies. If conversations are known to reach
       `planned_tokens`, memory for that many is taken at once instead of growing with each turn.
+    - `tiles_per_view` is the most tiles into which a view is cut, for families that have tiles.
     """
 
     dtype: str = "auto"
@@ -87,6 +95,7 @@ class ModelOptions:
     kv_reuse: bool = True
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
+    tiles_per_view: int = 1
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -95,6 +104,24 @@ class ModelOptions:
             raise ValueError(f"--temperature is {self.temperature}: it takes 0 (greedy) or more")
         if self.compile and self.attention == "eager":
             raise ValueError("--compile does not go with --attention eager: it takes sdpa")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where an OpenAI-compatible server is and how it is asked.
+
+    `urls` are roots of the API, which usually end in /v1; `key` is the API key, None for servers that need none;
+    `key_env` names the environment variable that holds it, for error messages. A request fails after `timeout_s`
+    seconds, counted again for the body of its response, and is sent again up to `retries` times. `constrained` requires
+    servers that keep to a JSON schema.
+    """
+
+    urls: tuple[str, ...]
+    key: str | None = field(default=None, repr=False)
+    key_env: str = "OPENAI_API_KEY"
+    timeout_s: float = 600.0
+    retries: int = RETRIES
+    constrained: bool = False
 
 
 class Backend(Protocol):
@@ -121,6 +148,10 @@ class Backend(Protocol):
 
     def peak_memory_bytes(self) -> int:
         """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        ...
+
+    def close(self) -> None:
+        """Abandon calls that are in progress, which then raise ModelError, and free everything. May be repeated."""
         ...
 
 

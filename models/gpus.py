@@ -11,14 +11,14 @@ the workspaces of cuBLAS and cuDNN. An estimate."""
 MEMORY_SHARE = 0.9
 """Share of a datasheet's memory bandwidth that large copies reach. An assumption."""
 FLOP_SHARE = 0.8
-"""Share of a datasheet's bfloat16 FLOP/s that large matrix products reach: the power limit takes most of the rest. An
-assumption, rather high for a GPU that is warm."""
+"""Share of a datasheet's bfloat16 FLOP/s that large matrix products reach; most of the rest is lost to the power limit.
+An assumption, optimistic for a warm GPU."""
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One GPU: its memory in bytes, the peak of its memory's bandwidth in bytes per second, and the peak of its tensor
-    cores in bfloat16 operations per second, for dense matrices with sums in float32."""
+    cores in bfloat16 operations per second, for dense matrices accumulated in float32."""
 
     title: str
     memory_bytes: int
@@ -27,7 +27,7 @@ class Gpu:
 
     @property
     def free_bytes(self) -> int:
-        """What is left for a model when nothing else runs there."""
+        """Memory left for a model when nothing else runs there."""
         return self.memory_bytes - RESERVED_BYTES
 
 
@@ -39,9 +39,9 @@ GPUS: dict[GpuName, Gpu] = {
     "l40s": Gpu("L40S", 46068 * 2**20, 0.864e12, 362e12),
     "rtx4090": Gpu("GeForce RTX 4090", 24564 * 2**20, 1.008e12, 165.2e12),
 }
-"""Memory as `nvidia-smi` reports it, with ECC on where the card has it: a datasheet's "141 GB" are nearer to GiB.
+"""Memory as `nvidia-smi` reports it, with ECC on where the card has it: a datasheet's "141 GB" is closer to 141 GiB.
 
-Peaks are NVIDIA's, and no run reaches them. Where a datasheet gives bfloat16 "with sparsity", this is half of it:
+Peaks are NVIDIA's; real runs stay below them. Where a datasheet gives bfloat16 "with sparsity", this is half of it:
 
 - H200: "NVIDIA H200 Tensor Core GPU" datasheet, SXM: 4.8 TB/s, 1,979 TFLOPS with sparsity.
 - H100: "NVIDIA H100 Tensor Core GPU" datasheet, SXM5 with HBM3: 3.35 TB/s, 1,979 TFLOPS with sparsity.

@@ -37,6 +37,9 @@ class ScriptedBackend:
         """No device, no memory."""
         return 0
 
+    def close(self) -> None:
+        """Nothing runs once a call has returned."""
+
 
 def random_policy(seed: int = 0) -> Script:
     """Moves, early answers and replies that cannot be read, drawn at random from `seed` and the conversation's content.

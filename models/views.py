@@ -27,7 +27,13 @@ class ViewSettings:
 
 
 def view_settings_of(model: str) -> ViewSettings:
-    """The settings in the model's checkpoint folder, or the defaults where there are none.
+    """The settings in the model's checkpoint folder, or the defaults where there are none; raises ModelError for a file
+    that is damaged."""
+    return own_view_settings(model) or ViewSettings()
+
+
+def own_view_settings(model: str) -> ViewSettings | None:
+    """The settings in the model's checkpoint folder, None where it has none.
 
     Reads one small file; loads no model. Raises ModelError for a file that is damaged.
     """
@@ -36,7 +42,7 @@ def view_settings_of(model: str) -> ViewSettings:
     try:
         return TypeAdapter(ViewSettings).validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return ViewSettings()
+        return None
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror})") from None
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """The interface through which the loop records turns and results, and its in-memory implementation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,8 +33,15 @@ class Journal(Protocol):
     def turns_of(self, number: int) -> list[SeenTurn]:
         """The finished turns of a question."""
 
-    def turn(self, number: int, turn: TurnRecord, image: np.ndarray, messages: Sequence[dict[str, str]]) -> None:
-        """Record a finished turn, its view (H, W, 3) uint8, and the conversation so far."""
+    def turn(
+        self,
+        number: int,
+        turn: TurnRecord,
+        view: np.ndarray,
+        png: Callable[[], bytes],
+        messages: Sequence[dict[str, str]],
+    ) -> None:
+        """Record a finished turn, its view (H, W, 3) uint8 with its PNG encoder, and the conversation so far."""
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Record a question's conversation so far."""
@@ -63,9 +70,16 @@ class MemoryJournal:
         """The finished turns of a question."""
         return list(self._turns.get(number, ()))
 
-    def turn(self, number: int, turn: TurnRecord, image: np.ndarray, messages: Sequence[dict[str, str]]) -> None:
+    def turn(
+        self,
+        number: int,
+        turn: TurnRecord,
+        view: np.ndarray,
+        png: Callable[[], bytes],
+        messages: Sequence[dict[str, str]],
+    ) -> None:
         """Keep a finished turn and its view."""
-        self._turns.setdefault(number, []).append(SeenTurn(turn, image))
+        self._turns.setdefault(number, []).append(SeenTurn(turn, view))
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Does nothing."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "torch", "torchvision", "transformers", "tokenizers", "qwen-vl-utils", "xgrammar", "open3d", "pyrender", "trimesh",
-    "numpy", "pillow",
+    "torch", "torchvision", "transformers", "tokenizers", "qwen-vl-utils", "xgrammar", "openai", "open3d", "pyrender",
+    "trimesh", "numpy", "pillow",
 )  # fmt: skip
 
 

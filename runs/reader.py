@@ -135,6 +135,19 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     return max(begun, key=begun.__getitem__)
 
 
+def find_part(log_root: Path, number: int, of: int) -> Path | None:
+    """The newest run of a part directly below `log_root`; None where there is none. Damaged runs are left out."""
+    begun = {}
+    for folder in run_folders(log_root):
+        try:
+            facts = RunReader(folder).facts
+            if facts.part and (facts.part.number, facts.part.of) == (number, of):
+                begun[folder] = datetime.fromisoformat(facts.started).timestamp(), folder.name
+        except (RunError, ValueError):
+            continue
+    return max(begun, key=begun.__getitem__, default=None)
+
+
 def _at_a_glance(folder: Path) -> tuple[bool, float]:
     """Whether a run is batched, and when it began (seconds since 1970).
 

@@ -83,7 +83,8 @@ class MoveRecord:
 
 @dataclass(frozen=True)
 class ReplyRecord:
-    """What the model said, and what that cost; `seconds` is the call's, shared by its batch."""
+    """What the model said, and what that cost; `seconds` is the call's, shared by its batch. Lines written before there
+    were servers lack `retries`."""
 
     text: str
     tokens: tuple[int, ...]
@@ -93,6 +94,7 @@ class ReplyRecord:
     finish_reason: str
     seconds: float
     images_encoded: int
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,25 @@ class TurnRecord:
 
 
 @dataclass(frozen=True)
+class PartRecord:
+    """Which part of which whole a run is: part `number` of `of`, from 1. `questions` and `questions_sha256` are those
+    of the whole; `settings` names the keys of `config` that must be equal in all parts."""
+
+    number: int
+    of: int
+    questions: int
+    questions_sha256: str
+    settings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.of}"
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """run.json: what was asked, how and by which code. `config` is the configuration as plain values; `resumed` has an
-    entry for each time the run was resumed: when, where, which settings changed, and with which versions."""
+    entry for each time the run was resumed: when, where, which settings changed, and with which versions. `part` is
+    there in the run of a part, and `merged` in a run that was made of parts: an entry for each."""
 
     schema: int
     started: str
@@ -177,6 +195,8 @@ class RunFacts:
     python: str
     host: str
     resumed: tuple[dict[str, Any], ...] = ()
+    part: PartRecord | None = None
+    merged: tuple[dict[str, Any], ...] = ()
 
     @property
     def last_versions(self) -> dict[str, Any]:
@@ -190,18 +210,20 @@ class RunFacts:
         return replace(self, resumed=(*self.resumed, resumption))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that run.json holds; `resumed` only where there is something to say."""
-        facts = asdict(self)
-        if not self.resumed:
-            del facts["resumed"]
-        return facts
+        """The object that run.json holds; the optional keys only where there is something to say."""
+        return {name: value for name, value in asdict(self).items() if value or name not in OPTIONAL_FACTS}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
         """The facts of a parsed run.json; raises ValueError or TypeError if it is malformed."""
-        _require(facts, [name for name in field_names(cls) if name != "resumed"])
+        _require(facts, [name for name in field_names(cls) if name not in OPTIONAL_FACTS])
         known = {name: facts[name] for name in field_names(cls) if name in facts}
-        return cls(**{**known, "resumed": tuple(facts.get("resumed", ()))})
+        part = facts.get("part")
+        known["part"] = PartRecord(**{**part, "settings": tuple(part["settings"])}) if part else None
+        return cls(**{**known, "resumed": tuple(facts.get("resumed", ())), "merged": tuple(facts.get("merged", ()))})
+
+
+OPTIONAL_FACTS = ("resumed", "part", "merged")
 
 
 def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> list[str]:

@@ -1,11 +1,13 @@
 """The only writer of run folders. Every journal line is whole or absent. Schema: experiment_logs/README.md."""
 
 import csv
+import errno
 import fcntl
 import io
 import json
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
@@ -18,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from data.scoring import summarize
 from runs import RunError
@@ -26,7 +27,7 @@ from runs.costs import costs
 from runs.journal import SeenTurn
 from runs.provenance import changed_versions, current_versions
 from runs.reader import RunReader, image_name, journal_path, question_folder
-from runs.records import SCHEMA, ResultRow, RunFacts, TurnRecord, field_names
+from runs.records import SCHEMA, PartRecord, ResultRow, RunFacts, TurnRecord, field_names
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class RunWriter:
         self.resume_command = resume_command or f"--continue {folder}"
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
+        self._added: list[dict[str, Any]] = []
         self._lock = _lock(folder)
         try:
             for journal in (folder / "results.jsonl", *folder.glob("q*/turns.jsonl")):
@@ -60,9 +62,11 @@ class RunWriter:
         self._written: deque[Future[None]] = deque()
         self._turns = threading.Lock()  # questions may run on threads of their own
 
-    def begin(self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str) -> None:
+    def begin(
+        self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str, part: PartRecord | None = None
+    ) -> None:
         """Write the run.json of a new run: its configuration as plain values, the number of its questions and their
-        fingerprint, and what must be equal for two scores to be compared."""
+        fingerprint, what must be equal for two scores to be compared, and which part of a whole it is, if it is one."""
         facts = RunFacts(
             schema=SCHEMA,
             started=_now(),
@@ -72,12 +76,21 @@ class RunWriter:
             protocol=protocol,
             **current_versions(),
             host=socket.gethostname(),
+            part=part,
         )
+        self.describe(facts)
+
+    def describe(self, facts: RunFacts) -> None:
+        """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
-    def require_questions(self, fingerprint: str) -> None:
-        """Raise RunError unless the run was begun with the questions of this fingerprint."""
-        if self._reader.facts.questions_sha256 != fingerprint:
+    def require_questions(self, fingerprint: str, whole: str | None = None) -> None:
+        """Raise RunError unless the run was begun with the questions of this fingerprint.
+
+        For a part of a run, `whole` is the fingerprint of all questions, which define the question numbers.
+        """
+        facts = self._reader.facts
+        if facts.questions_sha256 != fingerprint or (facts.part and facts.part.questions_sha256 != whole):
             raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     def note_resumption(self, changed: dict[str, Any]) -> None:
@@ -88,8 +101,7 @@ class RunWriter:
         facts, now = self._reader.facts, current_versions()
         if others := changed_versions(facts.last_versions, now):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, "; ".join(others))
-        facts = facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now})
-        self._replace("run.json", json.dumps(facts.to_json(), indent=2))
+        self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -126,13 +138,21 @@ class RunWriter:
             self._whole(_keep_lines, journal_path(self.folder, number), len(turns))
         return turns
 
-    def turn(self, number: int, turn: TurnRecord, image: np.ndarray, messages: Sequence[dict[str, str]]) -> None:
-        """Write a finished turn: the image that it saw, (H, W, 3) uint8, then its line, then the conversation so far.
+    def turn(
+        self,
+        number: int,
+        turn: TurnRecord,
+        view: np.ndarray,
+        png: Callable[[], bytes],
+        messages: Sequence[dict[str, str]],
+    ) -> None:
+        """Write a finished turn: the image that it saw, which `png` gives as a PNG, then its line, then the
+        conversation so far.
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
         """
         folder = question_folder(self.folder, number)
-        drawn = self._painters.submit(_write_png, folder, turn.turn, image)
+        drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._then(_write_turn, folder, drawn, turn, messages)
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
@@ -143,6 +163,36 @@ class RunWriter:
         """Write the result of a finished question after all its turns."""
         self._then(_append, self.folder / "results.jsonl", asdict(row), durable=True)
         self._rows[row.id] = row
+
+    def adopt(self, number: int, run: Path) -> bool:
+        """Take a question's turns over from another run of the same question; returns whether its images are hard
+        links to that run's, which needs one file system, and else copies.
+
+        Both runs may append to their own journals afterwards; the other run may still be in progress.
+        """
+        self.flush()
+        linked = True
+
+        def take(target: Path) -> None:
+            nonlocal linked
+            source = question_folder(run, number)
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            for name in ("turns.jsonl", "messages.json"):
+                if (source / name).exists():
+                    shutil.copyfile(source / name, target / name)
+            _cut_torn_line(target / "turns.jsonl")
+            for turn in self._reader.turns(number):  # an image without its turn will be written again
+                name = image_name(turn.turn)
+                if (source / name).exists():
+                    linked = _link_or_copy(source / name, target / name) and linked
+
+        self._whole(take, question_folder(self.folder, number))
+        return linked
+
+    def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
+        """Count what other processes did for this run, from the next export on."""
+        self._added += sessions
 
     def flush(self) -> None:
         """Wait until everything is on disk; raises RunError if a write failed."""
@@ -156,12 +206,17 @@ class RunWriter:
         nothing.
         """
         self.flush()
-        sessions = [*self._sessions(), *([session] if session else [])]
+        sessions = [*self._sessions(), *self._added, *([session] if session else [])]
+        self._added = []
         batch_size = sessions[-1]["batch_size"] if sessions else None
         facts, rows = self._reader.facts, [asdict(row) for row in self.rows]
         summary: dict[str, Any] = {"protocol": facts.protocol, "model": facts.config["model"]}
         summary["questions"] = {"count": facts.questions, "sha256": facts.questions_sha256}
-        summary |= summarize(rows, owed=facts.questions - len(rows))
+        part = ""
+        if facts.part:
+            summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
+            part = str(facts.part).replace(" ", "_")
+        summary |= summarize(rows, owed=facts.questions - len(rows), part=part)
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         self._replace("results.csv", _csv(rows))
@@ -210,12 +265,14 @@ class RunWriter:
             raise self._broken from error
 
 
-def new_run_folder(log_root: Path, batched: bool) -> Path:
-    """Make a folder named by the time; a second run of the same second waits for the next one. Raises RunError."""
+def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:
+    """Make a folder named by the time and by the part of the run, (number, of), if it is one; a second run of the same
+    second and name waits for the next one. Raises RunError."""
+    ending = ("_batched" if batched else "") + (f"_shard{part[0]}of{part[1]}" if part else "")
     try:
         log_root.mkdir(parents=True, exist_ok=True)
         while True:
-            folder = log_root / f"{datetime.now():%Y%m%d_%H%M%S}{'_batched' if batched else ''}"
+            folder = log_root / f"{datetime.now():%Y%m%d_%H%M%S}{ending}"
             try:
                 folder.mkdir()
                 return folder
@@ -274,6 +331,18 @@ def _keep_lines(journal: Path, count: int) -> None:
     _replace(journal, "".join(line + "\n" for line in lines[:count]))
 
 
+def _link_or_copy(source: Path, target: Path) -> bool:
+    """Whether `target` is now a hard link; where the file system makes none, it is a copy."""
+    try:
+        target.hardlink_to(source)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+    shutil.copyfile(source, target)
+    return False
+
+
 def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
@@ -293,11 +362,11 @@ def _replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _write_png(folder: Path, turn: int, image: np.ndarray) -> float:
-    """Write what a turn saw; returns the seconds it took."""
+def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
+    """Write what a turn saw; returns the seconds it took, those of encoding it included."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
-    Image.fromarray(image).save(folder / image_name(turn), compress_level=1)
+    (folder / image_name(turn)).write_bytes(png())
     return round(time.perf_counter() - started, 4)
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install system libraries, then the given requirements files into .venv, which is created if it does not exist.
 #   sh scripts/install.sh requirements.txt                  versions of constraints.txt
-#   CONSTRAINTS= sh scripts/install.sh requirements.txt     newest versions
+#   CONSTRAINTS= sh scripts/install.sh requirements.txt     newest versions, in a new .venv
 #   CONSTRAINTS=my.txt PYTHON=python3.12 sh scripts/install.sh requirements.txt
 set -eu
 cd "$(dirname "$0")/.."

@@ -72,6 +72,28 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
     return RoomScans(root, path)
 
 
+@pytest.fixture(scope="session")
+def six_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
+    """Six rooms with one to six questions each, interleaved."""
+    root = tmp_path_factory.mktemp("six_rooms")
+    write_rooms(root, rooms=6, seed=7, style=ScanStyle(resolution_m=0.2))
+    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
+    scenes = list(dict.fromkeys(row["scene_name"] for row in rows))
+    kept = {
+        scene: [row for row in rows if row["scene_name"] == scene][: place + 1] for place, scene in enumerate(scenes)
+    }
+    few = [kept[scene][turn] for turn in range(len(scenes)) for scene in scenes if turn < len(kept[scene])]
+    path = root / "few.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in few))
+    return RoomScans(root, path)
+
+
+@pytest.fixture(scope="session")
+def one_run(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process makes of the six rooms; nobody may change it."""
+    return run_in_process(six_rooms.config(tmp_path_factory.mktemp("one_run")))
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Threads slow down models as small as those of the tests, above all on a busy machine."""
@@ -102,6 +124,14 @@ def results(folder: Path) -> list[dict[str, Any]]:
     """The last result row of each question, by number, without times."""
     rows = map(asdict, RunReader(folder).rows)
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def scores(folder: Path) -> dict:
+    """What a summary says of the answers."""
+    kept = ("protocol", "model", "questions", "owed", "asked", "with_scan", "types")
+    found = RunReader(folder).summary
+    assert found is not None
+    return {key: found[key] for key in kept}
 
 
 def trajectories(folder: Path) -> dict[int, list[Any]]:

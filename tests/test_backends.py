@@ -386,7 +386,7 @@ class TestErrors:
     def test_a_model_that_does_not_see(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
-            ModelError, match=r"'qwen2' checkpoint, not Qwen3-VL \(qwen3_vl or qwen3_vl_moe\): use e\.g\. "
+            ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
         ):
             TransformersBackend(str(tmp_path), ModelOptions())
 
@@ -427,7 +427,7 @@ class TestErrors:
             TransformersBackend(checkpoint, ModelOptions(device=device))
 
     def test_an_attention_that_the_device_lacks(self, checkpoint):
-        with pytest.raises(ModelError, match="flash_attention_2 works on CUDA in bfloat16 or float16"):
+        with pytest.raises(ModelError, match="flash_attention_2 works only on CUDA, in bfloat16 or float16"):
             TransformersBackend(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
 
     def test_an_unknown_dtype(self, checkpoint):

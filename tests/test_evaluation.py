@@ -191,7 +191,7 @@ def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path):
     class Rambling(ScriptedBackend):
         def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
             text = 'Well, {"rotation_angle_degrees": 30, "seen": {"chair": 2, "done": true, "answer": "A"}, "forw'
-            return [Reply(text, tokens=(1, 2, 3), finish_reason="length") for _ in conversations]
+            return [Reply(text, tokens=(1, 2, 3), generated_tokens=3, finish_reason="length") for _ in conversations]
 
     folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1), ModelPolicy(Rambling(random_policy())))
     (question,) = folder.glob("q*")

@@ -44,6 +44,12 @@ from models.transformers.kv_cache import buffer_columns
 from models.transformers.untrained import write_untrained_checkpoint
 
 GIB = 2**30
+
+
+def qwen_tokens(width: int, height: int) -> int:
+    return (width // 32) * (height // 32)
+
+
 EIGHT_TURNS = ConversationSize(
     first_text_tokens=700, turn_text_tokens=160, image_tokens=414, reply_tokens=200, turns=8
 )  # fmt: skip
@@ -100,7 +106,9 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
     """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
     questions = questions_of(config)
-    sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), 32, 4, int(free_gib * GIB))
+    sizes = Footprint(
+        "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)
+    )
     tokens = conversation_size(config, questions, sizes).tokens
     sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // buffer_columns(tokens)))
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
@@ -112,7 +120,7 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
 def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
     """1 GiB of weights, copied by two programs: of 10 GiB, half of the other 7 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
-    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), 32, 4, 10 * GIB)
+    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     why = plan_run(config, questions_of(config)).why
     assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
@@ -121,7 +129,9 @@ def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shap
 @pytest.fixture
 def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> RunConfig:
     """A run with a model of 62 GiB on a GPU with 45 GiB free."""
-    sizes = Footprint("cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, Work(10**9, 10**9, 2, 1024, 4, 4), 32, 4, 45 * GIB)
+    sizes = Footprint(
+        "cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 45 * GIB
+    )
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     return rooms.config(tmp_path, model=str(shape_8b))
 
@@ -162,7 +172,7 @@ def roofline_seconds(model: Footprint, rates: Rates, conversation: ConversationS
 
 
 def test_the_roofline_is_the_binding_limit():
-    model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0, 4, 4), 32, 4, 0)
+    model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, 0)
     one, calls = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1), [Calls(0, rows=4, count=2)]
     assert roofline_seconds(model, Rates(1e12, 1e18), one, calls) == pytest.approx(2 * 100 * 2e9 / 1e12)
     assert roofline_seconds(model, Rates(1e18, 1e12), one, calls) == pytest.approx(8 * 100 * 2e9 / 1e12)
@@ -176,7 +186,10 @@ def test_the_roofline_counts_the_parameters_that_a_token_uses(shape_8b: Path):
     assert work.patch_parameters == pytest.approx(encoder - mergers * 3 / 4, rel=0.03)
     assert (work.layers, work.encoder_layers) == (36, 27)
     one = ConversationSize(700, 160, image_tokens=300, reply_tokens=200, turns=8)
-    model, rates = Footprint("cuda", "bfloat16", 0, 0, work, 32, 4, 0), Rates(bytes_per_s=4.2e12, flop_per_s=700e12)
+    model, rates = (
+        Footprint("cuda", "bfloat16", 0, 0, work, qwen_tokens, 4, 0),
+        Rates(bytes_per_s=4.2e12, flop_per_s=700e12),
+    )
     alone = [Calls(turn, 1, 1) for turn in range(8)]
     assert roofline_seconds(model, rates, one, alone) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
 
@@ -243,7 +256,7 @@ def test_remaining_questions_form_a_smaller_cohort():
 )
 def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
-    model, rates = Footprint("cuda:0", "bfloat16", 0, 0, work, 32, 4, 0), Rates(3e12, 790e12)
+    model, rates = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0), Rates(3e12, 790e12)
     conversation = ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9)
     course = expected_course(conversation)
 
@@ -259,7 +272,7 @@ def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
 def test_eager_lockstep_on_an_h200_agrees_with_a_separate_estimate(questions: int, paper_s: float):
     """Qwen3-VL-8B, 8 turns of 200 tokens. The estimate assumed 27.5 ms per step until memory bandwidth binds."""
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
-    model = Footprint("cuda:0", "bfloat16", 0, 0, work, 32, 4, 0)
+    model = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0)
     course = longest_course(EIGHT_TURNS)
     calls = scheduled_calls(RunConfig(batch=True, steps=7, max_batched_turns="all"), questions, 64, course.shares)
     pace = replace(PACES["cuda", False], view_s=0.0)

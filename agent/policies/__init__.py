@@ -67,3 +67,7 @@ class Policy(Protocol):
     def peak_memory_bytes(self) -> int:
         """The peak device memory so far; 0 without a device."""
         return 0
+
+    def close(self) -> None:
+        """Abandon decisions that are in progress, which then raise ModelError, and free everything. May be repeated."""
+        return None

@@ -40,6 +40,10 @@ class ModelPolicy(Policy):
         """The backend's peak device memory."""
         return self.backend.peak_memory_bytes()
 
+    def close(self) -> None:
+        """Close the backend."""
+        self.backend.close()
+
 
 def ask(state: QuestionState, turn: int | None = None) -> None:
     """Append a turn's user message, by default that of the next turn, preceded in turn 0 by the system message.
@@ -59,6 +63,6 @@ def read(reply: Reply, state: QuestionState) -> Decision:
     """Parse the reply; report truncation to the model."""
     parsed = parse_action(reply.text, state.question, state.is_last_turn)
     if parsed.error is not None and reply.finish_reason == "length":
-        cut = f"it was cut off after {len(reply.tokens)} tokens, so think less and end with the object"
+        cut = f"it was cut off after {reply.generated_tokens} tokens, so think less and end with the object"
         parsed = replace(parsed, error=f"{parsed.error}; {cut}")
     return Decision(parsed.action, reply, parsed.clamped, parsed.error)

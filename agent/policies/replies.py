@@ -53,6 +53,19 @@ blank ::= [ \n]{{0,8}}
 """GBNF for xgrammar: prose without braces, then one object with the six keys in the prompt's order, then the end.
 `done` may be true only with an answer."""
 
+ACTION_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "thought": {"type": "string"},
+        **{name: {"type": "number"} for name in LIMITS},
+        "answer": {"type": ["string", "number", "null"]},
+        "done": {"type": "boolean"},
+    },
+    "required": ["thought", *ACTION_KEYS],
+    "additionalProperties": False,
+}
+"""JSON schema of the action, for servers. It allows no prose before the object, so the thought is the first key."""
+
 LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
 """The action for an unreadable reply: the next view at least shows something new."""
 
@@ -79,7 +92,9 @@ def action_format(constrained: bool = False) -> ReplyFormat:
 
     With `constrained`, decoding rules out tokens that would make the object malformed.
     """
-    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR if constrained else None)
+    if not constrained:
+        return ReplyFormat(has_complete_action, "}")
+    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:

@@ -22,7 +22,7 @@ _MASK_ALIGNMENT = 16
 def pack_heads(model: "PreTrainedModel") -> None:
     """Switch the text layers of a model from transformers' "sdpa" to `attend_packed`; other attentions stay.
 
-    With a mask (rows of different lengths, or a prompt behind held columns) transformers copies keys and values for
+    With a mask (rows of different lengths, or a prompt after cached columns) transformers copies keys and values for
     each query head, at every layer of a prefill.
     """
     if model.config.get_text_config()._attn_implementation == "sdpa":
@@ -42,7 +42,7 @@ def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def packed_mask(*, dtype: torch.dtype, **kwargs: Any) -> torch.Tensor | None:
-    """The mask of a forward pass as `attend_packed` takes it; None where causality alone masks. Arguments as for
+    """The mask of a forward pass as `attend_packed` takes it; None where the causal mask suffices. Arguments as for
     transformers' `sdpa_mask`."""
     allowed = sdpa_mask(**kwargs)
     return None if allowed is None else additive_mask(allowed, dtype)

@@ -38,8 +38,8 @@ class TransformersBackend:
         compiled = options.compile and keeps
         if (options.kv_reuse or options.compile) and not keeps:
             log.warning(
-                "%s does not keep plain keys and values: every turn computes the whole conversation%s",
-                model, ", and no step is compiled" if options.compile else "",
+                "%s has layers that do not keep plain keys and values, so nothing is reused: every turn computes the "
+                "whole conversation%s", model, ", and no step is compiled" if options.compile else "",
             )  # fmt: skip
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and keeps else 0
         if kv_bytes is None:
@@ -52,7 +52,9 @@ class TransformersBackend:
             options.max_new_tokens, temperature=options.temperature, seed=options.seed, steps=steps
         )
         self._tokenizer = processor.tokenizer
-        self._encoder = ConversationEncoder(processor, loaded.config, loaded.dtype)
+        self._encoder = ConversationEncoder(
+            processor, loaded.config, loaded.dtype, tiles_per_view=options.tiles_per_view
+        )
         self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
@@ -95,3 +97,6 @@ class TransformersBackend:
     def peak_memory_bytes(self) -> int:
         """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
         return self._runner.peak_memory_bytes()
+
+    def close(self) -> None:
+        """Nothing runs once a call has returned."""

@@ -82,7 +82,7 @@ class RowSampling(LogitsProcessor):
 
     def __init__(self, temperature: float, streams: Sequence[str], device: torch.device) -> None:
         self._temperature = temperature
-        self._generators = [torch.Generator(device).manual_seed(_seed(name)) for name in streams]
+        self._generators = [torch.Generator(device).manual_seed(seed_of(name)) for name in streams]
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) divided by the temperature, plus noise."""
@@ -93,5 +93,15 @@ class RowSampling(LogitsProcessor):
         return scores / self._temperature + gumbel
 
 
-def _seed(name: str) -> int:
+def seed_of(name: str) -> int:
+    """A seed of 63 bits that depends on a stream's name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
+
+
+def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Ids that no reply may hold: added tokens but the end tokens, and outputs without an entry in the tokenizer.
+
+    A generated image placeholder would break the next turn, which has no image to put there.
+    """
+    unused = range(len(tokenizer), vocab_size)
+    return sorted({*tokenizer.get_added_vocab().values(), *unused} - set(end_ids))

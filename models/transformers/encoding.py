@@ -12,12 +12,12 @@ from PIL import Image
 
 from models import ModelError
 from models.conversation import Conversation, Message
-from models.transformers.families import family_of
+from models.transformers.families import family_of, require_tiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
-# Stands in for earlier replies while the chat template is rendered; their ids take its place.
+# Takes the place of earlier replies while the chat template is rendered; their ids are known.
 _REPLY = "reply"
 
 
@@ -25,7 +25,7 @@ _REPLY = "reply"
 class EncodedImage:
     """`inputs` are the model's inputs for one image, by name.
 
-    They may be set to None to save memory; the image is then processed again if they are needed.
+    Set them to None to save memory; the image is then processed again when they are needed.
     """
 
     inputs: dict[str, torch.Tensor] | None
@@ -36,8 +36,8 @@ class EncodedTurn:
     """What one user message adds to its conversation, the message before it (system or reply) included.
 
     `rendered` is the chat template's text of the whole conversation so far. `positions` are
-    (position_axes, len(ids)), as the model's family has it. `image_end` counts the ids up to the end of the image's
-    placeholders.
+    (position_axes, len(ids)), as the model's family defines them. `image_end` counts the ids up to the end of the
+    image's placeholders.
     """
 
     messages: tuple[Message, Message]
@@ -50,7 +50,7 @@ class EncodedTurn:
 
 @dataclass
 class EncodedConversation:
-    """All that a model reads of a conversation up to its last user message; it grows with the conversation."""
+    """A conversation up to its last user message as a model reads it; it grows with the conversation."""
 
     id: str
     turns: list[EncodedTurn] = field(default_factory=list)
@@ -77,7 +77,7 @@ class EncodedConversation:
 
 
 def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
-    """An image as qwen-vl-utils hands it to the processor: the same one where its size needs no change."""
+    """An image as qwen-vl-utils passes it to the processor; one of a size that the model takes stays as it is."""
     from qwen_vl_utils import process_vision_info
 
     chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
@@ -86,20 +86,20 @@ def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
 
 
 def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    """In place of `prepare_image` for views of a size that it would not change: qwen-vl-utils need not be installed."""
+    """Replaces `prepare_image` where qwen-vl-utils may be missing."""
     return image
 
 
 class ConversationEncoder:
     """Encodes conversations turn by turn, with the processor and the configuration of a checkpoint.
 
-    A turn adds what the chat template puts behind the last reply: its end token, the new user message, the words that
-    open the next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the
-    turn before, the reply, and new ones; what was computed of them stays valid.
+    A turn adds what the chat template puts after the last reply: its end token, the new user message, the start of the
+    next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the turn
+    before, the reply, and new ones, and what was computed for them stays valid.
 
-    Image patches are kept in `dtype`, that of the weights which will read them; None keeps the processor's.
-    `prepare(image, patch size)` makes an image ready for the processor, as qwen-vl-utils does. Raises ModelError for a
-    chat template that rewrites earlier turns.
+    Pixels are kept in `dtype`, that of the model's weights; None keeps the processor's. `prepare(image, patch size)`
+    is called for families that use qwen-vl-utils. `tiles_per_view` is the most tiles into which a view is cut. Raises
+    ModelError for a chat template that rewrites earlier turns, and for several tiles where the family has none.
     """
 
     def __init__(
@@ -108,22 +108,25 @@ class ConversationEncoder:
         config: "PreTrainedConfig",
         dtype: torch.dtype | None = None,
         prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
+        tiles_per_view: int = 1,
     ) -> None:
         self._processor = processor
         self._config = config
         self._family = family_of(config)
+        require_tiles(self._family, tiles_per_view)
+        self._tiles = tiles_per_view
         self._dtype = dtype
         self._prepare = prepare
         self._reserved = _reserved_pattern(processor.tokenizer.get_added_vocab())
         self._known: dict[str, EncodedConversation] = {}
         question = Message("user", "")
         chat = [Message("system", ""), question, Message("assistant", ""), question]
-        self._text_behind(self._render(chat[:2]), self._render(chat))
+        self._text_after(self._render(chat[:2]), self._render(chat))
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; only messages not seen before cost anything.
 
-        Raises ModelError for any other conversation, or an image whose size the model would change.
+        Raises ModelError for any other conversation, and for an image of a size that the family does not take.
         """
         messages = conversation.messages
         if not messages or messages[-1].role != "user":
@@ -156,10 +159,10 @@ class ConversationEncoder:
             reply, text, start = [], rendered, 0
         else:
             last = known.turns[-1]
-            reply, text = self._reply_ids(before), self._text_behind(last.rendered, rendered)
+            reply, text = self._reply_ids(before), self._text_after(last.rendered, rendered)
             start = int(last.positions.max()) + 1
         image = self._encode_image(user)
-        placeholders = self._family.placeholders(self._config, image)
+        placeholders = self._family.placeholders(self._processor, self._config, image)
         added = self._tokenize(text)
         at = added.index(self._config.image_token_id)
         ids = [*reply, *added[:at], *placeholders, *added[at + 1 :]]
@@ -174,17 +177,22 @@ class ConversationEncoder:
             image = [{"type": "image"}] if message.role == "user" else []
             text = _REPLY if message.role == "assistant" else self._neutralised(message.text)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
-        return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        options = self._family.chat_options
+        return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
 
-    @staticmethod
-    def _text_behind(before: str, rendered: str) -> str:
-        """What a rendering adds to the rendering of the turn before and its reply."""
-        if not rendered.startswith(before + _REPLY):
+    def _text_after(self, before: str, rendered: str) -> str:
+        """What a rendering adds to the rendering of the turn before and its reply.
+
+        Templates may put other spaces in front of a reply than in front of the next one.
+        """
+        before = before.removesuffix(self._family.reply_opening).rstrip()
+        reply_and_rest = rendered.removeprefix(before).lstrip()
+        if not rendered.startswith(before) or not reply_and_rest.startswith(_REPLY):
             raise ModelError(
                 "the checkpoint's chat template rewrites earlier turns (as those of Thinking checkpoints do), "
                 "but turns are only ever added here: use an Instruct checkpoint"
             )
-        return rendered.removeprefix(before + _REPLY)
+        return reply_and_rest.removeprefix(_REPLY)
 
     def _neutralised(self, text: str) -> str:
         """`text` with a space inside every string that the tokenizer would read as one of its added tokens."""
@@ -200,20 +208,16 @@ class ConversationEncoder:
         return list(reply.tokens) or self._tokenize(self._neutralised(reply.text))
 
     def _encode_image(self, message: Message) -> dict[str, torch.Tensor]:
-        """The model's inputs for a message's image, which is never resized."""
+        """The model's inputs for a message's image."""
         assert message.image is not None
         image = Image.fromarray(np.ascontiguousarray(message.image))
-        processor = self._processor.image_processor
-        prepared = self._prepare(image, processor.patch_size)
-        if prepared.size != image.size:
-            side, (least, most) = self._family.pixels_per_token, self._family.tokens_per_view
-            raise ModelError(
-                f"the model cannot take an image of {image.width}x{image.height} pixels as it is: width and height "
-                f"must be multiples of {side}, with {least} to {most} squares of {side}x{side} in all (--image-size)"
-            )
-        processed = processor(images=[prepared], do_resize=False, return_tensors="pt")
-        inputs = {name: processed[name] for name in self._family.image_inputs}
-        # The image encoder casts to its own type first, so keeping the patches in that type loses nothing.
+        reason = self._family.why_not(image.width, image.height)
+        if reason:
+            raise ModelError(f"{reason} (--image-size)")
+        if self._family.qwen_vl_utils:
+            image = self._prepare(image, self._processor.image_processor.patch_size)
+        inputs = self._family.process(self._processor, image, self._tiles)
+        # The image encoder casts to its own type first, so keeping the pixels in that type loses nothing.
         if self._dtype is not None:
             inputs = {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
         return inputs

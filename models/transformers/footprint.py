@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
-from models.transformers.families import Family, family_of
+from models.transformers.families import Family, family_of, require_tiles
 from models.transformers.kv_cache import kv_token_bytes
 from models.transformers.loading import (
     checkpoint_config,
@@ -42,8 +42,8 @@ class Rates:
 class Work:
     """What a model computes and reads. Each token passes through `token_parameters` of the language model, each patch
     of an image through `patch_parameters` of the image encoder; a parameter has `number_bytes`, and the keys and values
-    of all layers for one token of one conversation have `kv_bytes_per_token`. The language model has `layers` layers,
-    the image encoder `encoder_layers`.
+    of all layers for one token of one conversation have `kv_bytes_per_token`; what else a conversation takes, however
+    long it is, has `state_bytes`. The language model has `layers` layers, the image encoder `encoder_layers`.
 
     Least times are those of a roofline (S. Williams et al., "Roofline", CACM 2009): all but the model's arithmetic and
     reading is free.
@@ -55,6 +55,7 @@ class Work:
     kv_bytes_per_token: int
     layers: int
     encoder_layers: int
+    state_bytes: int = 0
 
     def least_prefill_seconds(self, rates: Rates, tokens: float, patches: float) -> float:
         """The least time to compute `tokens` of text and images and `patches` of images, over all rows: 2 operations a
@@ -71,7 +72,7 @@ class Work:
         self, rates: Rates, rows: float, tokens: float, patches: float, held_tokens: float, reply_tokens: float
     ) -> float:
         """The least time of one call: `tokens` and `patches` are computed first, then `reply_tokens` for each of `rows`
-        behind `held_tokens`, of all rows together."""
+        after `held_tokens` cached ones, of all rows together."""
         held = held_tokens + rows * reply_tokens / 2  # as many as in the middle of the reply
         first = self.least_prefill_seconds(rates, tokens, patches)
         return first + reply_tokens * self.least_step_seconds(rates, rows, held)
@@ -81,7 +82,8 @@ class Work:
 class Footprint:
     """A checkpoint's size on a device, in bytes, what it computes, and what is free there before it is loaded.
 
-    `pixels_per_token` is the side of the square of pixels that becomes one image token, of `patches_per_token` patches.
+    `image_tokens(width, height)` counts the tokens of one view, each of `patches_per_token` patches. `keeps_kv` says
+    whether the family's keys and values can be reused across turns.
     """
 
     device: str
@@ -89,26 +91,23 @@ class Footprint:
     parameters: int
     weight_bytes: int
     work: Work
-    pixels_per_token: int
+    image_tokens: Callable[[int, int], int] = field(compare=False)
     patches_per_token: int
     free_bytes: int
-
-    def image_tokens(self, width: int, height: int) -> int:
-        """Tokens of one view."""
-        return (width // self.pixels_per_token) * (height // self.pixels_per_token)
+    keeps_kv: bool = True
 
 
-def footprint(model: str, dtype: str, device: str) -> Footprint:
+def footprint(model: str, dtype: str, device: str, tiles_per_view: int = 1) -> Footprint:
     """The footprint of a checkpoint by hub id or folder on a device of this machine; raises ModelError where the
-    device or the checkpoint's configuration cannot be had."""
+    device or the checkpoint's configuration is not available."""
     where = resolve_device(device)
-    return _footprint(model, resolve_dtype(dtype, where), str(where), free_bytes(where))
+    return _footprint(model, resolve_dtype(dtype, where), str(where), free_bytes(where), tiles_per_view)
 
 
-def footprint_on(gpu: GpuName, model: str, dtype: str) -> Footprint:
-    """The footprint of a checkpoint on a GPU that need not be here, where nothing else runs; raises ModelError where
-    the checkpoint's configuration cannot be had."""
-    return _footprint(model, resolve_dtype(dtype, torch.device("cuda")), gpu, GPUS[gpu].free_bytes)
+def footprint_on(gpu: GpuName, model: str, dtype: str, tiles_per_view: int = 1) -> Footprint:
+    """The footprint of a checkpoint on an idle GPU, which need not be in this machine; raises ModelError where the
+    checkpoint's configuration is not available."""
+    return _footprint(model, resolve_dtype(dtype, torch.device("cuda")), gpu, GPUS[gpu].free_bytes, tiles_per_view)
 
 
 def rates_of(gpu: GpuName) -> Rates:
@@ -128,43 +127,50 @@ def _config_of(model: str) -> "PreTrainedConfig":
     return make_config(CHECKPOINTS[model]) if known else checkpoint_config(model)
 
 
-def _footprint(model: str, number: torch.dtype, device: str, free: int) -> Footprint:
+def _footprint(model: str, number: torch.dtype, device: str, free: int, tiles: int) -> Footprint:
     config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters, family = _size(weightless), family_of(config)
+    require_tiles(family, tiles)
     return Footprint(
         device=device,
         dtype=str(number).removeprefix("torch."),
         parameters=parameters,
         weight_bytes=parameters * number.itemsize,
         work=work_of(weightless, number.itemsize),
-        pixels_per_token=family.pixels_per_token,
+        image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         patches_per_token=family.patches_per_token,
         free_bytes=free,
+        keeps_kv=family.can_keep(config),
     )
 
 
 def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
-    """What a model computes; only the shapes of its weights matter. Excludes tables that are looked up, counts mergers
-    once per token, and of a mixture of experts counts only those that a token is sent to."""
+    """What a model computes; only the shapes of its weights matter. Excludes embedding lookups, counts mergers once per
+    token, and counts only those experts of a mixture that a token is sent to."""
     text, family = model.config.get_text_config(), family_of(model.config)
+    sizes = {name: weight.numel() for name, weight in model.named_parameters()}
 
-    def multiplied(part: str) -> int:
-        tables = (table for table in family.lookups if table.startswith(f"{part}."))
-        return _size(model.get_submodule(part)) - sum(_size(model.get_submodule(table)) for table in tables)
+    def multiplied(part: str, besides: tuple[str, ...]) -> int:
+        left_out = tuple(f"{other}." for other in besides)
+        named = ((f"{name}.", size) for name, size in sizes.items())
+        return sum(size for name, size in named if name.startswith(f"{part}.") and not name.startswith(left_out))
 
-    named = model.get_submodule(family.language_model).named_parameters()
-    experts = sum(weight.numel() for name, weight in named if ".experts." in name)
+    experts = sum(size for name, size in sizes.items() if ".experts." in name)
     idle = experts - experts * text.num_experts_per_tok // text.num_experts if experts else 0
     mergers = sum(_size(model.get_submodule(merger)) for merger in family.mergers)
     return Work(
-        token_parameters=multiplied(family.language_model) - idle + _size(model.get_submodule(family.head)),
-        patch_parameters=multiplied(family.image_encoder) - mergers * (1 - 1 / family.patches_per_token),
+        token_parameters=multiplied(family.language_model, family.lookups)
+        - idle
+        + _size(model.get_submodule(family.head)),
+        patch_parameters=multiplied(family.image_encoder, family.lookups + family.mergers)
+        + mergers / family.patches_per_token,
         number_bytes=number_bytes,
         kv_bytes_per_token=kv_token_bytes(text, number_bytes),
         layers=text.num_hidden_layers,
         encoder_layers=len(model.get_submodule(family.image_layers)),
+        state_bytes=family.state_bytes(model.config),
     )
 
 
@@ -173,7 +179,7 @@ def _size(module: torch.nn.Module) -> int:
 
 
 def count_tokens(model: str, text: str) -> int:
-    """How many tokens a text has for a checkpoint's tokenizer; raises ModelError where it cannot be had."""
+    """How many tokens a text has for a checkpoint's tokenizer; raises ModelError where that is not available."""
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 

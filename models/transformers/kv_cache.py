@@ -27,8 +27,8 @@ _SLACK = 1.25
 class GrowingLayer(DynamicLayer):
     """One layer's keys and values, (rows, heads, columns, head size) each, in buffers with spare columns at the end.
 
-    A generated token costs the writing of its own column; transformers' DynamicLayer copies all columns each time.
-    Buffers are made `planned` columns long at once: while no more are needed they stay where they are.
+    Each generated token writes one column in place, while transformers' DynamicLayer copies all columns.
+    Buffers start with `planned` columns; they are not moved until more are needed.
     """
 
     is_initialized: bool
@@ -101,9 +101,11 @@ class GrowingLayer(DynamicLayer):
 
 
 def kv_token_bytes(text_config: Any, number_bytes: int) -> int:
-    """Bytes of the keys and values of one token in all layers of a language model."""
+    """Bytes of the keys and values of one token in all layers of a language model that keep them."""
     head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
-    return 2 * text_config.num_hidden_layers * text_config.num_key_value_heads * head * number_bytes
+    kinds = getattr(text_config, "layer_types", None) or ["full_attention"] * text_config.num_hidden_layers
+    layers = len(kinds) - kinds.count("linear_attention")
+    return 2 * layers * text_config.num_key_value_heads * head * number_bytes
 
 
 @dataclass(eq=False)
@@ -119,7 +121,7 @@ class CachedRow:
 class CachedBatch:
     """Rows that were generated together: `mask` (rows, columns), on the CPU, says which columns hold a row's tokens.
 
-    A row of None belongs to nobody any more; its memory is freed when the batch is next packed.
+    None marks a row whose conversation was released; its memory is freed when the batch is next packed.
     """
 
     def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[GrowingLayer]) -> None:
@@ -140,7 +142,7 @@ class CachedBatch:
         return sum(layer.nbytes for layer in self.cache.layers)
 
     def roll_back(self) -> None:
-        """Undo what a failed call has added behind the columns that `mask` knows."""
+        """Drop the columns that a failed call has added after those of `mask`."""
         for layer in self.cache.layers:
             layer.hold(self.mask.shape[1])
 
@@ -183,8 +185,8 @@ class KVStore:
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
         """A batch with one row for each conversation, in order, holding what `reusable` says of each.
 
-        The batch of the last call is taken as it is where it fits. Otherwise rows are copied into a new one, and rows
-        that they shared a batch with are each given their own.
+        Reuses the batch of the last call where it fits. Otherwise copies the rows into a new one, and gives each other
+        row of their old batches a batch of its own.
         """
         self._calls += 1
         wanted = [self._row(encoded) for encoded in conversations]

@@ -21,7 +21,7 @@ from models import EMBEDDED, EXPLORER, ModelError
 from models.transformers.families import family_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
 # The CPU's allocator raises plain RuntimeErrors, and so do cuBLAS and cuDNN when a handle or a workspace finds no room.
@@ -81,7 +81,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
-    """Rule out what PyTorch would choose by default and is slow or inexact here; for the whole process."""
+    """Disable PyTorch's defaults that are slow or inexact here, for the whole process."""
     if device.type == "cuda":
         # On Hopper PyTorch prefers cuDNN's attention, which builds a plan for every new size: every decoding step has
         # one column more than the last, so every step would build a plan.
@@ -96,13 +96,13 @@ def load_checkpoint(
     """The model, ready to generate, and the processor of a checkpoint: a hub id or a folder.
 
     `attention` is "auto", "sdpa", "eager" or "flash_attention_2", as `implementations` has them.
-    The generation settings that come with it are left behind, but for its end and padding tokens: greedy means greedy.
+    Of its generation settings only the end and padding tokens are kept: greedy means greedy.
     Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
     """
     source = _existing_source(model)
     checkpoint_config(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
-        raise ModelError(f"--attention {attention} works on CUDA in bfloat16 or float16 alone: use sdpa")
+        raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     choose_kernels(device, dtype)
     logging.disable_progress_bar()
     processor = checkpoint_part(AutoProcessor, model)
@@ -210,7 +210,20 @@ def _first_line(error: BaseException) -> str:
 
 def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
     tokenizer = processor.tokenizer
-    named = model.generation_config.eos_token_id
-    end_ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+    end_ids = end_tokens(model.generation_config, tokenizer)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    model.generation_config = GenerationConfig(eos_token_id=sorted(end_ids), pad_token_id=pad_id, do_sample=False)
+    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=pad_id, do_sample=False)
+
+
+def end_tokens(settings: GenerationConfig, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The ids that end a reply: the tokenizer's, and those of a checkpoint's generation settings."""
+    named = settings.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None})
+
+
+def generation_settings(model: str) -> GenerationConfig:
+    """The generation settings that come with a checkpoint, or those that its configuration implies; raises
+    ModelError."""
+    if is_here(model, "generation_config.json"):
+        return checkpoint_part(GenerationConfig, model)
+    return GenerationConfig.from_model_config(checkpoint_config(model))

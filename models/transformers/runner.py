@@ -12,7 +12,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from models import ModelError, OutOfMemory, ReplyFormat
 from models.transformers.attention import pack_heads
-from models.transformers.decoding import Forbidden, ReplyStop, RowSampling
+from models.transformers.decoding import Forbidden, ReplyStop, RowSampling, never_generated
 from models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from models.transformers.families import family_of
 from models.transformers.grammar import CompiledGrammar
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Rows that have this many more columns to compute than the least of their batch (and twice as many) go ahead alone.
+# Rows with this many more columns to compute than the shortest of their batch, and at least twice as many, are first
+# computed in a separate call.
 _FAR_BEHIND = 64
 
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
@@ -47,7 +48,7 @@ class GenerationOptions:
 
 @dataclass(frozen=True)
 class GeneratedRow:
-    """One row's new token ids, its end token left out; `finished` is False where the limit cut it.
+    """One row's new token ids, without its end token; `finished` is False where the limit truncated it.
 
     `reused` of its prompt's ids were held from an earlier call, `images` went through the image encoder in this one.
     """
@@ -82,7 +83,7 @@ class _Columns:
 
 
 class ModelRunner:
-    """Owns the model and what it has computed: lays out a batch, runs it, and takes its rows apart again.
+    """Owns the model and its KV cache: lays out a batch, runs it, and splits the result into rows.
 
     At most `kv_bytes` of keys and values are kept between calls; with 0 none are, and every call computes its
     conversations from the start. `planned_tokens` is the length that conversations are expected to reach: memory for it
@@ -110,7 +111,7 @@ class ModelRunner:
         self._store = KVStore(text.num_hidden_layers, kv_bytes, planned_tokens, token_bytes)
         self._end_ids: list[int] = model.generation_config.eos_token_id
         self._pad_id: int = model.generation_config.pad_token_id
-        self._forbidden = Forbidden(_never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
+        self._forbidden = Forbidden(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
         self._loop = DecodingLoop.of(model, options.steps)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
@@ -222,7 +223,7 @@ class ModelRunner:
     def _call_generate(
         self, held: CachedBatch, columns: _Columns, choice: LogitsProcessorList, stop: ReplyStop
     ) -> list[list[int]]:
-        """The new ids of each row, as many for each; those behind a row's end mean nothing."""
+        """The new ids of each row, as many for each; those after a row's end mean nothing."""
         options = self._options
         # generate() wants ids for the held columns too, but reads only those that are not held.
         ids = torch.nn.functional.pad(columns.ids, (held.mask.shape[1], 0), value=self._pad_id)
@@ -289,7 +290,7 @@ class ModelRunner:
             "attention_mask": torch.cat([held.mask, columns.mask], dim=1).long().to(device),
             "position_ids": (columns.positions if axes > 1 else columns.positions[0]).to(device),
         }
-        if self._keeps or self._loop is not None:  # else the model makes the cache of its own choice, for this call
+        if self._keeps or self._loop is not None:  # else the model creates its own cache for this call
             inputs["past_key_values"] = held.cache
         if columns.turns:
             images = [self._encoder.image_inputs(turn) for turn in columns.turns]
@@ -304,10 +305,10 @@ class ModelRunner:
         replies: Sequence[tuple[int, ...]],
         decoded: int,
     ) -> None:
-        """Tell the store what its rows hold now: the prompt and the reply, but for a newest token not yet computed.
+        """Record in the store what its rows hold now: the prompt and the reply, except a newest token not yet computed.
 
-        `prefilled` is the mask of the prompt's new columns; `decoded` columns were added behind them, and those behind
-        a row's own end are nobody's.
+        `prefilled` is the mask of the prompt's new columns; `decoded` columns follow them, and those after a row's end
+        are masked.
         """
         lengths = [min(len(reply), decoded) for reply in replies]
         own = torch.arange(decoded) < torch.tensor(lengths)[:, None]
@@ -339,15 +340,6 @@ def _new_turns(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
             new.append(turn)
         at += len(turn.ids)
     return new
-
-
-def _never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Ids that no reply may hold: added tokens but the end tokens, and outputs without an entry in the tokenizer.
-
-    A generated image placeholder would break the next turn, which has no image to put there.
-    """
-    unused = range(len(tokenizer), vocab_size)
-    return sorted({*tokenizer.get_added_vocab().values(), *unused} - set(end_ids))
 
 
 @contextmanager

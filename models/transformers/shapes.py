@@ -1,4 +1,4 @@
-"""The sizes of Qwen3-VL's checkpoints, and of smaller models for tests and benchmarks, known without any download."""
+"""Sizes of Qwen3-VL's checkpoints, and of smaller models for tests and benchmarks, so that no download is needed."""
 
 from dataclasses import replace
 

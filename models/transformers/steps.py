@@ -51,8 +51,8 @@ def require_compiler(device: torch.device) -> None:
 
 
 class GraphCapture:
-    """Captures steps on one device as CUDA graphs, each with a memory pool of its own; raises RuntimeError where there
-    is no CUDA device.
+    """Captures steps on one device as CUDA graphs, each with its own memory pool; raises RuntimeError without a
+    CUDA device.
 
     Graphs do not share a pool: only one lives at a time, and PyTorch 2.11 cannot reuse a pool whose graphs are gone.
     """
@@ -277,7 +277,7 @@ class _WindowLayer(DynamicLayer):
 
 
 def _vary(tensor: torch.Tensor, *dims: int) -> None:
-    """Let the compiled program accept other sizes of these dimensions; those of size 1 have a program of their own."""
+    """Let the compiled program accept other sizes of these dimensions; those of size 1 have a separate program."""
     for dim in dims:
         if tensor.shape[dim] > 1:
             mark_dynamic(tensor, dim)

@@ -1,19 +1,25 @@
-"""Small untrained Qwen3-VL checkpoints made on the spot: the real classes, tokenizer and processor, no download."""
+"""Untrained Qwen3-VL checkpoints made in code, of any size: the real classes, tokenizer and processor, no download."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLProcessor
+    from transformers import (
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+        ProcessorMixin,
+        Qwen3VLConfig,
+        Qwen3VLProcessor,
+    )
 
-_END_OF_TEXT, _END_OF_TURN = "<|endoftext|>", "<|im_end|>"
+END_OF_TEXT, END_OF_TURN = "<|endoftext|>", "<|im_end|>"
 _IMAGE_PAD, _VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
 _VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
-_SPECIAL_TOKENS = (
-    _END_OF_TEXT, "<|im_start|>", _END_OF_TURN, "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
+QWEN_TOKENS = (
+    END_OF_TEXT, "<|im_start|>", END_OF_TURN, "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
     "<|box_end|>", _VISION_START, _VISION_END, "<|vision_pad|>", _IMAGE_PAD, _VIDEO_PAD,
 )  # fmt: skip
 
@@ -23,7 +29,7 @@ _WORD_PATTERN = (
 )
 
 # ChatML with one vision block for each image: what Qwen3-VL's template gives for messages of text and images.
-_CHAT_TEMPLATE = """
+QWEN_TEMPLATE = """
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\\n' }}
     {%- if message.content is string %}
@@ -89,11 +95,11 @@ def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: i
         return Qwen3VLForConditionalGeneration(make_config(sizes, tokenizer))
 
 
-def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "Qwen3VLProcessor") -> Path:
+def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "ProcessorMixin") -> Path:
     """Write a model that decodes greedily and ends at either end token, with its processor, and return the folder."""
     from transformers import GenerationConfig
 
-    end_ids = processor.tokenizer.convert_tokens_to_ids([_END_OF_TURN, _END_OF_TEXT])
+    end_ids = processor.tokenizer.convert_tokens_to_ids([END_OF_TURN, END_OF_TEXT])
     model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=end_ids[1], do_sample=False)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
@@ -107,9 +113,9 @@ def make_processor(vocab: int) -> "Qwen3VLProcessor":
     statistics = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, **statistics),
-        tokenizer=_make_tokenizer(vocab),
+        tokenizer=make_tokenizer(vocab),
         video_processor=Qwen3VLVideoProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, **statistics),
-        chat_template=_CHAT_TEMPLATE,
+        chat_template=QWEN_TEMPLATE,
     )
 
 
@@ -117,39 +123,58 @@ def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast | None" =
     """The configuration of a Qwen3-VL of these sizes for this tokenizer, by default Qwen's own."""
     from transformers import Qwen3VLConfig
 
-    # M-RoPE shares the rotary pairs out between time, height and width, in Qwen3-VL as 24 + 20 + 20 of 64.
-    pairs = sizes.head_dim // 2
-    spatial = pairs * 20 // 64
-    text = {
-        "vocab_size": sizes.vocab, "hidden_size": sizes.hidden, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_dim,
-        "intermediate_size": sizes.mlp, "max_position_embeddings": sizes.max_positions,
-        "rope_parameters": {
-            "rope_type": "default", "rope_theta": 5_000_000.0,
-            "mrope_section": [pairs - 2 * spatial, spatial, spatial], "mrope_interleaved": True,
-        },
-        "initializer_range": sizes.initial_std,
-    }  # fmt: skip
-    vision = {
-        "hidden_size": sizes.vision_hidden, "depth": sizes.vision_layers, "num_heads": sizes.vision_heads,
-        "intermediate_size": sizes.vision_mlp, "out_hidden_size": sizes.hidden,
-        "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
-        "deepstack_visual_indexes": list(sizes.deepstack), "initializer_range": sizes.initial_std,
-    }  # fmt: skip
+    text = text_settings(sizes) | {"rope_parameters": mrope(sizes.head_dim) | {"mrope_interleaved": True}}
+    vision = vision_settings(sizes) | {"patch_size": 16, "deepstack_visual_indexes": list(sizes.deepstack)}
     ids = {}
     if tokenizer is not None:
-        text["eos_token_id"] = tokenizer.convert_tokens_to_ids(_END_OF_TURN)
-        ids = {
-            "image_token_id": tokenizer.convert_tokens_to_ids(_IMAGE_PAD),
-            "video_token_id": tokenizer.convert_tokens_to_ids(_VIDEO_PAD),
-            "vision_start_token_id": tokenizer.convert_tokens_to_ids(_VISION_START),
-            "vision_end_token_id": tokenizer.convert_tokens_to_ids(_VISION_END),
-        }
+        text["eos_token_id"] = tokenizer.convert_tokens_to_ids(END_OF_TURN)
+        ids = vision_ids(tokenizer)
     return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=sizes.tie_embeddings, **ids)
 
 
-def _make_tokenizer(vocab: int) -> "PreTrainedTokenizerFast":
-    """Byte-level BPE trained on text like the prompts: any unicode has an encoding, and usual words have short ones."""
+def text_settings(sizes: ModelSizes) -> dict[str, Any]:
+    """The settings that all language models share."""
+    return {
+        "vocab_size": sizes.vocab, "hidden_size": sizes.hidden, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_dim,
+        "intermediate_size": sizes.mlp, "max_position_embeddings": sizes.max_positions,
+        "initializer_range": sizes.initial_std,
+    }  # fmt: skip
+
+
+def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
+    """The settings that the image encoders of Qwen's models share."""
+    return {
+        "hidden_size": sizes.vision_hidden, "depth": sizes.vision_layers, "num_heads": sizes.vision_heads,
+        "intermediate_size": sizes.vision_mlp, "out_hidden_size": sizes.hidden,
+        "spatial_merge_size": 2, "temporal_patch_size": 2, "initializer_range": sizes.initial_std,
+    }  # fmt: skip
+
+
+def mrope(rotated: int) -> dict[str, Any]:
+    """M-RoPE over `rotated` dimensions of a head. It divides the rotary pairs between time, height and width, in
+    Qwen3-VL as 24 + 20 + 20 of 64."""
+    pairs = rotated // 2
+    spatial = pairs * 20 // 64
+    sections = [pairs - 2 * spatial, spatial, spatial]
+    return {"rope_type": "default", "rope_theta": 5_000_000.0, "mrope_section": sections}
+
+
+def vision_ids(tokenizer: "PreTrainedTokenizerFast") -> dict[str, int]:
+    """The ids of special tokens that the configurations of Qwen's models name."""
+    return {
+        "image_token_id": tokenizer.convert_tokens_to_ids(_IMAGE_PAD),
+        "video_token_id": tokenizer.convert_tokens_to_ids(_VIDEO_PAD),
+        "vision_start_token_id": tokenizer.convert_tokens_to_ids(_VISION_START),
+        "vision_end_token_id": tokenizer.convert_tokens_to_ids(_VISION_END),
+    }
+
+
+def make_tokenizer(
+    vocab: int, special: Sequence[str] = QWEN_TOKENS, named: dict[str, str] | None = None
+) -> "PreTrainedTokenizerFast":
+    """Byte-level BPE with at most `vocab` entries, the `special` tokens included, trained on text like the prompts: any
+    unicode has an encoding, and usual words have short ones. `named` special tokens are also attributes."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -163,16 +188,16 @@ def _make_tokenizer(vocab: int) -> "PreTrainedTokenizerFast":
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab - len(_SPECIAL_TOKENS),
+        vocab_size=vocab - len(special),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(_corpus(), trainer)
-    tokenizer.add_special_tokens(list(_SPECIAL_TOKENS))
+    tokenizer.add_special_tokens(list(special))
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=_END_OF_TURN, pad_token=_END_OF_TEXT, padding_side="left",
-        extra_special_tokens=[token for token in _SPECIAL_TOKENS if token not in (_END_OF_TEXT, _END_OF_TURN)],
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=tokenizer, eos_token=END_OF_TURN, pad_token=END_OF_TEXT, padding_side="left",
+        extra_special_tokens=[token for token in special if token not in (END_OF_TEXT, END_OF_TURN)],
+        clean_up_tokenization_spaces=False, **({"model_specific_special_tokens": named} if named else {}),
     )  # fmt: skip
 
 

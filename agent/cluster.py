@@ -1,0 +1,410 @@
+"""A run on a Ray cluster: the parts of a run on as many replicas as there are GPUs, and one run folder out of them.
+
+A worker is the unmodified loop on a part, in a process of its own, with an ordinary run folder below the run's `parts`.
+A lost worker therefore costs the turn that it was in: whoever gets its part next resumes the folder.
+"""
+
+import logging
+import os
+import signal
+import socket
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from agent.config import ConfigError, RunConfig
+from agent.console import Progress, log_to_file
+from agent.evaluation import (
+    Outcome,
+    cuda_device_of,
+    finished_outcome,
+    interrupted,
+    main_vsi_bench_loop,
+    open_run,
+    questions_of,
+    report,
+    report_scans,
+    resolved,
+    undisturbed,
+)
+from agent.parts import Part, cut
+from agent.planning import LARGEST_BATCH, plan_run, suited
+from agent.run_folder import begin_folder, note_resumption
+from data.questions import Question, fingerprint
+from rendering.renderers import make_renderer
+from runs import RunError
+from runs.merge import FoundPart, sessions_of, take_part
+from runs.reader import RunReader, find_part, run_folders
+from runs.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+MOST_ROUNDS = 4
+"""Parts for each replica, at most: the last part of a slow replica is then a small share of the run."""
+MOST_LOSSES = 3
+"""Times that the worker of one part may be lost before the run stops; a part that kills its workers would go on."""
+POLL_S = 0.5
+"""How often the progress of the workers is read from their run folders."""
+CONNECT_WITHIN_S = 10.0
+VISIBLE_WITHIN_S = 10.0
+"""How long a network file system may take to show a new file to another machine."""
+OBJECT_STORE_BYTES = 100_000_000
+"""Ray's shared memory on this machine; only settings and exit statuses are exchanged."""
+
+
+class Token(NamedTuple):
+    """A file that every worker must be able to read, and its content."""
+
+    path: Path
+    content: str
+
+    def require_visible(self, within_s: float = VISIBLE_WITHIN_S) -> None:
+        """Raise RunError where this machine does not see the file within so many seconds."""
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                if self.path.read_text(encoding="utf-8") == self.content:
+                    return
+            except OSError:
+                pass
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        raise RunError(
+            f"--log-root {self.path.parent} is not the same folder on {socket.gethostname()}, where a worker runs: "
+            "choose one on a file system that all machines of the cluster share"
+        )
+
+
+class Worker:
+    """What runs in an actor: one call, then the process ends and returns all of its memory."""
+
+    def resolve(self, config: RunConfig, token: Token) -> RunConfig:
+        """`config` with what "auto" stands for on this machine; raises what `main_vsi_bench_loop` does."""
+        token.require_visible()
+        config = suited(config)
+        plan = plan_run(config, questions_of(config))
+        renderer = make_renderer(config.renderer, cuda_device_of(config.device))
+        renderer.close()
+        return resolved(config, renderer, plan)
+
+    def answer(self, config: RunConfig, token: Token) -> int:
+        """Begin or resume the part that `config` names; returns the status of `main_vsi_bench_loop` and raises what it
+        does."""
+        token.require_visible()
+        assert config.shard is not None
+        part = Part.parse(config.shard)
+        return main_vsi_bench_loop(config, find_part(config.log_root, part.number, part.of)).status
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many workers there are at a time, and what Ray reserves for each."""
+
+    count: int
+    gpus: int
+    cpus: int
+
+
+def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
+    """Answer every question of a run on a Ray cluster and score it, as `main_vsi_bench_loop` does in one process.
+
+    `folder` is the run to resume, None for a new one. Raises what `main_vsi_bench_loop` does, here or on a worker, and
+    RunError where the worker of one part was lost too often.
+    """
+    if config.plan or config.check_data:
+        return main_vsi_bench_loop(config, folder)
+    ray = import_ray()
+    questions = questions_of(config.checked())
+    report_scans(questions, config)
+    with ExitStack() as stack:
+        run_log = None
+        if folder is not None:
+            run_log = open_run(folder, questions, config, questions)
+            stack.callback(run_log.close)
+            if finished := finished_outcome(run_log, questions, config):
+                return finished
+        parts = None
+        try:
+            with connected(ray, config), visible_token(config.log_root) as token:
+                replicas = replicas_of(ray.nodes(), config)
+                if run_log is None:
+                    config = resolved_on_worker(ray, config, replicas, token)
+                    run_log = begin_folder(config, fingerprint(questions), len(questions))
+                    stack.callback(run_log.close)
+                else:
+                    note_resumption(run_log, config)
+                stack.enter_context(log_to_file(run_log.folder / "run.log"))
+                parts = Parts(run_log, config, questions, replicas.count)
+                log.info("Run folder: %s", run_log.folder)
+                log.info("RAY: %d parts, %d at a time", parts.of, replicas.count)
+                with Progress(len(questions), run_log.rows) as progress:
+                    stopped = answer_parts(ray, parts, replicas, token, progress)
+        except KeyboardInterrupt:
+            if run_log is None:
+                raise
+            with undisturbed():
+                if parts is not None:
+                    parts.take_all()
+                run_log.export(None)
+                return interrupted(run_log, stack)
+        if not stopped:
+            return report(run_log, config)
+        parts.take_all()
+        run_log.export(None)
+        log.error("Parts that were stopped by an unexpected error: %s", ", ".join(map(str, stopped)))
+        log.info("What is finished is on disk. To resume:")
+        log.info("%s", run_log.resume_command)
+        return Outcome(3, run_log.rows)
+
+
+class Parts:
+    """The parts of a run below its folder: their settings, their folders, and what the run has taken from them."""
+
+    def __init__(self, run_log: RunWriter, config: RunConfig, questions: Sequence[Question], replicas: int):
+        self._run_log = run_log
+        self._root = run_log.folder / "parts"
+        self._root.mkdir(exist_ok=True)
+        self._config = replace(
+            config,
+            log_root=self._root,
+            ray=False,
+            ray_address=None,
+            replicas="auto",
+            continue_from=config.continue_from if config.retry_failed else None,
+        )
+        scenes = len({(question.dataset, question.scene_name) for question in questions})
+        self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
+        self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes the run."""
+        return self._run_log.resume_command
+
+    def is_done(self, question_id: str) -> bool:
+        """Whether the run has the result of a question."""
+        return self._run_log.is_done(question_id)
+
+    @property
+    def pending(self) -> list[Part]:
+        """The parts with questions that the run has no result of."""
+        return [part for part, asked in self._questions.items() if not all(self.is_done(each.id) for each in asked)]
+
+    def config(self, part: Part) -> RunConfig:
+        """The settings of the loop on a part."""
+        return replace(self._config, shard=str(part))
+
+    def folder(self, part: Part) -> Path | None:
+        """The run of a part; None before it has begun."""
+        return find_part(self._root, part.number, part.of)
+
+    def take(self, part: Part) -> None:
+        """Take a finished part into the run."""
+        if folder := self.folder(part):
+            take_part(self._run_log, FoundPart.read(folder))
+            self._run_log.add_sessions(sessions_of(folder))
+
+    def take_all(self) -> None:
+        """Take what the unfinished parts have so far into the run."""
+        for part in self.pending:
+            if folder := self.folder(part):
+                take_part(self._run_log, FoundPart.read(folder))
+
+    def _begun_with(self) -> int | None:
+        """The number of parts when the run was begun, however many replicas it has now."""
+        found = (RunReader(folder).facts.part for folder in run_folders(self._root))
+        return next((part.of for part in found if part), None)
+
+
+def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
+    """A multiple of the replicas, so that all are busy to the end: as many as leave a part the questions of a full
+    batch, at most MOST_ROUNDS for each replica."""
+    rounds = max(1, min(MOST_ROUNDS, questions // (LARGEST_BATCH * replicas)))
+    return min(scenes, rounds * replicas)
+
+
+def answer_parts(ray: Any, parts: Parts, replicas: Replicas, token: Token, progress: Progress) -> list[Part]:
+    """Let workers answer all pending parts; returns those that an unexpected error stopped.
+
+    A lost worker's part is given to another, at most MOST_LOSSES times; then RunError is raised. So is what a worker
+    refused, such as a model that cannot be loaded: the other workers would refuse it, too.
+    """
+    waiting, losses, stopped = deque(parts.pending), Counter[Part](), list[Part]()
+    busy: dict[Any, tuple[Part, Any]] = {}
+    watch = Watch(parts, progress)
+    while waiting or busy:
+        while waiting and len(busy) < replicas.count:
+            part, worker = waiting.popleft(), new_worker(ray, replicas)
+            busy[worker.answer.remote(parts.config(part), token)] = part, worker
+        done, _ = ray.wait(list(busy), timeout=POLL_S)
+        watch([part for part, _ in busy.values()])
+        for call in done:
+            part, worker = busy.pop(call)
+            status = status_of(ray, call, part)
+            ray.kill(worker)
+            if status is None:
+                losses[part] += 1
+                if losses[part] > MOST_LOSSES:
+                    raise RunError(
+                        f"the worker of part {part} was lost {losses[part]} times; to resume: {parts.resume_command}"
+                    )
+                waiting.append(part)
+            elif status > 1:
+                log.error("Part %s was stopped by an unexpected error: see run.log in %s", part, parts.folder(part))
+                stopped.append(part)
+            else:
+                parts.take(part)
+                log.info("Part %s is finished; %d parts are left", part, len(waiting) + len(busy))
+    return stopped
+
+
+def status_of(ray: Any, call: Any, part: Part) -> int | None:
+    """The exit status of the loop on a part; None where its worker was lost. Raises what the worker refused."""
+    try:
+        return ray.get(call)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        log.warning("The worker of part %s was lost; another resumes it (%s)", part, " ".join(str(error).split()))
+        return None
+
+
+class Watch:
+    """Counts the questions that workers have finished, from their run folders."""
+
+    def __init__(self, parts: Parts, progress: Progress):
+        self._parts, self._progress = parts, progress
+        self._folders: dict[Part, Path] = {}
+        self._seen: set[str] = set()
+
+    def __call__(self, busy: Sequence[Part]) -> None:
+        """Show what is new in the folders of these parts."""
+        for part in busy:
+            if part not in self._folders:
+                folder = self._parts.folder(part)
+                if folder is None:
+                    continue
+                self._folders[part] = folder
+            for row in RunReader(self._folders[part]).rows:
+                if row.id not in self._seen and not self._parts.is_done(row.id):
+                    self._progress.finished(row)
+                self._seen.add(row.id)
+
+
+def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: Token) -> RunConfig:
+    """`config` as a worker resolves it: the machine of this process may have no GPU."""
+    worker = new_worker(ray, replicas)
+    try:
+        return ray.get(worker.resolve.remote(replace(config, ray=False), token))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        raise RunError(f"the first worker was lost before it began ({' '.join(str(error).split())})") from None
+    finally:
+        ray.kill(worker)
+
+
+def new_worker(ray: Any, replicas: Replicas) -> Any:
+    """An actor of its own process; it starts when the cluster has room for it."""
+    return ray.remote(Worker).options(num_gpus=replicas.gpus, num_cpus=replicas.cpus, max_restarts=0).remote()
+
+
+def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:
+    """By default one replica for each GPU of the cluster, or for each machine where no GPU is needed or there; raises
+    ConfigError where --replicas are more than there is room for."""
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
+    cpus = [int(each.get("CPU", 0)) for each in resources]
+    gpus = [int(each.get("GPU", 0)) for each in resources]
+    wanted = None if config.replicas == "auto" else config.replicas
+    needs_gpu = config.engine != "openai" and config.policy is None and not config.model.startswith("scripted:")
+    if any(gpus) and config.device != "cpu" and needs_gpu:
+        count = wanted or sum(gpus)
+        if count > sum(gpus):
+            raise ConfigError(f"--replicas {count}: the cluster has {sum(gpus)} GPUs, and a replica takes one")
+        return Replicas(count, 1, max(1, min(c // g for c, g in zip(cpus, gpus, strict=True) if g)))
+    count = wanted or sum(each > 0 for each in cpus)
+    shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
+    if not shares:
+        raise ConfigError(
+            f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and a replica takes at least one"
+        )
+    return Replicas(count, 0, max(shares))
+
+
+def import_ray() -> ModuleType:
+    """The package ray; raises ConfigError with the command that installs it."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ConfigError(f"--ray needs the package ray ({error}): pip install -r requirements-ray.txt") from None
+    return ray
+
+
+@contextmanager
+def connected(ray: Any, config: RunConfig) -> Iterator[None]:
+    """A connection to the cluster at --ray-address, or a cluster of this machine alone, which ends with the context.
+
+    Workers end with the connection.
+    """
+    options: dict[str, Any] = {"address": config.ray_address}
+    if config.ray_address is not None:
+        require_listening(config.ray_address)
+    else:
+        replicas = 1 if config.replicas == "auto" else config.replicas
+        options = {
+            "address": "local",
+            "num_cpus": max(os.cpu_count() or 1, replicas),
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+        }
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+        except SystemExit:  # what Ray's own handler of SIGTERM raises until it is replaced below
+            raise KeyboardInterrupt from None
+        except (ConnectionError, ValueError) as error:
+            why = " ".join(str(error).split())
+            where = f"--ray-address {config.ray_address}"
+            raise ConfigError(f"{where}: no Ray cluster can be reached there ({why})") from None
+        signal.signal(signal.SIGTERM, before)
+        yield
+    finally:
+        with undisturbed():
+            ray.shutdown()
+
+
+def require_listening(address: str) -> None:
+    """Raise ConfigError unless a server listens at HOST:PORT, for which Ray itself would wait many minutes; "auto" is
+    left to Ray."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ray-address {address}: no Ray cluster can be reached there ({error})") from None
+
+
+@contextmanager
+def visible_token(log_root: Path) -> Iterator[Token]:
+    """A file below `log_root` while the context lasts; raises RunError where it cannot be written."""
+    content = uuid.uuid4().hex
+    token = Token(log_root / f".visible_{content}", content)
+    try:
+        log_root.mkdir(parents=True, exist_ok=True)
+        token.path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"--log-root {log_root}: cannot write there ({error.strerror})") from None
+    try:
+        yield token
+    finally:
+        token.path.unlink(missing_ok=True)

@@ -1,0 +1,50 @@
+"""Parts of a run: which scenes each has, the same for everyone who works on one."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from data.questions import Question
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `number` of a run that is cut into `of`, from 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The part that "2/8" names; raises ValueError."""
+        found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            raise ValueError(f"takes I/N with I from 1 to N, such as 2/8 (a SLURM array --array=1-8), got {text}")
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def cut(questions: Sequence[Question], of: int) -> list[list[Question]]:
+    """The questions of each of `of` parts, in their order in `questions`.
+
+    A scene is never divided, so each scan is loaded by one part. Scenes are dealt in descending order of their number
+    of questions, each to the part with the fewest so far; ties go to the scene that comes first and the part with the
+    lowest number. Raises ValueError where there are fewer scenes than parts.
+    """
+    sizes: dict[tuple[str, str], int] = {}
+    for question in questions:
+        sizes[_scene(question)] = sizes.get(_scene(question), 0) + 1
+    if len(sizes) < of:
+        raise ValueError(f"{len(sizes)} scenes cannot be cut into {of} parts: a part has at least one whole scene")
+    loads, part_of = [0] * of, {}
+    for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
+        part_of[scene] = loads.index(min(loads))
+        loads[part_of[scene]] += sizes[scene]
+    return [[question for question in questions if part_of[_scene(question)] == part] for part in range(of)]
+
+
+def _scene(question: Question) -> tuple[str, str]:
+    return question.dataset, question.scene_name

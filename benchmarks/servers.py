@@ -1,0 +1,218 @@
+"""OpenAI-compatible servers on loopback that fail on purpose: for tests and measurements of engines."""
+
+import hashlib
+import http.client
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from models.conversation import Conversation, Message
+from models.scripted import Script
+
+PASSING = ("429", "500", "503", "hang", "truncated", "drip")
+"""Faults that a later attempt overcomes: refusals, no response, half a body, a body that arrives byte by byte."""
+REFUSALS = {
+    400: "This model's maximum context length is 4096 tokens.",
+    401: "Incorrect API key provided: {key}",
+    403: "You are not allowed to use this model.",
+    404: "The model does not exist.",
+    413: "Request entity too large.",
+    422: "Unprocessable.",
+    429: "Too many requests.",
+    500: "Internal server error.",
+    503: "The server is overloaded.",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A chat as a server received it: the text of its first messages, its turn from 0 (-1 without an image), how often
+    that turn was asked before, and the API key that came with it."""
+
+    conversation: str
+    turn: int
+    attempt: int
+    key: str | None
+    body: dict[str, Any]
+
+
+Fault = Callable[[Request], str | None]
+"""What goes wrong with a request: one of PASSING, "html", "no choices", "null", an HTTP status or "status:message";
+None: nothing."""
+Answering = Callable[[bytes], bytes]
+"""A response's body from that of a request."""
+
+
+def no_fault(request: Request) -> None:
+    """Nothing goes wrong."""
+
+
+def sometimes(share: float, seed: int = 0, kinds: tuple[str, ...] = PASSING) -> Fault:
+    """Faults that hit a share of all requests, drawn from the conversation, the turn and the attempt alone."""
+
+    def fault(request: Request) -> str | None:
+        draw = Random(f"{seed} {request.conversation} {request.turn} {request.attempt}")
+        return draw.choice(kinds) if draw.random() < share else None
+
+    return fault
+
+
+def scripted(script: Script) -> Answering:
+    """Chat completions whose text comes from a script, at once."""
+
+    def answer(body: bytes) -> bytes:
+        chat = json.loads(body)
+        text = script(Conversation("", [Message(each["role"], text_of(each)) for each in chat["messages"]]))
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
+        return json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+
+    return answer
+
+
+def forwarded(url: str) -> Answering:
+    """The responses of another server's chat completions, asked once for equal requests: decoding is greedy."""
+    where = urlsplit(url)
+    known: dict[str, Future[bytes]] = {}
+    lock = threading.Lock()
+
+    def answer(body: bytes) -> bytes:
+        name = hashlib.sha256(body).hexdigest()
+        with lock:
+            first = name not in known
+            response = known.setdefault(name, Future())
+        if first:
+            connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=300)
+            connection.request("POST", f"{where.path}/chat/completions", body, {"Content-Type": "application/json"})
+            response.set_result(connection.getresponse().read())
+            connection.close()
+        return response.result()
+
+    return answer
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """The text of a chat message."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+class FaultyServer:
+    """Answers chats on a free port of loopback while the context lasts, but for those that `fault` chooses.
+
+    `hang_s` is how long a request hangs, `drip_s` the time that a dripping body takes. Only while `watching`, requests
+    are read and may fail; reading one takes as long as sending it.
+    """
+
+    def __init__(
+        self,
+        answering: Answering,
+        fault: Fault = no_fault,
+        hang_s: float = 5.0,
+        drip_s: float = 0.2,
+        watching: bool = True,
+    ) -> None:
+        self.answering = answering
+        self.watching = watching
+        self.fault = fault
+        self.hang_s, self.drip_s = hang_s, drip_s
+        self.requests: list[Request] = []
+        self._attempts: Counter[tuple[str, int]] = Counter()
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._server.request_queue_size = 128
+        self._server.owner = self  # type: ignore[attr-defined]
+        self.closing = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """The root of its API."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def received(self, body: bytes, key: str | None) -> Request:
+        """Note a request."""
+        chat = json.loads(body)
+        opening = "\n".join(text_of(each) for each in chat["messages"][:2])
+        turn = body.count(b"data:image/png;base64,") - 1
+        with self._lock:
+            attempt = self._attempts[opening, turn]
+            self._attempts[opening, turn] += 1
+            request = Request(opening, turn, attempt, key, chat)
+            self.requests.append(request)
+        return request
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # buffered: without both, a response takes 40 ms
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        """Answer a chat, or fail as it was chosen."""
+        owner: FaultyServer = self.server.owner  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not owner.watching:
+            self._send(200, owner.answering(body))
+            return
+        key = self.headers.get("Authorization")
+        request = owner.received(body, key)
+        match owner.fault(request):
+            case None:
+                self._send(200, owner.answering(body))
+            case "hang":
+                owner.closing.wait(owner.hang_s)
+                self.close_connection = True
+            case "truncated":
+                self._send(200, owner.answering(body), sent=0.5)
+            case "drip":
+                self._send(200, owner.answering(body), seconds=owner.drip_s)
+            case "html":
+                self._send(200, b"<html><body>Welcome to nginx!</body></html>", kind="text/html")
+            case "no choices":
+                self._send(200, b'{"object": "chat.completion", "choices": []}')
+            case "null":
+                choice = {"index": 0, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"}
+                self._send(200, json.dumps({"choices": [choice]}).encode())
+            case status:
+                number, _, said = str(status).partition(":")
+                message = (said or REFUSALS[int(number)]).format(key=key)
+                self._send(int(number), json.dumps({"error": {"message": message}}).encode())
+
+    def _send(
+        self, status: int, body: bytes, kind: str = "application/json", sent: float = 1.0, seconds: float = 0.0
+    ) -> None:
+        """Send a response, or the share `sent` of it before the connection breaks, over so many seconds."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if status >= 400:
+            self.send_header("retry-after-ms", "20")
+        self.end_headers()
+        whole = int(len(body) * sent)
+        step = whole if not seconds else 1 + whole // 20
+        for start in range(0, whole, step):
+            self.wfile.write(body[start : min(start + step, whole)])
+            self.wfile.flush()
+            time.sleep(seconds / 20)
+        self.close_connection = sent < 1

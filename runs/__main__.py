@@ -1,0 +1,43 @@
+"""Commands on finished runs: python -m runs merge OUT PART..."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from data.scoring import format_summary
+from runs import RunError
+from runs.merge import merge
+
+
+def main(argv: list[str]) -> int:
+    """Run a command; returns 0, or 2 with one sentence where it cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m runs", description="Commands on run folders.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    merging = commands.add_parser(
+        "merge",
+        help="make one run of the parts that --shard left",
+        description="Make one run of the parts that --shard left. The parts must be equal in their settings and in the "
+        "whole question list, and are not changed. Images become hard links where the file system allows them.",
+    )
+    merging.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    merging.add_argument("parts", type=Path, nargs="+", metavar="PART", help="the run folders of the parts")
+    merging.add_argument(
+        "--partial",
+        action="store_true",
+        help="allow missing parts and unfinished questions; the run is labelled unfinished and --continue resumes it",
+    )
+    given = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    try:
+        summary = merge(given.out, given.parts, given.partial)
+    except RunError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    for line in (*format_summary(summary), f"Run folder: {given.out}"):
+        logging.info("%s", line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,204 @@
+"""One run out of parts: every question once, scores recomputed, and nothing compared that differs."""
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from data.questions import OPEN_TYPES, QUESTION_TYPES
+from data.scoring import score_answer
+from runs import RunError
+from runs.provenance import changed_versions
+from runs.reader import RunReader
+from runs.records import PartRecord, ResultRow, RunFacts
+from runs.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 8
+"""Questions that a message lists by number before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class FoundPart:
+    """The run of a part as found on disk: its rows by question number, and the numbers of all questions begun."""
+
+    folder: Path
+    facts: RunFacts
+    part: PartRecord
+    rows: dict[int, ResultRow]
+    begun: frozenset[int]
+
+    @classmethod
+    def read(cls, folder: Path) -> "FoundPart":
+        """The part in a run folder; raises RunError where it is not the run of a part."""
+        reader = RunReader(folder)
+        facts = reader.facts
+        if facts.part is None:
+            raise RunError(f"{folder} is not a part: it was begun without --shard")
+        rows = {row.number: row for row in reader.rows}
+        return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
+
+    @property
+    def unfinished(self) -> int:
+        """Questions without a result."""
+        return self.facts.questions - len(self.rows)
+
+
+def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str, Any]:
+    """Make the run folder `out` of the runs of parts, and return its summary. The parts are not changed.
+
+    `partial` allows missing parts and unfinished questions: the scores are then labelled unfinished, and the run can be
+    resumed. `out` appears whole or not at all. Raises RunError where the parts do not make one run, and where `out`
+    exists or cannot be written.
+    """
+    parts = [FoundPart.read(folder) for folder in folders]
+    require_one_whole(parts)
+    require_each_once(parts)
+    if lacking := what_is_missing(parts):
+        if not partial:
+            raise RunError(f"{lacking}; finish that, or merge what there is with --partial")
+        log.warning("Merging an unfinished run: %s", lacking)
+    if out.exists():
+        raise RunError(f"{out} exists: choose a name for a new folder")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as draft:
+            summary = write_merged(Path(draft) / out.name, parts)
+            (Path(draft) / out.name).rename(out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror or error})") from None
+    return summary
+
+
+def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
+    """Write the run that `parts` make into a new folder; returns its summary."""
+    folder.mkdir()
+    run = RunWriter(folder, "the same command")
+    try:
+        run.describe(merged_facts(parts))
+        linked = []
+        for part in parts:
+            linked.append(take_part(run, part))
+            run.add_sessions(sessions_of(part.folder))
+        log.info("Images: %s", "hard links to those of the parts" if all(linked) else "copies, on another file system")
+        return run.export(None)
+    finally:
+        run.close()
+
+
+def take_part(run: RunWriter, part: FoundPart) -> bool:
+    """Take the questions of a part that `run` lacks into it; returns whether all images are hard links.
+
+    The journals of a question go before its result, so that a run that is interrupted here lacks no turn of a finished
+    question.
+    """
+    pending = {number for number in part.begun if number not in part.rows or not run.is_done(part.rows[number].id)}
+    linked = [run.adopt(number, part.folder) for number in sorted(pending)]
+    for number in sorted(pending & part.rows.keys()):
+        run.result(rescored(part.rows[number], part.folder))
+    return all(linked)
+
+
+def rescored(row: ResultRow, folder: Path) -> ResultRow:
+    """The row with its score computed again from its answer; logs where that changes it."""
+    score = None
+    if row.ground_truth is not None and (QUESTION_TYPES | OPEN_TYPES)[row.question_type].metric is not None:
+        score = score_answer(row.question_type, row.answer, row.ground_truth)
+    if score != row.score:
+        log.warning("%s: q%03d scores %s, not %s as saved", folder, row.number, score, row.score)
+    return replace(row, score=score)
+
+
+def sessions_of(folder: Path) -> list[dict[str, Any]]:
+    """How the processes that worked on a run fared; empty before its first export."""
+    return list((RunReader(folder).summary or {}).get("sessions", ()))
+
+
+def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
+    """run.json of the run that `parts` make: that of the part begun first, as a whole, with where each came from.
+
+    Logs a warning where the parts were answered by different versions.
+    """
+    first = min(parts, key=lambda part: part.facts.started)
+    for part in parts:
+        if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
+            log.warning("%s has %s in %s: the answers come from both", part.folder, "; ".join(others), first.folder)
+    return replace(
+        first.facts,
+        config=first.facts.config | {"shard": None},
+        questions=first.part.questions,
+        questions_sha256=first.part.questions_sha256,
+        resumed=(),
+        part=None,
+        merged=tuple(
+            {
+                "part": part.part.number,
+                "of": part.part.of,
+                "folder": part.folder.name,
+                "started": part.facts.started,
+                "host": part.facts.host,
+                **part.facts.last_versions,
+            }
+            for part in sorted(parts, key=lambda part: part.part.number)
+        ),
+    )
+
+
+def require_one_whole(parts: Sequence[FoundPart]) -> None:
+    """Raise RunError naming the first difference unless all parts are of one run, asked and answered alike."""
+    first = parts[0]
+    for other in parts[1:]:
+        for what, here, there in (
+            ("number of parts", first.part.of, other.part.of),
+            ("whole question list", first.part.questions_sha256, other.part.questions_sha256),
+            *differing_settings(first, other),
+            ("protocol", first.facts.protocol, other.facts.protocol),
+        ):
+            if here != there:
+                raise RunError(
+                    f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}): parts of one run "
+                    "are equal in it"
+                )
+
+
+def differing_settings(first: FoundPart, other: FoundPart) -> list[tuple[str, Any, Any]]:
+    """The settings that must be equal and are not: flag, value here and value there."""
+    names = dict.fromkeys((*first.part.settings, *other.part.settings))
+    values = [(name, first.facts.config.get(name), other.facts.config.get(name)) for name in names]
+    return [("--" + name.replace("_", "-"), here, there) for name, here, there in values if here != there]
+
+
+def require_each_once(parts: Sequence[FoundPart]) -> None:
+    """Raise RunError naming questions and parts where a question is in two of them, or a part is given twice."""
+    for place, part in enumerate(parts):
+        for other in parts[:place]:
+            if shared := sorted(part.begun & other.begun):
+                raise RunError(f"{listed(shared)} in both {other.folder} and {part.folder}: each question counts once")
+            if part.part.number == other.part.number:
+                raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
+        if strays := sorted(number for number in part.begun if not 1 <= number <= part.part.questions):
+            raise RunError(f"{listed(strays)} in {part.folder}, and the whole run has {part.part.questions} questions")
+
+
+def what_is_missing(parts: Sequence[FoundPart]) -> str:
+    """The missing parts and the unfinished questions in words; empty where nothing is missing."""
+    of = parts[0].part.of
+    absent = sorted(set(range(1, of + 1)) - {part.part.number for part in parts})
+    words = []
+    if absent:
+        which = f"part {absent[0]}" if len(absent) == 1 else f"parts {', '.join(map(str, absent))}"
+        words.append(f"{which} of {of} missing")
+    words += [
+        f"{part.folder} ({part.part}) has {part.unfinished} unfinished questions" for part in parts if part.unfinished
+    ]
+    return "; ".join(words)
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Questions by number, with the verb: "q003, q004 and 5 more are"."""
+    names = ", ".join(f"q{number:03d}" for number in numbers[:MOST_NAMED])
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return f"{names}{more} {'is' if len(numbers) == 1 else 'are'}"

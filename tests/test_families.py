@@ -1,0 +1,225 @@
+"""Model families, on tiny checkpoints of the real classes: batches, reuse, sizes of views, memory and plans."""
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from conftest import RoomScans, results, run_in_process
+from PIL import Image
+from transformers import AutoConfig, AutoProcessor
+
+from agent.config import RunConfig
+from agent.evaluation import questions_of
+from agent.planning import plan_lines, plan_run
+from agent.policies.model import ModelPolicy
+from agent.policies.replies import action_format
+from models import ModelError, ModelOptions
+from models.conversation import Conversation, Message
+from models.transformers.backend import TransformersBackend
+from models.transformers.encoding import ConversationEncoder
+from models.transformers.families import FAMILIES, INTERNVL, QWEN2_5_VL, QWEN3_VL, Family, family_of
+from models.transformers.footprint import footprint
+from models.transformers.untrained_families import UNTRAINED, write_untrained_family
+
+ACTION = action_format()
+TOKENS = 8
+KINDS = [kind for kind in UNTRAINED if kind != "qwen3_vl"]
+MAIN = ["qwen2_5_vl", "qwen3_5", "internvl", "llava_onevision"]
+"""One kind of each family that other files do not test."""
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny checkpoint, and two sizes of views for it, (height, width)."""
+
+    kind: str
+    path: str
+    family: Family
+    sizes: tuple[tuple[int, int], tuple[int, int]]
+
+    @property
+    def keeps(self) -> bool:
+        return self.family.can_keep(AutoConfig.from_pretrained(self.path))
+
+    def backend(self, **options) -> TransformersBackend:
+        tiles = 4 if self.family.tiled else 1
+        values = {"device": "cpu", "max_new_tokens": TOKENS, "tiles_per_view": tiles, **options}
+        return TransformersBackend(self.path, ModelOptions(**values))
+
+    def encoder(self, tiles: int = 1) -> ConversationEncoder:
+        processor, config = AutoProcessor.from_pretrained(self.path), AutoConfig.from_pretrained(self.path)
+        return ConversationEncoder(processor, config, tiles_per_view=tiles)
+
+    def view(self, name: str, turn: int) -> np.ndarray:
+        """A view of random pixels; the two sizes take turns, and differ in tiles where the family has tiles."""
+        draw = np.random.default_rng([turn, *name.encode()])
+        return draw.integers(0, 256, (*self.sizes[(turn + ord(name[1])) % 2], 3), dtype=np.uint8)
+
+    def begin(self, number: int, words: int = 1) -> Conversation:
+        conversation = Conversation(f"q{number}")
+        conversation.append(Message("system", "You are inside the 3D scan of a room."))
+        conversation.append(Message("user", "Where is the door? " * words, self.view(conversation.id, 0)))
+        return conversation
+
+    def proceed(self, conversation: Conversation, reply) -> None:
+        conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
+        turn = len(conversation.images)
+        conversation.append(Message("user", "You moved 0.5 m.", self.view(conversation.id, turn)))
+
+
+@pytest.fixture(scope="module")
+def tiny(request, tmp_path_factory) -> Tiny:
+    """The checkpoint of the kind that a test is parametrised with."""
+    path = str(write_untrained_family(tmp_path_factory.mktemp("models") / "tiny", request.param))
+    side = 28 if request.param.startswith("qwen2") else 32
+    family = family_of(AutoConfig.from_pretrained(path))
+    return Tiny(request.param, path, family, ((2 * side, 2 * side), (2 * side, 3 * side)))
+
+
+each_kind = pytest.mark.parametrize("tiny", KINDS, indirect=True, scope="module")
+each_family = pytest.mark.parametrize("tiny", MAIN, indirect=True, scope="module")
+
+
+@each_kind
+def test_a_batch_with_reuse_equals_each_row_alone_without(tiny: Tiny):
+    """Over turns in which a row leaves and another joins, with rows and views of different sizes."""
+    backend, plain = tiny.backend(), tiny.backend(kv_reuse=False)
+    conversations, different = [tiny.begin(n, 3 * n + 1) for n in range(3)], set()
+    for turn in range(3):
+        replies = backend.generate(conversations, ACTION)
+        for conversation, reply in zip(conversations, replies, strict=True):
+            assert plain.generate([conversation], ACTION)[0].tokens == reply.tokens
+            assert (reply.reused_tokens > 0) == (tiny.keeps and len(conversation.images) > 1)
+            assert reply.images_encoded == (1 if tiny.keeps else len(conversation.images))
+            different.add(reply.tokens)
+            tiny.proceed(conversation, reply)
+        if turn == 0:
+            backend.release(conversations.pop(0))
+            conversations.append(tiny.begin(9, 8))
+    assert len(different) > 3  # replies that were all equal would prove nothing
+
+
+@each_family
+class TestEncoding:
+    def test_views_enter_as_the_processor_has_them(self, tiny: Tiny):
+        """In a conversation of two views: their pixels, and the tokens between the words."""
+        conversation = tiny.begin(0)
+        conversation.append(Message("assistant", "I see a chair."))
+        conversation.append(Message("user", "next", tiny.view("q0", 1)))
+        encoded = tiny.encoder().encode(conversation)
+        processor = AutoProcessor.from_pretrained(tiny.path)
+        chat = []
+        for message in conversation.messages:
+            image = [{"type": "image"}] if message.image is not None else []
+            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
+        options = {"crop_to_patches": False} if tiny.family.tiled else {}
+        options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}
+        text = processor.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, **tiny.family.chat_options
+        )
+        images = [[Image.fromarray(image) for image in conversation.images]]
+        whole = processor(text=[text], images=images, return_tensors="pt", **options)
+        pixels = torch.cat([turn.image.inputs["pixel_values"] for turn in encoded.turns])
+        assert torch.equal(pixels, whole["pixel_values"])
+        image_id = processor.image_token_id
+        assert encoded.ids.count(image_id) == whole["input_ids"][0].tolist().count(image_id)
+        spaces_and_thoughts = str.maketrans("", "", " \n")
+        ours, theirs = (processor.tokenizer.decode(ids) for ids in (encoded.ids, whole["input_ids"][0].tolist()))
+        thought = tiny.family.reply_opening
+        ours = ours.replace(thought, "", ours.count(thought) - 1) if thought else ours
+        assert ours.translate(spaces_and_thoughts) == theirs.translate(spaces_and_thoughts)
+
+    def test_the_plan_counts_the_tokens_of_a_view(self, tiny: Tiny):
+        processor = AutoProcessor.from_pretrained(tiny.path)
+        marks = {processor.image_token_id, *getattr(processor, "image_token_ids", [])}
+        for tiles in (1, 6) if tiny.family.tiled else (1,):
+            counted = footprint(tiny.path, "float32", "cpu", tiles).image_tokens
+            for height, width in tiny.sizes:
+                conversation = Conversation("q", [Message("system", "rules")])
+                conversation.append(Message("user", "look", np.zeros((height, width, 3), np.uint8)))
+                ids = tiny.encoder(tiles).encode(conversation).ids
+                assert sum(token in marks for token in ids) == counted(width, height)
+            small, large = (counted(width, height) for height, width in tiny.sizes)
+            assert (small < large) == (tiny.family.qwen_vl_utils or tiles > 1)
+
+    def test_a_size_that_the_family_does_not_take_is_refused_with_its_multiple(self, tiny: Tiny):
+        conversation = Conversation("Q007", [Message("system", "rules")])
+        conversation.append(Message("user", "look", np.zeros((70, 100, 3), np.uint8)))
+        if tiny.family.why_not(100, 70) is None:
+            assert tiny.encoder().encode(conversation).ids
+            return
+        multiple = {"qwen2_5_vl": 28, "qwen3_5": 32}[tiny.kind]
+        with pytest.raises(ModelError, match=rf"Q007.*100x70.* multiples of {multiple}, .*--image-size"):
+            tiny.encoder().encode(conversation)
+
+
+@each_family
+class TestMemory:
+    def test_a_batch_that_does_not_fit_is_halved_with_the_same_answers(self, tiny: Tiny, rooms: RoomScans, tmp_path):
+        changes = {"model": tiny.path, "steps": 1, "num_questions": 3, "batch_size": 3, "image_size": (224, 224)}
+        answers = []
+        for most, log_root in ((3, tmp_path / "all"), (2, tmp_path / "halved")):
+            backend, refused = tiny.backend(), []
+
+            def check(model, args, inputs, most=most, refused=refused):
+                if len(inputs["input_ids"]) > most:
+                    refused.append(len(inputs["input_ids"]))
+                    raise torch.OutOfMemoryError("no memory is left")
+
+            backend._runner._model.register_forward_pre_hook(check, with_kwargs=True)
+            config = rooms.config(log_root, **changes)
+            answers.append(results(run_in_process(config, ModelPolicy(backend))))
+            assert bool(refused) == (most == 2)
+        assert answers[0] == answers[1]
+
+    def test_the_plan_finds_a_batch_size_and_a_time(self, tiny: Tiny, rooms: RoomScans, tmp_path):
+        config = rooms.config(tmp_path, model=tiny.path, device="cpu", plan=True)
+        lines = "\n".join(plan_lines(config, questions_of(config)))
+        assert plan_run(config, questions_of(config)).batch_size == len(questions_of(config))
+        assert "Time expected" in lines
+
+
+@pytest.mark.parametrize("tiny", ["qwen3_5", "internvl"], indirect=True, scope="module")
+def test_compiled_steps_give_the_same_replies_or_the_log_says_that_none_is_compiled(tiny: Tiny, caplog):
+    with caplog.at_level(logging.WARNING):
+        backend = tiny.backend(compile=True)
+    assert ("no step is compiled" in caplog.text) == (not tiny.keeps)
+    if tiny.keeps:
+        loop = backend._runner._loop
+        loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")  # kernels would take a minute
+        conversations = [tiny.begin(n, 3 * n + 1) for n in range(2)]
+        together = backend.generate(conversations, ACTION)
+        assert [r.tokens for r in together] == [r.tokens for r in tiny.backend().generate(conversations, ACTION)]
+
+
+def test_every_model_type_has_a_tiny_checkpoint_but_the_experts_of_qwen3_vl():
+    types = {model_type for family in FAMILIES for model_type in family.model_types}
+    assert types - {"qwen3_vl_moe"} == {kind.split()[0] for kind in UNTRAINED}
+
+
+def test_tiles_are_for_families_that_have_them(tmp_path):
+    folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
+    with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not cut"):
+        TransformersBackend(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
+    with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
+        plan_run(RunConfig(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [])
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_default_view_suits_its_family(family: Family):
+    assert family.why_not(*family.default_view) is None
+
+
+def test_a_refusal_names_the_multiple_and_the_nearest_sizes():
+    assert "multiples of 28" in str(QWEN2_5_VL.why_not(640, 480))
+    assert str(QWEN2_5_VL.why_not(640, 480)).endswith("the nearest is 644x476 or 616x476")
+    assert str(QWEN3_VL.why_not(640, 470)).endswith("the nearest is 640x480 or 640x448")
+    assert str(QWEN3_VL.why_not(16, 16)).endswith("the nearest is 64x64")
+
+
+def test_a_640x480_view_is_256_tokens_a_tile_and_2(tmp_path):
+    config = AutoConfig.for_model("internvl")
+    assert [INTERNVL.views.tokens(config, 640, 480, tiles) for tiles in (1, 4, 12)] == [258, 258, 3330]

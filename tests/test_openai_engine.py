@@ -1,0 +1,359 @@
+"""Models behind OpenAI-compatible servers: the answers of a model that runs here, whatever a server does."""
+
+import base64
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from agent.config import ConfigError, RunConfig, resume_command
+from agent.evaluation import main_vsi_bench_loop
+from agent.policies.replies import action_format
+from agent.run_folder import saved_config
+from benchmarks.servers import FaultyServer, Request, forwarded, no_fault, scripted, sometimes
+from models import EXPLORER, ModelError, ModelOptions, ServerOptions
+from models.conversation import Conversation, Message
+from models.engines import make_backend
+from models.openai import until_complete
+from models.scripted import random_policy
+from runs.reader import RunReader
+from runs.records import TurnRecord
+from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+from tests.conftest import scripted as scripted_here
+
+KEY = "sk-5f0c-never-to-be-seen"
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of `transformers serve` with the explorer."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "transformers.cli.transformers", "serve", str(EXPLORER), "--host", "127.0.0.1",
+        "--port", str(port), "--device", "cpu", "--dtype", "float32",
+    ]  # fmt: skip
+    log = (tmp_path_factory.mktemp("serve") / "log").open("w+")
+    server = subprocess.Popen(
+        command, stdout=log, stderr=log, env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None and time.monotonic() < deadline, Path(log.name).read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.kill()
+        server.wait()
+        log.close()
+
+
+@pytest.fixture
+def script() -> Iterator[FaultyServer]:
+    """A server whose replies come from the script that the tests of the loop use."""
+    with FaultyServer(scripted(random_policy())) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same script in this process."""
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("here")), scripted_here())
+
+
+def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:
+    """A run over the same questions whose model is behind servers."""
+    changes = {"model": "served", "engine": "openai", "base_url": tuple(each.url for each in servers)} | changes
+    return rooms.config(log_root, **changes)
+
+
+def backend_at(url: str, **options):
+    return make_backend("served", ModelOptions(), ServerOptions((url,), **options))
+
+
+def conversation(text: str = "What do you see?") -> Conversation:
+    view = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    return Conversation("q", [Message("system", "Look."), Message("user", text, view)])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_server_of_the_same_weights_gives_the_same_turns_through_faults(rooms: RoomScans, tmp_path: Path, serve: str):
+    changes = {"model": "embedded", "num_questions": 2, "steps": 2, "max_new_tokens": 24}
+    here = run_in_process(rooms.config(tmp_path / "here", batch_size=2, **changes))
+    kinds = ("429", "500", "503", "truncated", "drip")
+    with FaultyServer(forwarded(serve), sometimes(0.4, kinds=kinds)) as proxy:
+        there = run_in_process(behind(rooms, tmp_path / "there", proxy, **changes))
+    assert trajectories(there) == trajectories(here)
+    assert len(proxy.requests) > 7, "there were faults"
+
+
+def test_no_question_is_lost_or_asked_twice_where_a_third_of_all_requests_fail(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path
+):
+    with FaultyServer(scripted(random_policy()), sometimes(1 / 3)) as server:
+        folder = run_in_process(behind(rooms, tmp_path, server, request_timeout=1.0))
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
+    replies = [turn.reply for turn in RunReader(folder).all_turns()]
+    assert sum(reply.retries for reply in replies) > 3
+    asked = sum(request.turn >= 0 for request in server.requests)
+    assert asked == len(replies) + sum(reply.retries for reply in replies)
+    assert all((reply.prompt_tokens, reply.reused_tokens, reply.generated_tokens) == (100, 60, 10) for reply in replies)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("400", "context length.*--image-size, fewer --steps or a lower --max-new-tokens"),
+        ("401", "OPENAI_API_KEY.*--api-key-env"),
+        ("403", "--api-key-env"),
+        ("404", "--model, or correct --base-url"),
+        ("413", "--image-size or fewer --steps"),
+        ("html", "text/html that is not a JSON object"),
+        ("no choices", "no choices"),
+        ("null", "without text"),
+    ],
+)
+def test_what_cannot_be_retried_fails_its_question_alone(
+    rooms: RoomScans, undisturbed: Path, script: FaultyServer, tmp_path: Path, fault: str, words: str
+):
+    unlucky = next(row.question for row in RunReader(undisturbed).rows if row.turns > 1)
+    script.fault = lambda request: fault if unlucky in request.conversation and request.turn == 1 else None
+    folder = run_in_process(behind(rooms, tmp_path, script, ids=tuple(str(row["id"]) for row in rooms.rows)[:4]))
+    failed = [row for row in RunReader(folder).rows if row.failed]
+    expected = [row for row in results(undisturbed)[:4] if unlucky not in row["question"]]
+    assert [row for row in results(folder) if row["status"] != "failed"] == expected
+    assert failed and all(unlucky in row.question and row.failed_part == "model" for row in failed)
+    assert all(re.search(words, row.error) for row in failed)
+    assert sum(unlucky in each.conversation and each.turn == 1 for each in script.requests) == len(failed)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("401", "asks for an API key .401.: set the environment variable OPENAI_API_KEY"),
+        ("403", "does not let this API key use served"),
+        ("404", "does not have served .404: The model does not exist.*--model, or correct --base-url"),
+        ("html", "--base-url takes the root of an OpenAI-compatible API, which usually ends in /v1"),
+    ],
+)
+def test_what_no_question_can_survive_is_found_before_the_first(script: FaultyServer, fault: str, words: str):
+    script.fault = lambda request: fault
+    with pytest.raises(ModelError, match=words):
+        backend_at(script.url)
+    assert all(request.turn == -1 for request in script.requests)
+
+
+def test_a_refused_key_ends_the_command_and_is_shown_nowhere(rooms: RoomScans, tmp_path: Path, script: FaultyServer):
+    script.fault = lambda request: "401"
+    flags = ["--engine", "openai", "--base-url", script.url, "--model", "served", "--api-key-env", "ROOM_KEY"]
+    ended = run_command(rooms.command(tmp_path, *flags), env=os.environ | {"ROOM_KEY": KEY})
+    assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "does not accept the API key in ROOM_KEY" in ended.stderr and "<API key>" in ended.stderr
+    assert KEY not in ended.stdout + ended.stderr
+    assert {request.key for request in script.requests} == {f"Bearer {KEY}"}
+
+
+def test_a_key_is_in_no_log_and_no_file_even_at_debug_level(
+    rooms: RoomScans, tmp_path: Path, script: FaultyServer, caplog: pytest.LogCaptureFixture, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    draw = sometimes(0.2, kinds=("401", "500", "truncated", "html", "null"))
+    script.fault = lambda request: draw(request) if request.turn >= 0 else None
+    with caplog.at_level(logging.DEBUG):
+        folder = run_in_process(behind(rooms, tmp_path, script))
+    assert {request.key for request in script.requests} == {f"Bearer {KEY}"}
+    assert any(row.failed for row in RunReader(folder).rows)
+    assert KEY not in caplog.text
+    assert not [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_an_error_holds_the_key_neither_itself_nor_in_its_causes(script: FaultyServer):
+    script.fault = lambda request: "401"
+    with pytest.raises(ModelError) as caught:
+        backend_at(script.url, key=KEY)
+    error = caught.value
+    assert error.__cause__ is None and error.__context__ is None
+    assert KEY not in "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(ServerOptions((), KEY))
+
+
+def test_a_server_without_keys_is_sent_none(script: FaultyServer):
+    backend_at(script.url)
+    assert [request.key for request in script.requests] == [None]
+
+
+def test_a_server_that_is_not_there_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(ModelError, match=rf"127.0.0.1:{port}/v1 cannot be reached .*refused.*correct --base-url"):
+        backend_at(f"http://127.0.0.1:{port}/v1")
+    assert time.monotonic() - started < 5
+
+
+def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path
+):
+    with FaultyServer(scripted(random_policy()), lambda each: "hang" if each.turn == 2 else None, hang_s=99) as server:
+        flags = ["--engine", "openai", "--base-url", server.url, "--model", "served"]
+        run = subprocess.Popen(rooms.command(tmp_path, *flags), stdout=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(request.turn == 2 for request in server.requests) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        shown, _ = run.communicate(timeout=20)
+        assert run.returncode == 130 and "To resume:" in shown
+        server.fault = no_fault
+        folder = only_run(tmp_path)
+        assert not any(row.failed for row in RunReader(folder).rows)
+        assert main_vsi_bench_loop(saved_config(folder), folder).status == 0
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
+
+
+def test_every_question_stays_at_one_of_several_urls(rooms: RoomScans, tmp_path: Path, undisturbed: Path):
+    with FaultyServer(scripted(random_policy())) as one, FaultyServer(scripted(random_policy())) as other:
+        folder = run_in_process(behind(rooms, tmp_path, one, other))
+    assert trajectories(folder) == trajectories(undisturbed)
+    first, second = ({each.conversation for each in server.requests if each.turn >= 0} for server in (one, other))
+    assert first and second and not first & second
+
+
+def test_a_url_that_has_stopped_gets_no_further_questions(script: FaultyServer):
+    with FaultyServer(scripted(random_policy())) as stopping:
+        server = ServerOptions((stopping.url, script.url), retries=1)
+        backend = make_backend("served", ModelOptions(), server)
+    stopping.fault = lambda request: "truncated"
+    chats = [Conversation(str(number), conversation().messages) for number in range(4)]
+    with pytest.raises(ModelError, match=r"broke the connection 2 times in a row|cannot be reached"):
+        backend.generate(chats[:1], action_format())
+    assert len(backend.generate(chats[1:], action_format())) == 3
+
+
+def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):
+    together, answer = Barrier(5), scripted(random_policy())
+
+    def when_five_wait(body: bytes) -> bytes:
+        if body.count(b"data:image/png") == 1:
+            together.wait(PATIENCE_S)
+        return answer(body)
+
+    with FaultyServer(when_five_wait) as server:
+        config = behind(rooms, tmp_path, server, concurrency=5, num_questions=5, steps=1)
+        assert main_vsi_bench_loop(config).status == 0
+
+
+def test_a_server_gets_the_pictures_of_the_run_folder_and_the_settings(
+    rooms: RoomScans, tmp_path: Path, script: FaultyServer
+):
+    config = behind(rooms, tmp_path, script, num_questions=1, temperature=0.5, max_new_tokens=77)
+    folder = run_in_process(config)
+    last = max(script.requests, key=lambda request: request.turn)
+    parts = [part for each in last.body["messages"] if each["role"] == "user" for part in each["content"]]
+    sent = [part["image_url"]["url"].partition(",")[2] for part in parts if part["type"] == "image_url"]
+    assert [part["type"] for part in parts[:2]] == ["image_url", "text"]
+    written = [path.read_bytes() for path in sorted(folder.glob("q001/render_*.png"))]
+    assert [base64.b64decode(image) for image in sent] == written
+    assert (last.body["temperature"], last.body["max_tokens"]) == (0.5, 77)
+    seeds = [request.body["seed"] for request in script.requests if request.turn >= 0]
+    assert len(set(seeds)) == len(seeds), "each turn draws its own"
+
+
+def test_a_server_may_want_another_name_for_the_limit_and_no_seed(script: FaultyServer):
+    def picky(request: Request) -> str | None:
+        if "max_tokens" in request.body:
+            return "400:Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+        return "422:Extra inputs are not permitted: seed" if "seed" in request.body else None
+
+    script.fault = picky
+    backend_at(script.url).generate([conversation()], action_format())
+    assert script.requests[-1].body.keys() == {"model", "messages", "temperature", "max_completion_tokens"}
+
+
+def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer):
+    with pytest.raises(ModelError, match=r"does not keep replies to a JSON schema .*leave out --constrained"):
+        backend_at(script.url, constrained=True)
+
+    def obedient(body: bytes) -> bytes:
+        wanted = json.loads(body).get("response_format", {}).get("json_schema", {}).get("schema", {})
+        return scripted(lambda chat: '{"ready": true}' if "ready" in wanted.get("properties", {}) else "Hello")(body)
+
+    script.answering = obedient
+    reply_format = action_format(constrained=True)
+    backend_at(script.url, constrained=True).generate([conversation()], reply_format)
+    asked = [request.body.get("response_format") for request in script.requests[-2:]]
+    assert [each["type"] for each in asked] == ["json_schema"] * 2
+    assert asked[1]["json_schema"]["schema"] == reply_format.schema
+
+
+def test_a_reply_ends_with_its_action_as_one_that_is_generated_here():
+    action = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
+    for prose in ("I see {a chair}. ", 'An example: {"a": 1}. ', ""):
+        assert until_complete(prose + action + "\nAnd now {", action_format()) == prose + action
+    assert until_complete("no action {}", action_format()) == "no action {}"
+
+
+def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, tmp_path: Path, script: FaultyServer):
+    def long(body: bytes) -> bytes:
+        sent = json.loads(scripted(lambda chat: "I see a long")(body))
+        sent["choices"][0]["finish_reason"] = "length"
+        return json.dumps(sent).encode()
+
+    script.answering = long
+    folder = run_in_process(behind(rooms, tmp_path, script, num_questions=1, steps=1))
+    (turn, *_) = RunReader(folder).turns(1)
+    assert turn.reply.finish_reason == "length" and "cut off after 10 tokens" in turn.parse_error
+
+
+def test_a_turn_of_an_older_run_has_no_retries(undisturbed: Path):
+    line = json.loads((undisturbed / "q001" / "turns.jsonl").read_text().splitlines()[0])
+    del line["reply"]["retries"]
+    assert TurnRecord.from_json(line).reply.retries == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base_url": ()}, "needs --base-url"),
+        ({"engine": "transformers"}, "--base-url is where --engine openai finds its server"),
+        ({"model": "scripted:random"}, "scripted:random needs no engine"),
+        ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
+        ({"base_url": (f"http://me:{KEY}@host/v1",)}, "--base-url takes http"),
+        ({"base_url": (f"http://host/v1?key={KEY}",)}, "--base-url takes http"),
+        ({"api_key_env": KEY}, "takes the name of an environment variable"),
+    ],
+)
+def test_settings_that_do_not_go_with_a_server_are_refused(changes: dict, words: str):
+    given = {"batch": True, "engine": "openai", "base_url": ("http://localhost:8000/v1",)} | changes
+    with pytest.raises(ConfigError, match=words) as caught:
+        RunConfig(**given).checked()
+    assert KEY not in str(caught.value)
+
+
+def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
+    begun = RunConfig(batch=True, engine="openai", base_url=("http://old/v1",))
+    moved = RunConfig(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
+    assert resume_command(tmp_path, begun, moved).endswith("--base-url http://new/v1 http://newer/v1")
+
+
+def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served", plan=True)
+    with caplog.at_level(logging.INFO):
+        assert main_vsi_bench_loop(config).status == 0
+    assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text

@@ -1,0 +1,288 @@
+"""Parts of a run: cut alike by everyone, resumable by one command, and merged into the run that one process makes."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run, results, run_command, run_in_process, scores, trajectories
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cluster import Token, number_of_parts, replicas_of, require_listening
+from agent.config import ConfigError, RunConfig
+from agent.evaluation import main_vsi_bench_loop
+from agent.parts import cut
+from data.questions import Question
+from runs import RunError
+from runs.__main__ import main as runs_command
+from runs.merge import merge
+from runs.reader import RunReader, run_folders
+
+SHARDS = 3
+
+
+@pytest.fixture(scope="module")
+def parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The runs of its parts."""
+    log_root = tmp_path_factory.mktemp("parts")
+    for number in range(1, SHARDS + 1):
+        main_vsi_bench_loop(six_rooms.config(log_root, shard=f"{number}/{SHARDS}"))
+    return sorted(run_folders(log_root), key=lambda folder: folder.name.rpartition("_")[2])
+
+
+def copies(folders: list[Path], to: Path) -> list[Path]:
+    """Copies of run folders that a test may change."""
+    return [Path(shutil.copytree(folder, to / folder.name)) for folder in folders]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def keep_rows(folder: Path, count: int) -> None:
+    """Leave only the first results of a run, as if it had been stopped."""
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:count]))
+
+
+def asked(scene: str, number: int) -> Question:
+    return Question(f"{scene}-{number}", "scannet", scene, "room_size_estimation", "How large?", (), "3")
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.data())
+def test_a_cut_keeps_scenes_whole_and_parts_balanced(sizes: list[int], data: st.DataObject):
+    of = data.draw(st.integers(1, len(sizes)))
+    questions = [
+        asked(f"s{scene}", number) for number in range(30) for scene, size in enumerate(sizes) if number < size
+    ]
+    parts = cut(questions, of)
+    scenes = [{question.scene_name for question in part} for part in parts]
+    assert sum(map(len, scenes)) == len(sizes) and all(scenes)
+    assert sorted(question.id for part in parts for question in part) == sorted(question.id for question in questions)
+    assert max(map(len, parts)) - min(map(len, parts)) <= max(sizes)
+    assert parts == cut(questions, of)
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/", "a/b", "-1/3", "1/0", "2/8/9"])
+def test_a_shard_that_is_not_one_is_refused(rooms: RoomScans, tmp_path: Path, text: str):
+    with pytest.raises(ConfigError, match=r"--shard takes I/N with I from 1 to N"):
+        rooms.config(tmp_path, shard=text)
+
+
+def test_more_parts_than_scenes_are_refused(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match="2 scenes cannot be cut into 3 parts"):
+        main_vsi_bench_loop(rooms.config(tmp_path, shard="1/3"))
+
+
+def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: Path):
+    before = [contents(part) for part in parts]
+    merge(tmp_path / "merged", parts)
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
+    assert scores(tmp_path / "merged") == scores(one_run)
+    assert [contents(part) for part in parts] == before
+
+
+def test_a_part_says_so_in_its_name_and_its_scores(six_rooms: RoomScans, parts: list[Path]):
+    for number, part in enumerate(parts, start=1):
+        found = RunReader(part).summary
+        assert part.name.endswith(f"_batched_shard{number}of{SHARDS}")
+        assert found is not None and found["part"]["number"] == number
+        assert found["asked"]["overall_label"].startswith(f"part_{number}_of_{SHARDS}_")
+        assert RunReader(part).facts.part.questions == len(six_rooms.rows)  # type: ignore[union-attr]
+
+
+def test_images_are_linked_and_journals_copied(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    merge(tmp_path / "merged", there)
+    first = next(there[0].glob("q*"))
+    images, journals = (
+        (first / name, tmp_path / "merged" / first.name / name) for name in ("render_00.png", "turns.jsonl")
+    )
+    assert images[0].samefile(images[1]) and not journals[0].samefile(journals[1])
+
+
+def test_the_costs_of_all_parts_add_up(parts: list[Path], tmp_path: Path):
+    found = merge(tmp_path / "merged", parts)
+    assert found["cost"]["turns"] == sum(RunReader(part).summary["cost"]["turns"] for part in parts)  # type: ignore[index]
+    assert len(found["sessions"]) == SHARDS
+
+
+def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
+    there = copies(parts, tmp_path)
+    rows = [json.loads(line) for line in (there[0] / "results.jsonl").read_text().splitlines()]
+    rows[0]["score"] = 0.5
+    (there[0] / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    merge(tmp_path / "merged", there)
+    assert f"q{rows[0]['number']:03d} scores" in caplog.text
+    assert scores(tmp_path / "merged") == scores(one_run)
+
+
+def test_a_missing_part_is_named_and_nothing_is_left(parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match=f"part 2 of {SHARDS} missing"):
+        merge(tmp_path / "merged", [parts[0], parts[2]])
+    assert not list(tmp_path.iterdir())
+
+
+def test_unfinished_questions_are_counted(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    keep_rows(there[1], 1)
+    unfinished = len(RunReader(parts[1]).rows) - 1
+    with pytest.raises(RunError, match=rf"shard2of{SHARDS} \(part 2 of {SHARDS}\) has {unfinished} unfinished"):
+        merge(tmp_path / "merged", there)
+
+
+def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
+    six_rooms: RoomScans, one_run: Path, parts: list[Path], tmp_path: Path
+):
+    there = copies(parts, tmp_path / "parts")
+    keep_rows(there[1], 1)
+    before = [contents(part) for part in there]
+    found = merge(tmp_path / "merged", there[:2], partial=True)
+    assert found["owed"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
+    assert found["asked"]["overall_label"].startswith("unfinished_")
+    assert main_vsi_bench_loop(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
+    assert [contents(part) for part in there] == before
+
+
+def test_a_part_given_twice_is_refused_by_its_questions(parts: list[Path], tmp_path: Path):
+    again = tmp_path / "again"
+    shutil.copytree(parts[0], again)
+    named = ", ".join(f"q{row.number:03d}" for row in RunReader(again).rows)
+    with pytest.raises(RunError, match=f"{named} are in both {parts[0]} and {again}"):
+        merge(tmp_path / "merged", [*parts, again])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 3}, r"--steps \(8 and 3\)"),
+        ({"seed": 1}, r"--seed \(0 and 1\)"),
+        ({"shard": "2/2"}, r"number of parts \(3 and 2\)"),
+        ({"num_questions": 10}, "whole question list"),
+    ],
+)
+def test_parts_of_different_runs_are_refused(
+    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, changes: dict, words: str
+):
+    other = run_in_process(six_rooms.config(tmp_path, **({"shard": "2/3"} | changes)))
+    with pytest.raises(RunError, match=f"differ in their {words}"):
+        merge(tmp_path / "merged", [parts[0], other])
+
+
+def test_a_whole_run_is_not_a_part(one_run: Path, parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match="is not a part"):
+        merge(tmp_path / "merged", [parts[0], one_run])
+
+
+def test_the_merge_command_ends_with_status_2_and_one_sentence(parts: list[Path], tmp_path: Path, capsys):
+    assert runs_command(["merge", str(tmp_path), *map(str, parts)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} exists: choose a name for a new folder\n"
+
+
+def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    """The questions of the part are the same, but their numbers are not."""
+    (part,) = copies(parts[:1], tmp_path)
+    mine = {row.id for row in RunReader(part).rows}
+    reordered = tmp_path / "reordered.jsonl"
+    rows = sorted(six_rooms.rows, key=lambda row: str(row["id"]) in mine)
+    reordered.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = six_rooms.config(tmp_path, shard="1/3")
+    assert main_vsi_bench_loop(config, part).status == 0
+    with pytest.raises(RunError, match="other questions"):
+        main_vsi_bench_loop(replace(config, questions=reordered), part)
+
+
+def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    command = six_rooms.command(tmp_path, "--shard", "1/3", "--continue", "recent")
+    assert run_command(command).returncode == 0
+    folder = only_run(tmp_path)
+    keep_rows(folder, 1)
+    main_vsi_bench_loop(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
+    ended = run_command(command)
+    assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
+    assert results(folder) == results(parts[0])
+
+
+def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Path):
+    ended = run_command(
+        [*rooms.command(tmp_path)[:2], "--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)]
+    )
+    assert (ended.returncode, "begin it with --batch" in ended.stderr) == (2, True)
+
+
+def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
+    token = Token(tmp_path / "token", "this run")
+    for seen in (None, "another folder's"):
+        if seen is not None:
+            token.path.write_text(seen)
+        with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
+            token.require_visible(within_s=0.0)
+    token.path.write_text(token.content)
+    token.require_visible(within_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("questions", "scenes", "replicas", "parts"),
+    [(5130, 288, 1, 4), (5130, 288, 8, 32), (5130, 288, 64, 64), (110, 6, 2, 2), (110, 6, 8, 6)],
+)
+def test_parts_are_as_many_as_fill_batches_and_keep_every_replica_busy(
+    questions: int, scenes: int, replicas: int, parts: int
+):
+    assert number_of_parts(questions, scenes, replicas) == parts
+
+
+def machine(cpus: int, gpus: int = 0) -> dict:
+    """A machine as Ray lists it."""
+    return {"Alive": True, "Resources": {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}}
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "reserved"),
+    [
+        ([machine(16, 2), machine(32, 8), machine(4)], {}, (10, 1, 4)),
+        ([machine(16, 2)], {"replicas": 1}, (1, 1, 8)),
+        ([machine(16, 2)], {"device": "cpu"}, (1, 0, 16)),
+        ([machine(16, 2)], {"model": "scripted:random", "replicas": 4}, (4, 0, 4)),
+        ([machine(16), machine(4)], {}, (2, 0, 8)),
+        ([machine(3), machine(3), {"Alive": False, "Resources": {"CPU": 64.0}}], {"replicas": 3}, (3, 0, 1)),
+    ],
+)
+def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settings: dict, reserved: tuple):
+    found = replicas_of(machines, RunConfig(ray=True, **settings))
+    assert (found.count, found.gpus, found.cpus) == reserved
+
+
+@pytest.mark.parametrize(
+    ("machines", "words"), [([machine(8, 2)], "the cluster has 2 GPUs"), ([machine(2)], "2 CPU cores")]
+)
+def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
+    with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
+        replicas_of(machines, RunConfig(ray=True, replicas=3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ray": True, "shard": "1/2"}, "leave out --shard"),
+        ({"ray": True, "device": "cuda:1"}, "leave out --device cuda:1"),
+        ({"ray": True, "demo": True}, "--ray is for --batch"),
+        ({"replicas": 2}, "need --ray"),
+        ({"ray_address": "auto"}, "need --ray"),
+        ({"shard": "1/2", "demo": True}, "--shard is for --batch"),
+    ],
+)
+def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, words: str):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig(**settings).checked()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_named(address: str):
+    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
+        require_listening(address)
