@@ -130,7 +130,7 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
 
 
 def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
-    """What gives the view of a turn as a PNG: the very one that a server was sent, if it was sent one."""
+    """A function that encodes a turn's view as a PNG; reuses the PNG sent to a server, if any."""
     shown = [message for message in state.conversation.messages if message.image is not None]
     message = shown[turn] if shown else Message("user", "", state.observations[turn].view)
     return lambda: message.png

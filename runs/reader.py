@@ -136,7 +136,7 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
 
 
 def find_part(log_root: Path, number: int, of: int) -> Path | None:
-    """The newest run of a part directly below `log_root`; None where there is none. Damaged runs are left out."""
+    """The newest run of a part directly below `log_root`; None if there is none. Skips damaged runs."""
     begun = {}
     for folder in run_folders(log_root):
         try:

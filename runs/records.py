@@ -83,8 +83,10 @@ class MoveRecord:
 
 @dataclass(frozen=True)
 class ReplyRecord:
-    """What the model said, and what that cost; `seconds` is the call's, shared by its batch. Lines written before there
-    were servers lack `retries`."""
+    """The model's reply and its costs.
+
+    `seconds` is the time of the whole batch's call. Lines of older versions have no `retries`.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -165,8 +167,11 @@ class TurnRecord:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Which part of which whole a run is: part `number` of `of`, from 1. `questions` and `questions_sha256` are those
-    of the whole; `settings` names the keys of `config` that must be equal in all parts."""
+    """The part of a run that this run is: `number`, from 1, of `of`.
+
+    `questions` and `questions_sha256` describe the whole run; `settings` names the keys of `config` that must be equal
+    in all parts.
+    """
 
     number: int
     of: int
@@ -180,9 +185,11 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """run.json: what was asked, how and by which code. `config` is the configuration as plain values; `resumed` has an
-    entry for each time the run was resumed: when, where, which settings changed, and with which versions. `part` is
-    there in the run of a part, and `merged` in a run that was made of parts: an entry for each."""
+    """run.json: the questions, settings and versions of a run.
+
+    `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
+    and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part.
+    """
 
     schema: int
     started: str
@@ -210,7 +217,7 @@ class RunFacts:
         return replace(self, resumed=(*self.resumed, resumption))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that run.json holds; the optional keys only where there is something to say."""
+        """run.json as an object; omits optional keys that are empty."""
         return {name: value for name, value in asdict(self).items() if value or name not in OPTIONAL_FACTS}
 
     @classmethod

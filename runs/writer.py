@@ -65,8 +65,11 @@ class RunWriter:
     def begin(
         self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str, part: PartRecord | None = None
     ) -> None:
-        """Write the run.json of a new run: its configuration as plain values, the number of its questions and their
-        fingerprint, what must be equal for two scores to be compared, and which part of a whole it is, if it is one."""
+        """Write the run.json of a new run.
+
+        `config` is the configuration as JSON values, `fingerprint` that of the questions. Scores are comparable only
+        between equal protocols. `part` describes the part of a run that it is, if any.
+        """
         facts = RunFacts(
             schema=SCHEMA,
             started=_now(),
@@ -146,8 +149,7 @@ class RunWriter:
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Write a finished turn: the image that it saw, which `png` gives as a PNG, then its line, then the
-        conversation so far.
+        """Write a finished turn: its view, which `png` encodes as a PNG, then its line, then the conversation so far.
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
         """
@@ -165,10 +167,10 @@ class RunWriter:
         self._rows[row.id] = row
 
     def adopt(self, number: int, run: Path) -> bool:
-        """Take a question's turns over from another run of the same question; returns whether its images are hard
-        links to that run's, which needs one file system, and else copies.
+        """Copy a question's turns from another run; returns whether its images are hard links rather than copies.
 
-        Both runs may append to their own journals afterwards; the other run may still be in progress.
+        Hard links need a common file system. Both runs may append to their own journals afterwards, and the other run
+        may still be in progress.
         """
         self.flush()
         linked = True
@@ -191,7 +193,7 @@ class RunWriter:
         return linked
 
     def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
-        """Count what other processes did for this run, from the next export on."""
+        """Include the figures of other processes in the next export."""
         self._added += sessions
 
     def flush(self) -> None:
@@ -266,8 +268,10 @@ class RunWriter:
 
 
 def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:
-    """Make a folder named by the time and by the part of the run, (number, of), if it is one; a second run of the same
-    second and name waits for the next one. Raises RunError."""
+    """Create a folder named by the time and the part (number, of), if any; raises RunError.
+
+    If the name is taken, waits for the next second.
+    """
     ending = ("_batched" if batched else "") + (f"_shard{part[0]}of{part[1]}" if part else "")
     try:
         log_root.mkdir(parents=True, exist_ok=True)
@@ -332,7 +336,7 @@ def _keep_lines(journal: Path, count: int) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> bool:
-    """Whether `target` is now a hard link; where the file system makes none, it is a copy."""
+    """Hard-link `source` to `target`, or copy it if the file system cannot; returns whether it is a link."""
     try:
         target.hardlink_to(source)
         return True
@@ -363,7 +367,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
-    """Write what a turn saw; returns the seconds it took, those of encoding it included."""
+    """Write a turn's view; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
     (folder / image_name(turn)).write_bytes(png())

@@ -69,5 +69,5 @@ class Policy(Protocol):
         return 0
 
     def close(self) -> None:
-        """Abandon decisions that are in progress, which then raise ModelError, and free everything. May be repeated."""
+        """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""
         return None
