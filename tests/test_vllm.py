@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,12 @@ from agent.config import ConfigError, RunConfig
 from agent.policies.model import ModelPolicy
 from agent.policies.replies import action_format
 from agent.run_folder import protocol
-from models import EMBEDDED, EXPLORER, EXPLORER_SETTINGS, ModelError, ModelOptions
+from models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from models.conversation import Conversation, Message
 from models.transformers.backend import TransformersBackend
 from models.transformers.encoding import ConversationEncoder
 from models.transformers.loading import load_checkpoint
+from models.views import view_settings_of
 from models.vllm import VllmOptions
 from models.vllm.server import Build, build_of, server_command, server_environment, why_not_started
 from runs.reader import RunReader, run_folders
@@ -35,7 +36,8 @@ from runs.reader import RunReader, run_folders
 WATCHDOG = Path(__file__).parents[1] / "models" / "vllm" / "watchdog.py"
 VLLM_PYTHON = os.environ.get("VLLM_PYTHON")
 needs_vllm = pytest.mark.skipif(not VLLM_PYTHON, reason="VLLM_PYTHON names no environment with vLLM")
-OPTIONS = ModelOptions(dtype="float32", device="cpu", max_new_tokens=EXPLORER_SETTINGS["max_new_tokens"])
+VIEWS = view_settings_of(EMBEDDED)
+OPTIONS = ModelOptions(dtype="float32", device="cpu", max_new_tokens=VIEWS.max_new_tokens)
 pytestmark = pytest.mark.usefixtures("one_thread")
 TIE = 1e-4
 """Logits that differ by less are equal up to rounding in float32."""
@@ -181,7 +183,7 @@ class TestConfig:
 
 
 def view(seed):
-    width, height = EXPLORER_SETTINGS["image_size"]
+    width, height = VIEWS.image_size
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
@@ -198,7 +200,7 @@ def proceed(conversation, reply, seed):
 
 
 def config_of(rooms, log_root, **changes):
-    return rooms.config(log_root, model=EMBEDDED, device="cpu", dtype="float32", **EXPLORER_SETTINGS, **changes)
+    return rooms.config(log_root, model=EMBEDDED, device="cpu", dtype="float32", **asdict(VIEWS), **changes)
 
 
 class BothBackends:

@@ -60,7 +60,7 @@ class VllmBackend:
         self._end_ids = end_tokens(generation_settings(model), self._tokenizer)
         forbidden = never_generated(self._tokenizer, self._end_ids, config.get_text_config().vocab_size)
         self._bias = {str(id): NEVER for id in forbidden}
-        self._encoder = ConversationEncoder(processor, config)
+        self._encoder = ConversationEncoder(processor, config, tiles_per_view=options.tiles_per_view)
         self._encoding = threading.Lock()  # tokenizers may not be used by two threads at a time
         if vllm.max_model_len is None and options.planned_tokens:
             most = min(config.get_text_config().max_position_embeddings, int(LENGTH_MARGIN * options.planned_tokens))
