@@ -10,9 +10,11 @@ from agent.config import ConfigError, RunConfig, located, parse_command_line, re
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns 0 (all questions finished), 1 (some failed), 2 (cannot run or write), 3 (stopped by an
-    unexpected error) or 130 (interrupted)."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's notice ends a run as Ctrl-C does
+    """Run the command and return its exit status.
+
+    0: all questions finished; 1: some failed; 2: cannot run or write; 3: unexpected error; 130: interrupted.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         given = parse_command_line(argv)
@@ -20,7 +22,7 @@ def main(argv: list[str]) -> int:
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 
-        from agent.cluster import answer_on_ray  # all of these here, so that --help stays instant
+        from agent.cluster import answer_on_ray  # imported here, so that --help stays instant
         from agent.console import log_to_console
         from agent.demo import demo_defaults, run_demo
         from agent.evaluation import main_vsi_bench_loop
@@ -41,26 +43,26 @@ def main(argv: list[str]) -> int:
         if config.demo:
             return run_demo(located(demo_defaults(given)))
         return (answer_on_ray if config.ray else main_vsi_bench_loop)(located(config)).status
-    except BrokenPipeError:  # who reads --help has read enough, as in "--help | head"
-        from agent.console import print_nowhere
+    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
+        from agent.console import discard_output
 
-        print_nowhere()
+        discard_output()
         return 0
     except KeyboardInterrupt:
-        print("Interrupted before anything was asked; to continue, give the same command again.")
+        print("Interrupted before the run began; to start it, run the same command again.")
         return 130
-    except Exception as error:  # noqa: BLE001 (its status must not be that of failed questions)
+    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
         if isinstance(error, refusals):
             return refuse(error)
         traceback.print_exc()
         return 3
-    finally:  # nothing is left to end early, and a second notice would spoil the exit status
+    finally:  # a second signal would change the exit status
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
 
 
 def refuse(error: Exception) -> int:
-    """Say in one sentence why the command cannot run."""
+    """Print why the command cannot run."""
     print(f"error: {error}", file=sys.stderr)
     return 2
 

@@ -1,4 +1,4 @@
-"""The loop: configuration, schedule, turns, and the policies that decide; `ask` and `explore` run it from Python."""
+"""The evaluation loop: configuration, scheduling, turns and policies. `ask` and `explore` run it from Python."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Trajectory", "TrajectoryTurn", "ask", "explore", "load_policy", "loa
 
 
 def __getattr__(name: str) -> Any:
-    """The Python API, loaded when it is first used."""
+    """Import the Python API on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from agent import api

@@ -1,4 +1,4 @@
-"""The package from Python: questions in, trajectories out; a run folder only where one is wanted."""
+"""The Python API: questions in, trajectories out, with or without a run folder."""
 
 import hashlib
 import json
@@ -23,18 +23,18 @@ from runs.journal import SeenTurn
 from runs.reader import RunReader
 from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow
 
-NOT_FROM_PYTHON = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
-"""Settings that say what the command does; here the function says that."""
-OF_THE_MODEL = tuple(name for name in SECTIONS["model"] if name != "policy")
-"""Settings that `load_policy` takes."""
+COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
+"""Settings that select what the command does; in Python, the choice of function does."""
+MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name != "policy")
+"""Settings that `load_policy` accepts."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrajectoryTurn:
-    """One turn: the `view` (H, W, 3) uint8 that it saw, from where, what was replied, and what that led to.
+    """One turn: the `view` (H, W, 3) uint8, its camera pose, the reply, and the resulting action and move.
 
-    `reply` is empty where no model was asked. `move` is None for the turn that ended the question. `error` says why a
-    reply could not be used.
+    `reply` is empty for policies without a model. `move` is None for the turn that ended the question. `error` says why
+    a reply could not be parsed.
     """
 
     view: np.ndarray
@@ -47,10 +47,10 @@ class TrajectoryTurn:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """How one question went: its turns in order, and the outcome.
+    """The turns of one question, in order, and its outcome.
 
-    `status` is "answered", "exhausted" (no turn left, no answer) or "failed" (`error` says why). `answer` is None
-    without an answer; `score` is between 0 and 1, None where the question has no ground truth.
+    `status` is "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if
+    there is none. `score` is between 0 and 1, or None without a ground truth.
     """
 
     question: Question
@@ -80,12 +80,12 @@ def ask(
 ) -> Trajectory:
     """Ask one question about one scan file.
 
-    `policy` is what `load_policy` returns, a policy of your own, its class, or its name "module:Class"; without one the
-    model of `model` decides. `log_root` is the folder for a run folder; without it nothing is written. `settings` are
-    the other fields of RunConfig, such as `model` or `steps`.
+    `policy` is the result of `load_policy`, your own policy, its class, or its name "module:Class". By default, the
+    model named by the setting `model` decides. Writes a run folder below `log_root`, or nothing if that is None.
+    `settings` are other fields of RunConfig, such as `model` or `steps`.
 
-    A question that fails is a trajectory with the status "failed". Raises ConfigError, QuestionError, RenderError,
-    ModelError or RunError when it cannot be asked, PolicyError when a policy raises an error.
+    A failed question returns a trajectory with status "failed". Raises ConfigError, QuestionError, RenderError,
+    ModelError or RunError if the question cannot be asked, PolicyError if a policy raises an error.
     """
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
@@ -99,16 +99,16 @@ def explore(
     log_root: str | Path | None = None,
     **settings: Any,
 ) -> list[Trajectory]:
-    """Ask many questions in lockstep: a question file, or Question objects. One trajectory each, in their order.
+    """Ask many questions in lockstep, from a question file or as Question objects; returns trajectories in their order.
 
-    The other arguments and errors are those of `ask`; `scan_root` is where the scans are (ScanNotFound if it does not
-    exist). With `log_root`, Question objects are also written to a file there, from which the run can be resumed.
+    Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
+    if it does not exist. With `log_root`, Question objects are also saved there, so that the run can be resumed.
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
         return _trajectories(config, questions_of(config), policy, log_root is not None)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
-        raise ConfigError(f"{', '.join(given)} filter a question file: filter a list before you pass it")
+        raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     listed = _distinct(questions)
     source = {} if log_root is None else {"questions": _question_file(listed, Path(log_root).expanduser())}
     config = _config({"batch": True, **source}, policy, log_root, settings)
@@ -116,23 +116,22 @@ def explore(
 
 
 def load_policy(model: str | Path = RunConfig.model, **settings: Any) -> Policy:
-    """Load a model once, for several calls of `ask` and `explore`.
+    """Load a model once for several calls of `ask` and `explore`.
 
-    `settings` are those of RunConfig that concern the model, such as `dtype` or `temperature`. Raises ConfigError or
-    ModelError.
+    `settings` are RunConfig's model settings, such as `dtype` or `temperature`. Raises ConfigError or ModelError.
     """
-    if wrong := [name for name in settings if name in _field_names() and name not in OF_THE_MODEL]:
-        raise ConfigError(f"{', '.join(wrong)} cannot be given to load_policy: give it to ask or explore")
+    if wrong := [name for name in settings if name in _field_names() and name not in MODEL_SETTINGS]:
+        raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
     config = _config({"model": str(model)}, None, None, settings)
-    policy = policy_of(config, Plan(1, "memory is planned when the model is used"))
+    policy = policy_of(config, Plan(1, "memory is planned per run"))
     policy.name = config.model
-    values = {name: getattr(config, name) for name in OF_THE_MODEL if name != "model"}
+    values = {name: getattr(config, name) for name in MODEL_SETTINGS if name != "model"}
     policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}
     return policy
 
 
 def load_trajectories(folder: str | Path) -> list[Trajectory]:
-    """The trajectories of a run folder's finished questions; raises RunError, ConfigError or QuestionError."""
+    """The trajectories of the finished questions in a run folder; raises RunError, ConfigError or QuestionError."""
     reader = RunReader(Path(folder).expanduser())
     return _from_folder(reader, questions_of(saved_config(reader.folder)))
 
@@ -141,9 +140,9 @@ def _trajectories(
     config: RunConfig, questions: Sequence[Question], policy: Policy | type[Policy] | str | None, on_disk: bool
 ) -> list[Trajectory]:
     made = make_policy(policy, config.seed) if isinstance(policy, type) else policy
-    decides = None if isinstance(made, str) else made  # the configuration has the name
+    decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
-        raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and write `decide`")
+        raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and implement `decide`")
     if not on_disk:
         journal = answer_in_memory(config, questions, decides)
         by_id = {question.id: question for question in questions}
@@ -193,20 +192,20 @@ def _config(
     log_root: str | Path | None,
     settings: Mapping[str, Any],
 ) -> RunConfig:
-    """RunConfig from a function's own arguments and its settings; raises ConfigError for those that do not belong."""
+    """A RunConfig from `values`, a function's own arguments, and `settings`; raises ConfigError if any is invalid."""
     names = _field_names()
     for name in settings:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-        if name in values or name in NOT_FROM_PYTHON:
-            raise ConfigError(f"{name} cannot be set here: it says which questions are asked, and so do the arguments")
+        if name in values or name in COMMAND_SETTINGS:
+            raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     if policy is not None:
         takes_seed = isinstance(policy, str | type)
-        of_the_model = [name for name in settings if name in OF_THE_MODEL and not (takes_seed and name == "seed")]
-        if of_the_model:
+        for_model = [name for name in settings if name in MODEL_SETTINGS and not (takes_seed and name == "seed")]
+        if for_model:
             raise ConfigError(
-                f"{', '.join(of_the_model)} cannot be given with a policy: give load_policy what concerns the model"
+                f"{', '.join(for_model)} cannot be given with a policy: pass model settings to load_policy"
             )
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
@@ -220,15 +219,15 @@ def _field_names() -> list[str]:
 def _distinct(questions: Iterable[Question]) -> list[Question]:
     listed = list(questions)
     if not listed:
-        raise QuestionError("there are no questions to ask")
+        raise QuestionError("no questions given")
     [(id, count)] = Counter(question.id for question in listed).most_common(1)
     if count > 1:
-        raise QuestionError(f"{count} questions have the id {id}: give every question its own")
+        raise QuestionError(f"{count} questions have the id {id}: ids must be unique")
     return listed
 
 
 def _question_file(questions: Sequence[Question], log_root: Path) -> Path:
-    """A file with these questions below `log_root`, named by its content; raises RunError."""
+    """Save the questions below `log_root` in a file named by their hash; raises RunError."""
     text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
     path = log_root / f"questions_{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsonl"
     try:

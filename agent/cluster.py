@@ -1,7 +1,7 @@
-"""A run on a Ray cluster: the parts of a run on as many replicas as there are GPUs, and one run folder out of them.
+"""Runs on a Ray cluster: workers, by default one per GPU, answer the parts of a run, which are merged into its folder.
 
-A worker is the unmodified loop on a part, in a process of its own, with an ordinary run folder below the run's `parts`.
-A lost worker therefore costs the turn that it was in: whoever gets its part next resumes the folder.
+A worker runs the unmodified loop on a part, in its own process, with an ordinary run folder below the run's `parts`.
+Losing a worker therefore costs only its current turn: the next worker resumes the part's folder.
 """
 
 import logging
@@ -46,26 +46,26 @@ from runs.writer import RunWriter
 log = logging.getLogger(__name__)
 
 MOST_ROUNDS = 4
-"""Parts for each replica, at most: the last part of a slow replica is then a small share of the run."""
+"""The most parts per replica. With several, the last part of a slow replica is a small share of the run."""
 MOST_LOSSES = 3
-"""Times that the worker of one part may be lost before the run stops; a part that kills its workers would go on."""
+"""How often a part may lose its worker before the run stops; a part that kills its workers would never end."""
 POLL_S = 0.5
-"""How often the progress of the workers is read from their run folders."""
+"""The interval at which workers' progress is read from their run folders."""
 CONNECT_WITHIN_S = 10.0
 VISIBLE_WITHIN_S = 10.0
-"""How long a network file system may take to show a new file to another machine."""
+"""How long a network file system may take to show a new file on another machine."""
 OBJECT_STORE_BYTES = 100_000_000
-"""Ray's shared memory on this machine; only settings and exit statuses are exchanged."""
+"""Ray's shared memory on this machine. It carries only settings and exit statuses."""
 
 
 class Token(NamedTuple):
-    """A file that every worker must be able to read, and its content."""
+    """A file that every worker must see, and its content."""
 
     path: Path
     content: str
 
     def require_visible(self, within_s: float = VISIBLE_WITHIN_S) -> None:
-        """Raise RunError where this machine does not see the file within so many seconds."""
+        """Raise RunError if this machine does not see the file within `within_s` seconds."""
         deadline = time.monotonic() + within_s
         while True:
             try:
@@ -78,15 +78,15 @@ class Token(NamedTuple):
             time.sleep(POLL_S)
         raise RunError(
             f"--log-root {self.path.parent} is not the same folder on {socket.gethostname()}, where a worker runs: "
-            "choose one on a file system that all machines of the cluster share"
+            "use a file system that all machines of the cluster share"
         )
 
 
 class Worker:
-    """What runs in an actor: one call, then the process ends and returns all of its memory."""
+    """The actor. Its process takes one call and then ends, which frees all its memory."""
 
     def resolve(self, config: RunConfig, token: Token) -> RunConfig:
-        """`config` with what "auto" stands for on this machine; raises what `main_vsi_bench_loop` does."""
+        """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
         token.require_visible()
         config = suited(config)
         plan = plan_run(config, questions_of(config))
@@ -95,8 +95,9 @@ class Worker:
         return resolved(config, renderer, plan)
 
     def answer(self, config: RunConfig, token: Token) -> int:
-        """Begin or resume the part that `config` names; returns the status of `main_vsi_bench_loop` and raises what it
-        does."""
+        """Begin or resume the part that `config` names; returns the status and raises the errors of
+        `main_vsi_bench_loop`.
+        """
         token.require_visible()
         assert config.shard is not None
         part = Part.parse(config.shard)
@@ -105,7 +106,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many workers there are at a time, and what Ray reserves for each."""
+    """The number of concurrent workers, and the resources that Ray reserves for each."""
 
     count: int
     gpus: int
@@ -115,8 +116,8 @@ class Replicas:
 def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
     """Answer every question of a run on a Ray cluster and score it, as `main_vsi_bench_loop` does in one process.
 
-    `folder` is the run to resume, None for a new one. Raises what `main_vsi_bench_loop` does, here or on a worker, and
-    RunError where the worker of one part was lost too often.
+    `folder` is the run to resume, None for a new one. Raises the errors of `main_vsi_bench_loop`, here or on a worker,
+    and RunError if a part lost its worker too often.
     """
     if config.plan or config.check_data:
         return main_vsi_bench_loop(config, folder)
@@ -158,14 +159,14 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
             return report(run_log, config)
         parts.take_all()
         run_log.export(None)
-        log.error("Parts that were stopped by an unexpected error: %s", ", ".join(map(str, stopped)))
-        log.info("What is finished is on disk. To resume:")
+        log.error("Parts stopped by an unexpected error: %s", ", ".join(map(str, stopped)))
+        log.info("Finished turns are on disk. To resume:")
         log.info("%s", run_log.resume_command)
         return Outcome(3, run_log.rows)
 
 
 class Parts:
-    """The parts of a run below its folder: their settings, their folders, and what the run has taken from them."""
+    """The parts below a run's folder: their settings, folders and progress."""
 
     def __init__(self, run_log: RunWriter, config: RunConfig, questions: Sequence[Question], replicas: int):
         self._run_log = run_log
@@ -189,52 +190,54 @@ class Parts:
         return self._run_log.resume_command
 
     def is_done(self, question_id: str) -> bool:
-        """Whether the run has the result of a question."""
+        """Whether a question has a result in the run."""
         return self._run_log.is_done(question_id)
 
     @property
     def pending(self) -> list[Part]:
-        """The parts with questions that the run has no result of."""
+        """The parts with questions that have no result in the run."""
         return [part for part, asked in self._questions.items() if not all(self.is_done(each.id) for each in asked)]
 
     def config(self, part: Part) -> RunConfig:
-        """The settings of the loop on a part."""
+        """The settings for a part."""
         return replace(self._config, shard=str(part))
 
     def folder(self, part: Part) -> Path | None:
-        """The run of a part; None before it has begun."""
+        """The run folder of a part; None before it has begun."""
         return find_part(self._root, part.number, part.of)
 
     def take(self, part: Part) -> None:
-        """Take a finished part into the run."""
+        """Merge a finished part into the run."""
         if folder := self.folder(part):
             take_part(self._run_log, FoundPart.read(folder))
             self._run_log.add_sessions(sessions_of(folder))
 
     def take_all(self) -> None:
-        """Take what the unfinished parts have so far into the run."""
+        """Merge the current contents of unfinished parts into the run."""
         for part in self.pending:
             if folder := self.folder(part):
                 take_part(self._run_log, FoundPart.read(folder))
 
     def _begun_with(self) -> int | None:
-        """The number of parts when the run was begun, however many replicas it has now."""
+        """The number of parts that the run was begun with, whatever the replicas now; None for a new run."""
         found = (RunReader(folder).facts.part for folder in run_folders(self._root))
         return next((part.of for part in found if part), None)
 
 
 def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
-    """A multiple of the replicas, so that all are busy to the end: as many as leave a part the questions of a full
-    batch, at most MOST_ROUNDS for each replica."""
+    """A multiple of the replicas, so that all stay busy to the end.
+
+    As many parts as still fill a batch each, at most MOST_ROUNDS per replica, and at most one per scene.
+    """
     rounds = max(1, min(MOST_ROUNDS, questions // (LARGEST_BATCH * replicas)))
     return min(scenes, rounds * replicas)
 
 
 def answer_parts(ray: Any, parts: Parts, replicas: Replicas, token: Token, progress: Progress) -> list[Part]:
-    """Let workers answer all pending parts; returns those that an unexpected error stopped.
+    """Let workers answer all pending parts; returns the parts that an unexpected error stopped.
 
-    A lost worker's part is given to another, at most MOST_LOSSES times; then RunError is raised. So is what a worker
-    refused, such as a model that cannot be loaded: the other workers would refuse it, too.
+    Reassigns the part of a lost worker at most MOST_LOSSES times, then raises RunError. Re-raises errors by which a
+    worker refuses to run, such as ModelError, since the other workers would refuse, too.
     """
     waiting, losses, stopped = deque(parts.pending), Counter[Part](), list[Part]()
     busy: dict[Any, tuple[Part, Any]] = {}
@@ -253,7 +256,7 @@ def answer_parts(ray: Any, parts: Parts, replicas: Replicas, token: Token, progr
                 losses[part] += 1
                 if losses[part] > MOST_LOSSES:
                     raise RunError(
-                        f"the worker of part {part} was lost {losses[part]} times; to resume: {parts.resume_command}"
+                        f"part {part} lost its worker {losses[part]} times; to resume: {parts.resume_command}"
                     )
                 waiting.append(part)
             elif status > 1:
@@ -261,23 +264,25 @@ def answer_parts(ray: Any, parts: Parts, replicas: Replicas, token: Token, progr
                 stopped.append(part)
             else:
                 parts.take(part)
-                log.info("Part %s is finished; %d parts are left", part, len(waiting) + len(busy))
+                log.info("Part %s is finished; %d parts left", part, len(waiting) + len(busy))
     return stopped
 
 
 def status_of(ray: Any, call: Any, part: Part) -> int | None:
-    """The exit status of the loop on a part; None where its worker was lost. Raises what the worker refused."""
+    """The exit status of a part; None if its worker was lost. Raises the error by which a worker refused to run."""
     try:
         return ray.get(call)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        log.warning("The worker of part %s was lost; another resumes it (%s)", part, " ".join(str(error).split()))
+        log.warning(
+            "The worker of part %s was lost; another one will resume it (%s)", part, " ".join(str(error).split())
+        )
         return None
 
 
 class Watch:
-    """Counts the questions that workers have finished, from their run folders."""
+    """Updates the progress bar from the workers' run folders."""
 
     def __init__(self, parts: Parts, progress: Progress):
         self._parts, self._progress = parts, progress
@@ -285,7 +290,7 @@ class Watch:
         self._seen: set[str] = set()
 
     def __call__(self, busy: Sequence[Part]) -> None:
-        """Show what is new in the folders of these parts."""
+        """Count the newly finished questions of these parts."""
         for part in busy:
             if part not in self._folders:
                 folder = self._parts.folder(part)
@@ -299,7 +304,7 @@ class Watch:
 
 
 def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: Token) -> RunConfig:
-    """`config` as a worker resolves it: the machine of this process may have no GPU."""
+    """`config` as resolved by a worker, since this machine may have no GPU."""
     worker = new_worker(ray, replicas)
     try:
         return ray.get(worker.resolve.remote(replace(config, ray=False), token))
@@ -312,13 +317,15 @@ def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: T
 
 
 def new_worker(ray: Any, replicas: Replicas) -> Any:
-    """An actor of its own process; it starts when the cluster has room for it."""
+    """A new actor, which starts when the cluster has free resources."""
     return ray.remote(Worker).options(num_gpus=replicas.gpus, num_cpus=replicas.cpus, max_restarts=0).remote()
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:
-    """By default one replica for each GPU of the cluster, or for each machine where no GPU is needed or there; raises
-    ConfigError where --replicas are more than there is room for."""
+    """By default one replica per GPU of the cluster, or per machine if no GPU is needed or available.
+
+    Raises ConfigError if the cluster has too few resources for --replicas.
+    """
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]
@@ -327,13 +334,13 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
     if any(gpus) and config.device != "cpu" and needs_gpu:
         count = wanted or sum(gpus)
         if count > sum(gpus):
-            raise ConfigError(f"--replicas {count}: the cluster has {sum(gpus)} GPUs, and a replica takes one")
+            raise ConfigError(f"--replicas {count}: the cluster has {sum(gpus)} GPUs, and each replica needs one")
         return Replicas(count, 1, max(1, min(c // g for c, g in zip(cpus, gpus, strict=True) if g)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
     if not shares:
         raise ConfigError(
-            f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and a replica takes at least one"
+            f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and each replica needs at least one"
         )
     return Replicas(count, 0, max(shares))
 
@@ -350,7 +357,7 @@ def import_ray() -> ModuleType:
 
 @contextmanager
 def connected(ray: Any, config: RunConfig) -> Iterator[None]:
-    """A connection to the cluster at --ray-address, or a cluster of this machine alone, which ends with the context.
+    """Connect to the cluster at --ray-address, or start one on this machine, for the duration of this block.
 
     Workers end with the connection.
     """
@@ -369,7 +376,7 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
     try:
         try:
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-        except SystemExit:  # what Ray's own handler of SIGTERM raises until it is replaced below
+        except SystemExit:  # raised by Ray's handler of SIGTERM until it is replaced below
             raise KeyboardInterrupt from None
         except (ConnectionError, ValueError) as error:
             why = " ".join(str(error).split())
@@ -383,8 +390,7 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
 
 
 def require_listening(address: str) -> None:
-    """Raise ConfigError unless a server listens at HOST:PORT, for which Ray itself would wait many minutes; "auto" is
-    left to Ray."""
+    """Raise ConfigError unless a server listens at HOST:PORT; Ray would wait many minutes. Does not check "auto"."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -396,7 +402,7 @@ def require_listening(address: str) -> None:
 
 @contextmanager
 def visible_token(log_root: Path) -> Iterator[Token]:
-    """A file below `log_root` while the context lasts; raises RunError where it cannot be written."""
+    """A file below `log_root` that exists inside this block; raises RunError if it cannot be written."""
     content = uuid.uuid4().hex
     token = Token(log_root / f".visible_{content}", content)
     try:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: log lines, and a progress bar where the output is a terminal."""
+"""Log lines and the progress bar, which is shown on terminals only."""
 
 import io
 import logging
@@ -20,16 +20,16 @@ OUR_LOGGERS = ("agent", "envs", "models", "runs", "rendering", "data")
 
 
 class _Console(Console):
-    """A console that falls silent when its reader goes away (`| head`): the run goes on, and run.log has it all."""
+    """A console that stops printing when its pipe closes (`| head`); the run continues and still writes run.log."""
 
     def on_broken_pipe(self) -> None:
-        """Send what would be printed nowhere."""
+        """Stop printing."""
         self.quiet = True
-        print_nowhere()
+        discard_output()
 
 
-def print_nowhere() -> None:
-    """Send standard output nowhere, since its reader has gone; the interpreter would complain of it at its end."""
+def discard_output() -> None:
+    """Redirect standard output to /dev/null after its pipe closed; else Python prints an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -37,17 +37,18 @@ console = _Console(highlight=False)
 
 
 class ConsoleHandler(logging.Handler):
-    """Prints log lines as they are: above the progress bar on a terminal, plain elsewhere."""
+    """Prints log lines verbatim, above the progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line; nothing in it is read as markup."""
+        """Print one line without interpreting markup."""
         console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def log_to_console(every_turn: bool) -> None:
-    """Send our log lines to standard output; with `every_turn` also what each reply said and did.
+    """Print the package's log lines to standard output; with `every_turn`, also each reply and its action.
 
-    What the output's encoding does not have is printed as its number."""
+    Characters that the output's encoding lacks are printed as escapes.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     handler = ConsoleHandler()
@@ -62,24 +63,24 @@ def _log_everything() -> None:
 
 
 class _RunLogFile(logging.FileHandler):
-    """A log file whose failed writes are left to the journal's writer, which ends the run when the disk is full."""
+    """A log file that ignores failed writes. If the disk is full, RunWriter ends the run."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Drop the line."""
+        """Ignore the error."""
 
     def close(self) -> None:
-        """Close the file, whether or not its last lines could be written."""
+        """Close the file even if its last lines cannot be written."""
         with suppress(OSError):
             super().close()
 
 
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Append all our log lines, with their time, to a run's log file while the context lasts."""
+    """Append the package's log lines with timestamps to a run's log file inside this block."""
     try:
         handler = _RunLogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise RunError(f"{path} cannot be opened ({error.strerror}): a file that can be written is needed") from None
+        raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     _log_everything()
@@ -91,7 +92,7 @@ def log_to_file(path: Path) -> Iterator[None]:
 
 
 class Progress:
-    """Counts finished questions and their mean score; draws a bar with the time left on a terminal."""
+    """Counts finished questions and their mean score; on a terminal, shows a bar with the remaining time."""
 
     def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True):
         self._scores = [row.score for row in rows if row.score is not None]
@@ -114,12 +115,12 @@ class Progress:
         self._bar.stop()
 
     def finished(self, row: ResultRow) -> None:
-        """One more question has its result."""
+        """Count one more finished question."""
         if row.score is not None:
             self._scores.append(row.score)
         self._bar.update(self._task, advance=1, score=self._score)
 
     @property
     def _score(self) -> str:
-        """The mean over the questions so far: a running figure, not the benchmark's mean over tasks."""
+        """The mean over questions so far, unlike the benchmark's mean over tasks."""
         return f"mean score {100 * sum(self._scores) / len(self._scores):.1f}" if self._scores else ""

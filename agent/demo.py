@@ -1,4 +1,4 @@
-"""What --demo runs: the main job on procedural rooms with the embedded model, beside the same model blind."""
+"""--demo: the embedded model on procedural rooms, compared with the same model blind."""
 
 import logging
 from dataclasses import asdict, replace
@@ -16,39 +16,39 @@ DEMO_ROOMS = 4
 
 
 def demo_defaults(given: Given) -> RunConfig:
-    """What is given over the demo's own defaults: the explorer unless a policy is given, all turns batched."""
+    """The given settings over the demo's defaults: the embedded model unless a policy is given, all turns batched."""
     defaults = RunConfig(demo=True, max_batched_turns="all")
     config = given.over(replace(defaults, model=EMBEDDED))
     return config if config.policy is None else given.over(defaults)
 
 
 def run_demo(config: RunConfig) -> int:
-    """Ask a model about rooms made on the spot, first blind and then with open eyes, and compare the scores.
+    """Ask a model about generated rooms, first blind, then with real views, and log both scores.
 
-    Returns the status of `main_vsi_bench_loop` and raises what it does.
+    Returns the exit status and raises the errors of `main_vsi_bench_loop`.
     """
     config = demo_config(config.checked())
     if config.plan or config.check_data or config.renderer == "blind":
         return main_vsi_bench_loop(config).status
-    log.info("BLIND: the same questions with grey views first, to know what seeing is worth")
+    log.info("BLIND: first the same questions with grey views, as a baseline")
     blind = main_vsi_bench_loop(replace(config, renderer="blind"))
     if blind.status:
         return blind.status
-    log.info("SEEING: now with open eyes")
+    log.info("SEEING: now with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2:
         frequent = most_frequent_answer(questions_of(config))["overall"]
         log.info(
-            "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% with always the most frequent answer",
+            "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% always giving the most frequent answer",
             aggregate(map(asdict, seeing.rows))["overall"], aggregate(map(asdict, blind.rows))["overall"], frequent,
         )  # fmt: skip
     return seeing.status
 
 
 def demo_config(config: RunConfig) -> RunConfig:
-    """The batch run that a demo is, with its rooms on disk: kept below `config.log_root`, as `kept_rooms` has it.
+    """The demo as a batch run, with rooms that `kept_rooms` writes below `config.log_root` or finds there.
 
-    One question of each type a room, where the room has one to ask. Raises ConfigError where they cannot be written.
+    Each room has at most one question of each type. Raises ConfigError if rooms cannot be written.
     """
     one_each = {name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES}
     try:

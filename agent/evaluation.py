@@ -1,4 +1,4 @@
-"""A whole run: questions and scans in, a run folder with scored answers out."""
+"""Runs an evaluation: questions and scans in, a run folder with scored answers out."""
 
 import logging
 import os
@@ -60,27 +60,29 @@ from runs.writer import RunWriter
 log = logging.getLogger(__name__)
 
 VIEW_THREADS = min(8, os.cpu_count() or 1)
-"""Views of a batch that are drawn at the same time."""
+"""The number of views rendered in parallel."""
 
 
 class Outcome(NamedTuple):
-    """How a run ended: 0 when all questions finished, 1 when some failed (or, with `--check-data`, lack their scan), 3
-    when an error that belongs to no question stopped it, 130 when interrupted, both with the run's folder on disk; and
-    the result rows so far, by question number."""
+    """The outcome of a run: its exit status, and the result rows so far, by question number.
+
+    Status 0: all questions finished; 1: some failed or, with `--check-data`, have no scan; 3: stopped by an error
+    outside any question; 130: interrupted. After 3 and 130 the run can be resumed from its folder.
+    """
 
     status: int
     rows: list[ResultRow]
     folder: Path | None = None
     error: Exception | None = None
-    """What stopped a run of status 3."""
+    """The error behind status 3."""
 
 
 def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: Policy | None = None) -> Outcome:
     """Answer every question of a run and score it.
 
-    `folder` is the run to resume, None for a new one; `policy` decides in place of the model that `config` names.
-    Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError when the run cannot begin,
-    RunError also when its folder can no longer be written.
+    `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names. Raises
+    ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError
+    if its folder can no longer be written.
     """
     policy, config = decided_by(policy, config.checked())
     if folder is not None:
@@ -121,8 +123,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
 
 
 def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
-    """Answer every question without a run folder; raises what `main_vsi_bench_loop` does, and the error of a policy as
-    PolicyError."""
+    """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = decided_by(policy, config.checked())
     if config.ply is None:
         report_scans(questions, config)
@@ -137,11 +138,11 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
 
 
 def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
-    """The policy that was passed in or that --policy names, and the configuration with its name and settings."""
+    """The given policy, or the one that --policy names, and the configuration with its name and settings."""
     if policy is None and config.policy is not None:
         policy = named_policy(config.policy, config.seed)
         if config.model not in (RunConfig.model, policy_name(policy)):
-            raise ConfigError(f"--policy {config.policy} decides in place of a model: leave out --model {config.model}")
+            raise ConfigError(f"--policy {config.policy} replaces the model: leave out --model {config.model}")
     if policy is None:
         return None, config
     return policy, replace(config, model=policy_name(policy), **policy.settings)
@@ -150,11 +151,11 @@ def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None,
 def start_up(
     config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
 ) -> tuple[RunConfig, Plan, Renderer, Policy]:
-    """What a run needs: `config` with a view size that suits the model, the plan, the renderer, and the policy, by
-    default the model that `config` names, loaded.
+    """Start a run: returns `config` with the view size resolved, the plan, the renderer and the policy.
 
-    The renderer's process starts and tests itself while this one imports PyTorch and transformers for the plan. Open3D
-    is loaded after PyTorch, as CUDA needs it (see `make_renderer`), and before any weights, which can take minutes.
+    Loads the model that `config` names if `policy` is None. The renderer's process starts and tests itself while this
+    one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA requires (see
+    `make_renderer`), and before the weights, which can take minutes.
     """
     start = RendererStart(config.renderer, cuda_device_of(config.device))
     stack.callback(start.close)
@@ -172,7 +173,7 @@ def start_up(
 
 
 def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
-    """What every turn of a run needs; `stack` closes it."""
+    """The objects that all turns of a run share; `stack` closes them."""
     library = library_of(config, renderer)
     stack.callback(library.close)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
@@ -180,7 +181,7 @@ def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Jou
 
 
 def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
-    """The run to resume, its failed questions pending again if they are to be retried."""
+    """Open the run to resume; with --retry-failed, requeue its failed questions. Raises RunError."""
     run_log = open_folder(folder, config)
     run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
@@ -190,33 +191,33 @@ def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, who
 
 
 def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: RunConfig) -> Outcome | None:
-    """The outcome of a run in which every question has its result; None where one is pending."""
+    """The outcome of a run whose questions are all finished; None if any is pending."""
     if not all(run_log.is_done(question.id) for question in questions):
         return None
-    log.info("Nothing is left to do: all %d questions of %s are finished", len(questions), run_log.folder)
+    log.info("Nothing to do: all %d questions of %s are finished", len(questions), run_log.folder)
     outcome = report(run_log, config)
     if outcome.status:
-        log.info("Some of them failed; to retry those, add --retry-failed")
+        log.info("Some questions failed; to retry them, add --retry-failed")
     return outcome
 
 
 def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
-    """The configuration with what "auto" stands for in this run."""
+    """The configuration with the renderer and the data type of this run in place of "auto"."""
     dtype = plan.model.dtype if plan.model else config.dtype
     return replace(config, renderer=cast(RendererName, renderer.name), dtype=cast(DtypeName, dtype))
 
 
 def cuda_device_of(device: str) -> int | None:
-    """The CUDA ordinal in a `--device` value, 0 for "auto" and "cuda", None for any other value.
+    """The CUDA ordinal in a `--device` value: 0 for "auto" and "cuda", None for all other values.
 
-    Does not check that the GPU exists or that the value is valid: the backend does.
+    Does not validate the value or check that the GPU exists; the backend does.
     """
     named = re.fullmatch(r"auto|cuda(?::(\d+))?", device)
     return int(named[1] or 0) if named else None
 
 
 def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
-    """The scans that a configuration names, behind a renderer."""
+    """The library of a configuration's scans."""
     view = config.view
     camera = CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
     cache_bytes = int(config.scene_cache_gib * 2**30)
@@ -224,7 +225,7 @@ def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
 
 
 def policy_of(config: RunConfig, plan: Plan) -> Policy:
-    """Who decides: the random control, or the model that a configuration names, loaded; raises ModelError."""
+    """The policy that `config.model` names: a loaded model or the random baseline; raises ModelError."""
     kind, _, name = config.model.partition(":")
     if kind != "scripted":
         return ModelPolicy(backend_of(config, plan), action_format(config.constrained))
@@ -234,9 +235,9 @@ def policy_of(config: RunConfig, plan: Plan) -> Policy:
 
 
 def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config: RunConfig, total: int) -> Outcome:
-    """Take all questions to their end and print the summary; an interrupt is raised again after the exports.
+    """Answer all questions and print the summary. On an interrupt, exports first, then re-raises.
 
-    An unexpected error is logged with its traceback and the command that resumes the run.
+    Logs an unexpected error with its traceback and the command that resumes the run.
     """
     session = Session(run, scheduler)
     try:
@@ -249,7 +250,7 @@ def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config:
         raise  # nothing more can be written
     except Exception as error:
         what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
-        log.exception("%s; what is finished is on disk. To resume:", what)
+        log.exception("%s; finished turns are on disk. To resume:", what)
         log.info("%s", run_log.resume_command)
         run_log.export(session.facts())
         return Outcome(3, run_log.rows, run_log.folder, error)
@@ -257,7 +258,7 @@ def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config:
 
 
 class Session:
-    """What one process did for a run, from its making on."""
+    """The figures of this process for summary.json, counted from its creation."""
 
     def __init__(self, run: Run, scheduler: Scheduler):
         self._run, self._scheduler = run, scheduler
@@ -277,19 +278,19 @@ class Session:
 
 
 def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
-    """Release all that a run holds, and log the command that resumes it."""
+    """Release all resources of a run, and log the command that resumes it."""
     with undisturbed():
         stack.close()
-        log.info("Interrupted; what is finished is on disk. To resume:")
+        log.info("Interrupted; finished turns are on disk. To resume:")
         log.info("%s", run_log.resume_command)
         return Outcome(130, run_log.rows, run_log.folder)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignores repeated SIGINT and SIGTERM inside this block: schedulers and people often send two."""
+    """Ignores repeated SIGINT and SIGTERM inside this block; people and job schedulers often send two."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is interrupted, and only it may say what a signal does
+        yield  # only the main thread is interrupted, and only it may set signal handlers
         return
     before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -300,20 +301,20 @@ def undisturbed() -> Iterator[None]:
 
 
 def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
-    """Write the exports, and print the summary of a benchmark, or the score of a single question."""
+    """Write the exports; print a benchmark's summary or a single question's score."""
     summary, rows = run_log.export(session), run_log.rows
     if config.ply is None:
         lines = format_summary(summary)
     else:
         scored = (row for row in rows if row.score is not None)
-        lines = [f"Score: {row.score:g} of 1, where {row.ground_truth} is right" for row in scored]
+        lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
     for line in lines:
         log.info("%s", line)
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
-    """The model that a configuration asks for, loaded, with the memory that was planned for it; raises ModelError."""
+    """Load the model of a configuration, with the planned memory; raises ModelError."""
     options = ModelOptions(
         dtype=plan.model.dtype if plan.model else config.dtype,
         device=config.device,
@@ -331,9 +332,9 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
 
 
 def server_of(config: RunConfig) -> ServerOptions | None:
-    """The server that a configuration names, with the key from the environment; None where the model runs here.
+    """The servers of --engine openai with the API key from the environment; None for other engines.
 
-    Raises ConfigError where the variable of --api-key-env was named but is not set.
+    Raises ConfigError if --api-key-env names a variable that is not set.
     """
     if config.engine != "openai":
         return None
@@ -350,7 +351,7 @@ def server_of(config: RunConfig) -> ServerOptions | None:
 
 
 def vllm_of(config: RunConfig) -> VllmOptions | None:
-    """How the vLLM server of a configuration is started; None with another engine."""
+    """The options of --engine vllm; None for other engines."""
     if config.engine != "vllm":
         return None
     return VllmOptions(
@@ -381,7 +382,7 @@ def questions_of(config: RunConfig) -> list[Question]:
 
 
 def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
-    """The questions of `whole` that a configuration asks: all of them, or those of its part; raises ConfigError."""
+    """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
     if config.shard is None:
         return whole
     part = Part.parse(config.shard)
@@ -392,7 +393,7 @@ def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
 
 
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
-    """Print the table of scans per dataset; returns whether every question has its scan."""
+    """Print the table of scans per dataset; returns whether every question has a scan."""
     table = scan_table(questions, config.scan_root)
     for line in format_scan_table(table):
         log.info("%s", line)
@@ -400,7 +401,7 @@ def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
 
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
-    """Print what a run will take, whether or not its scans are there yet; raises ModelError."""
+    """Print the plan of a run, which needs no scans; raises ModelError."""
     if config.ply is None:
         try:
             report_scans(questions, config)
@@ -418,8 +419,10 @@ def schedule(
     concurrent: bool = False,
     whole: Sequence[Question] | None = None,
 ) -> Scheduler:
-    """The questions that have no result yet, those of one scan together; numbered by their place in the list, in that
-    of the `whole` run where they are a part of it."""
+    """A scheduler of the unfinished questions, grouped by scan.
+
+    Questions are numbered by their position in `whole`, by default `questions`.
+    """
     number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
     pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
     states = [QuestionState(number[question.id], question, config.steps) for question in pending]
@@ -428,7 +431,7 @@ def schedule(
 
 
 def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
-    """Take every question of a schedule to its end; `total` counts those that were finished before, too."""
+    """Answer all questions of a scheduler. `total` includes those finished earlier."""
     with Progress(total, run.log.rows, show_progress) as progress:
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
@@ -448,8 +451,8 @@ def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: 
 
 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """Answer every question on a thread of its own, as many at once as the batch holds: the policy batches them."""
-    log.info("CONCURRENT: %d questions at a time, each on its own", scheduler.batch_size)
+    """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
+    log.info("CONCURRENT: %d questions at a time, each on its own thread", scheduler.batch_size)
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
@@ -462,13 +465,12 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
                     settle([state], run, progress)
         finally:
             stop.set()
-            if running:  # interrupted, or an error stops the run: whoever waits for a reply need not get it
+            if running:  # interrupted or stopped by an error: abandon pending replies
                 run.policy.close()
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
-    """Give every question that may begin now its scan and its first view, and load the next scans meanwhile. Returns
-    those that began."""
+    """Start the questions that may begin now, and preload the next scans. Returns those in progress."""
     admitted = scheduler.admit()
     for state in admitted:
         initialize_question_state(state, run)
@@ -479,7 +481,7 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
 
 
 class Announcer:
-    """Logs each batched turn once, and each question that continues after them once."""
+    """Logs each batched turn once, and once each question that continues sequentially."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -487,7 +489,7 @@ class Announcer:
         self._continuing: set[int] = set()
 
     def __call__(self, batch: Sequence[QuestionState]) -> None:
-        """Log what is new about a batch that is about to take its turn."""
+        """Log a batch's turn or phase, if not logged before."""
         turns = sorted({state.turn for state in batch})
         most = self._scheduler.max_batched_turns
         if turns[0] < most:
@@ -504,10 +506,10 @@ class Announcer:
 
 
 def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """One turn of a batch.
+    """Take one turn of a batch.
 
-    Out of memory halves the batches of its phase for good, and the same turn is due again. Any other error of the model
-    is traced to the questions it belongs to by asking them one at a time.
+    Running out of memory halves the batch size of this phase permanently; the turn is then still pending. After any
+    other ModelError, asks the questions one at a time, so that only those at fault fail.
     """
     log.info("Processing %d active questions in batch", len(batch))
     started = time.perf_counter()
@@ -531,7 +533,7 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
 
 
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
-    """Write the results of those questions that have ended, and release what they held."""
+    """Write the results of finished questions and release their resources."""
     for state in states:
         if not state.is_final or run.log.is_done(state.question.id):
             continue

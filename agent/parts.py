@@ -1,4 +1,4 @@
-"""Parts of a run: which scenes each has, the same for everyone who works on one."""
+"""Divides a run into parts of whole scenes, deterministically."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from data.questions import Question
 
 @dataclass(frozen=True)
 class Part:
-    """Part `number` of a run that is cut into `of`, from 1."""
+    """Part `number`, from 1, of a run divided into `of` parts."""
 
     number: int
     of: int
@@ -20,7 +20,7 @@ class Part:
         """The part that "2/8" names; raises ValueError."""
         found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
         if not found or not 1 <= int(found[1]) <= int(found[2]):
-            raise ValueError(f"takes I/N with I from 1 to N, such as 2/8 (a SLURM array --array=1-8), got {text}")
+            raise ValueError(f"takes I/N with I from 1 to N, such as 2/8 (for SLURM arrays: --array=1-8), got {text}")
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
@@ -28,17 +28,17 @@ class Part:
 
 
 def cut(questions: Sequence[Question], of: int) -> list[list[Question]]:
-    """The questions of each of `of` parts, in their order in `questions`.
+    """Divide questions into `of` parts; each keeps the order of `questions`.
 
-    A scene is never divided, so each scan is loaded by one part. Scenes are dealt in descending order of their number
-    of questions, each to the part with the fewest so far; ties go to the scene that comes first and the part with the
-    lowest number. Raises ValueError where there are fewer scenes than parts.
+    Scenes are never divided, so each scan is loaded by one part. Assigns scenes in descending order of their number of
+    questions, each to the part with the fewest so far; ties go to the first scene and the lowest part. Raises
+    ValueError if there are fewer scenes than parts.
     """
     sizes: dict[tuple[str, str], int] = {}
     for question in questions:
         sizes[_scene(question)] = sizes.get(_scene(question), 0) + 1
     if len(sizes) < of:
-        raise ValueError(f"{len(sizes)} scenes cannot be cut into {of} parts: a part has at least one whole scene")
+        raise ValueError(f"{len(sizes)} scenes cannot be cut into {of} parts: each part needs at least one scene")
     loads, part_of = [0] * of, {}
     for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
         part_of[scene] = loads.index(min(loads))

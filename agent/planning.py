@@ -1,4 +1,4 @@
-"""How large a batch can be and what a run will cost: arithmetic on sizes, before any weights are loaded."""
+"""Plans batch size, memory and time of a run from sizes alone, before any weights are loaded."""
 
 import math
 from collections.abc import Sequence
@@ -19,31 +19,31 @@ if TYPE_CHECKING:  # the module itself loads torch
     from models.transformers.footprint import Footprint, Rates, Work
 
 LARGEST_BATCH = 64
-"""More questions at once gain little: a turn lasts as long as its longest reply."""
+"""Larger batches gain little, since a turn lasts as long as its longest reply."""
 
 
 TURN_TEXT_TOKENS = 160
-"""Text of a turn's message with Qwen's tokenizer, when it tells of an error, a cut value and a blocked move."""
+"""Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
 
 CHARACTERS_PER_TOKEN = 3.7
-"""Of the text before the first reply, for a plan without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97 for
-the question types of procedural rooms (docs/notes.md, 2026-11-22); rounded down, so that tokens are not too few."""
+"""For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
+for the question types of procedural rooms (docs/notes.md, 2026-11-22); rounded down so as not to underestimate."""
 
 EXPECTED_REPLY_TOKENS = 200
-"""Mean length of a reply: a thought of a few sentences, then the action object, which alone has 50 to 60 tokens. An
-assumption: no real checkpoint has been run yet."""
+"""Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint
+has been run yet."""
 LONGER_PER_DOUBLING = 0.1
-"""How much longer than the mean the longest reply of a batch is for each doubling of the batch: 1.6 times at 64 rows,
-which is the mean of the largest of 64 when replies vary by a quarter. A turn lasts as long as its longest reply."""
+"""Growth of a batch's longest reply per doubling of the batch, relative to the mean: 1.6 times the mean at 64 rows, the
+expected maximum of 64 normally distributed lengths whose standard deviation is a quarter of the mean."""
 
 
 @dataclass(frozen=True)
 class Pace:
     """How much slower than the roofline a run is; `ROOFLINE` is the roofline itself.
 
-    A decoding step takes `step_factor` times its least time, but no less than `step_layer_s` for each layer, and
-    `step_s` on top. Prefill reaches `prefill_share` of a device's operations per second, and takes no less than
-    `prefill_layer_s` for each layer of the language model and the image encoder. A view takes `view_s` to draw.
+    A decoding step takes `step_s` plus the larger of `step_factor` times its roofline and `step_layer_s` per layer.
+    Prefill reaches `prefill_share` of a device's FLOP/s, but takes at least `prefill_layer_s` per layer of the language
+    model and the image encoder. A view takes `view_s` to render.
     """
 
     step_factor: float = 1.0
@@ -54,12 +54,12 @@ class Pace:
     view_s: float = 0.0
 
     def prefill_seconds(self, work: "Work", rates: "Rates", tokens: float, patches: float) -> float:
-        """Seconds to compute `tokens` and `patches` of all rows together, before the first new token."""
+        """Seconds to compute `tokens` and `patches`, in total over all rows, before the first new token."""
         computing = work.least_prefill_seconds(rates, tokens, patches) / self.prefill_share
         return max(computing, self.prefill_layer_s * (work.layers + work.encoder_layers))
 
     def step_seconds(self, work: "Work", rates: "Rates", rows: float, held_tokens: float) -> float:
-        """Seconds of one decoding step of `rows`, which hold `held_tokens` together."""
+        """Seconds of one decoding step of `rows` with `held_tokens` in total in their caches."""
         at_roofline = work.least_step_seconds(rates, rows, held_tokens)
         return self.step_s + max(self.step_factor * at_roofline, self.step_layer_s * work.layers)
 
@@ -73,8 +73,8 @@ class Pace:
         held_tokens: float,
         reply_tokens: float,
     ) -> float:
-        """Seconds of one call at this pace, with the arguments of `Work.least_seconds`; `ROOFLINE` gives the same."""
-        held = held_tokens + rows * reply_tokens / 2  # as many as in the middle of the reply
+        """Seconds of one call. Takes the arguments of `Work.least_seconds`; with `ROOFLINE`, the results are equal."""
+        held = held_tokens + rows * reply_tokens / 2  # the mean over the reply
         prefill = self.prefill_seconds(work, rates, tokens, patches)
         return prefill + reply_tokens * self.step_seconds(work, rates, rows, held)
 
@@ -88,15 +88,15 @@ PACES = {
     ("cpu", False): _ON_CPU,
     ("cpu", True): replace(_ON_CPU, step_factor=2.5, step_layer_s=0.0),
 }
-"""By the kind of device, and whether decoding steps are compiled. Those of CUDA are estimates: nothing has been
+"""Paces by device type and whether decoding steps are compiled. Those for CUDA are estimates: nothing has been
 measured on a GPU yet.
 
-- A step that is not compiled is bound by Python and by launching kernels: 0.57 ms a layer measured on a CPU (20.4 ms
-  for the 36 layers of the 8B), 0.75 with CUDA's launches. Its unfused kernels take 1.5 times the roofline.
+- An eager step is bound by Python and kernel launches: 0.57 ms per layer measured on a CPU (20.4 ms for the 36 layers
+  of the 8B), 0.75 with CUDA's launches. Its unfused kernels take 1.5 times the roofline.
 - A compiled step is assumed to be a replayed CUDA graph: 1.3 times the roofline, plus 1 ms to choose tokens and detect
   finished rows.
-- Prefill is eager either way and reaches half the rate of a large matrix product.
-- A view takes 6 ms with several drawn at once beside a GPU, 60 ms on two cores.
+- Prefill is always eager and reaches half the rate of a large matrix product.
+- A view takes 6 ms if several are rendered in parallel on a machine with a GPU, 60 ms on two cores.
 - On a CPU, with 45 million parameters (docs/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the roofline, compiled
   2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
 """
@@ -104,8 +104,10 @@ measured on a GPU yet.
 
 @dataclass(frozen=True)
 class ConversationSize:
-    """Tokens of one question's conversation at its longest, and the numbers they come from; `estimated` says that its
-    text was not counted with the model's tokenizer."""
+    """The largest number of tokens in a question's conversation, and its parts.
+
+    `estimated` is True if the text was not counted with the model's tokenizer.
+    """
 
     first_text_tokens: int
     turn_text_tokens: int
@@ -116,21 +118,23 @@ class ConversationSize:
 
     @property
     def tokens(self) -> int:
-        """All tokens, if every turn is taken and every reply is as long as allowed."""
+        """Tokens if every turn is taken and every reply has the maximal length."""
         later = (self.turns - 1) * self.turn_text_tokens
         return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
 
 
 def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int:
-    """The largest batch whose questions fit into a budget of memory: 1 to LARGEST_BATCH, and no more than there are."""
+    """The largest batch that fits in the memory budget: at least 1, at most LARGEST_BATCH and `questions`."""
     fitting = budget_bytes // question_bytes if question_bytes else LARGEST_BATCH
     return max(1, min(fitting, LARGEST_BATCH, questions))
 
 
 @dataclass(frozen=True)
 class Course:
-    """How long the questions of a run are: the share of them that takes each turn, and the mean and the largest number
-    of tokens in a reply. The longest reply of a batch grows by `longer` times the mean with each doubling of the batch.
+    """Lengths of a run's questions and replies.
+
+    `shares` is the fraction of questions that take each turn; `reply_tokens` and `most_tokens` are the mean and the
+    maximal length of a reply. With each doubling of a batch, its longest reply grows by `longer` times the mean.
     """
 
     shares: tuple[float, ...]
@@ -140,22 +144,24 @@ class Course:
 
     @property
     def turns(self) -> float:
-        """Turns of a question, on average."""
+        """Mean number of turns per question."""
         return sum(self.shares)
 
     def steps(self, rows: float) -> float:
-        """Decoding steps of a call for `rows`: the tokens of its longest reply."""
+        """Decoding steps of a call with `rows` rows, i.e. tokens of its longest reply."""
         return min(self.most_tokens, self.reply_tokens * (1 + self.longer * math.log2(max(1, rows))))
 
 
 def longest_course(conversation: ConversationSize) -> Course:
-    """Every turn is taken and every reply is as long as allowed."""
+    """Every question takes every turn, and every reply has the maximal length."""
     return Course((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
 
 
 def expected_course(conversation: ConversationSize) -> Course:
-    """Questions end at every turn with equal probability, so they take (turns + 1) / 2 on average: 5 of 9. Replies have
-    EXPECTED_REPLY_TOKENS on average. Both are assumptions."""
+    """Questions end at each turn with equal probability, so they take (turns + 1) / 2 turns on average: 5 of 9.
+
+    Replies have EXPECTED_REPLY_TOKENS on average. Both are assumptions.
+    """
     turns, most = conversation.turns, conversation.reply_tokens
     shares = tuple((turns - turn) / turns for turn in range(turns))
     return Course(shares, min(EXPECTED_REPLY_TOKENS, most), most, LONGER_PER_DOUBLING)
@@ -163,7 +169,7 @@ def expected_course(conversation: ConversationSize) -> Course:
 
 @dataclass(frozen=True)
 class Calls:
-    """`count` calls of the model for `rows` questions each at the same turn; both are means and need not be whole."""
+    """`count` calls of the model with `rows` questions each, at the same turn. Both are means and may be fractional."""
 
     turn: int
     rows: float
@@ -171,10 +177,10 @@ class Calls:
 
 
 def scheduled_calls(config: "RunConfig", questions: int, batch: int, shares: Sequence[float]) -> list[Calls]:
-    """The calls of a run as agent/scheduler.py makes them, when a share of the questions takes each turn.
+    """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 
-    Cohorts of `batch` questions take their batched turns together, fewer each time as some end, and their later turns
-    --concurrency at a time; with --refill the batch is full at every turn.
+    A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
+    --concurrency at a time. With --refill, the batch is always full.
     """
     if config.refill:
         full = min(batch, questions)
@@ -199,8 +205,10 @@ def run_seconds(
     calls: Sequence[Calls],
     kv_reuse: bool = True,
 ) -> float:
-    """Seconds of a run in these calls, without loading and compiling. Without `kv_reuse` each turn computes the whole
-    conversation and encodes all its images again."""
+    """Seconds of all calls of a run, excluding loading and compiling.
+
+    Without `kv_reuse`, each turn recomputes the whole conversation and encodes all its images again.
+    """
     first, later, image = conversation.first_text_tokens, conversation.turn_text_tokens, conversation.image_tokens
     seconds = 0.0
     for call in calls:
@@ -217,10 +225,9 @@ def run_seconds(
 
 @dataclass(frozen=True)
 class Plan:
-    """The batch size of a run, the sum behind it in words, and the sizes it comes from; None without a model.
+    """The batch size of a run, its derivation in words (`why`), and the sizes behind it, None without a model.
 
-    `kv_bytes` is the memory for keys and values. `fits` is False for weights that are too large for their GPU, as `why`
-    then says.
+    `kv_bytes` is the memory for keys and values. `fits` is False if the weights are too large for their GPU.
     """
 
     batch_size: int
@@ -232,10 +239,10 @@ class Plan:
 
 
 def conversation_size(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> ConversationSize:
-    """The size of the longest conversation that a run can have.
+    """The size of the longest possible conversation.
 
-    For --plan, text is estimated where the model's tokenizer is not here but its vocabulary is known. Raises ModelError
-    where it is needed and cannot be had.
+    With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError if
+    the tokenizer is needed and cannot be loaded.
     """
     from models.transformers.footprint import count_tokens
     from models.transformers.loading import is_here
@@ -255,19 +262,19 @@ def conversation_size(config: "RunConfig", questions: Sequence[Question], model:
 
 
 def plan_without_model(config: "RunConfig", questions: Sequence[Question]) -> Plan:
-    """The plan of a policy that needs no memory."""
+    """The plan for a policy without keys and values."""
     size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
     return Plan(size, f"Batch size {size}: {config.model} needs no memory for keys and values")
 
 
 def plan_for_server(config: "RunConfig", questions: Sequence[Question]) -> Plan:
-    """The plan of a model behind a server, whose memory and speed are not known here."""
+    """The plan for a model behind a server, whose memory and speed are unknown."""
     size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
     return Plan(size, f"{size} questions at a time at {' '.join(config.base_url)}, which decides how they are batched")
 
 
 def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Footprint") -> Plan:
-    """The plan of a model in a vLLM server, which divides its memory among conversations itself."""
+    """The plan for a vLLM server, which allocates memory to conversations itself."""
     size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
     budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
     why = f"{size} questions at a time in a vLLM server, which decides how they are batched"
@@ -275,11 +282,10 @@ def plan_for_vllm(config: "RunConfig", questions: Sequence[Question], model: "Fo
 
 
 def suited(config: "RunConfig") -> "RunConfig":
-    """`config` with a size of views that suits the family of its model, where neither a flag nor the checkpoint chose
-    one.
+    """`config` with the model family's default view size, unless a flag or the checkpoint sets one.
 
-    Raises ConfigError for a size that the family does not take, ModelError where the checkpoint's configuration cannot
-    be had. Servers and policies of your own take any size.
+    Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's configuration
+    cannot be loaded. Servers and policies take any size.
     """
     if config.policy is not None or config.model.startswith("scripted:") or config.engine == "openai":
         return config
@@ -294,11 +300,11 @@ def suited(config: "RunConfig") -> "RunConfig":
 
 
 def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
-    """The batch size that was asked for, or as many questions as the memory beside the weights will hold.
+    """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
 
-    Loads no weights. Raises ModelError where the model's configuration or tokenizer or what --constrained or --compile
-    needs cannot be had, and where a GPU is too small for the weights; --plan prints that instead. Raises ConfigError
-    for views of a size that the model does not take.
+    Loads no weights. Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or
+    --compile, is missing, and if a GPU is too small for the weights, which --plan only reports. Raises ConfigError if
+    the model does not take views of this size.
     """
     if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
@@ -332,13 +338,12 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     if too_large:
         return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
     if min(size, len(questions)) * question > budget:
-        why += "; MORE than fits, so some questions are computed anew each turn, or memory runs out"
+        why += "; MORE than fits: some questions will be recomputed each turn, or memory will run out"
     return Plan(size, why, model, conversation, budget)
 
 
 def why_too_large(name: str, model: "Footprint") -> str | None:
-    """Why a model cannot be loaded onto a GPU, which must hold all of its weights; None where it can, and on a CPU,
-    where weights may stay in their file."""
+    """Why a model's weights do not fit on its GPU; None if they do, and on a CPU, where weights may stay on disk."""
     if model.device.startswith("cpu") or model.weight_bytes <= model.free_bytes:
         return None
     return (
@@ -349,7 +354,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 
 def require_packages(config: "RunConfig") -> None:
-    """Raise ModelError where what --constrained or --compile needs is not on this machine."""
+    """Raise ModelError if this machine lacks a requirement of --constrained or --compile."""
     if config.constrained and config.engine == "transformers":
         from models.transformers.grammar import require_xgrammar
 
@@ -362,7 +367,7 @@ def require_packages(config: "RunConfig") -> None:
 
 
 def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
-    """What a run will take, line by line, at rates measured here or those of --plan-device; raises ModelError."""
+    """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
     config = suited(config)
     plan = plan_run(config, questions)
     scans = {(question.dataset, question.scene_name) for question in questions}
@@ -404,10 +409,12 @@ def time_lines(
     rates: "Rates | None",
     source: str,
 ) -> list[str]:
-    """The time that is expected, that of the longest run that the settings allow, the least of both, and what they
-    assume; `source` says where the rates come from."""
+    """The expected time, that of the longest possible run, the rooflines of both, and the assumptions.
+
+    `source` says where the rates come from.
+    """
     if rates is None:
-        return [f"Time: not known, too little memory is free on {model.device} to measure its speed"]
+        return [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
     pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", config.compile]
 
     def seconds(course: Course, pace: Pace) -> str:
@@ -424,7 +431,7 @@ def time_lines(
         f"Time at most: {seconds(longest, pace)}, with all turns taken and {conversation.reply_tokens} tokens in every "
         "reply",
         f"Time at least: {seconds(expected, ROOFLINE)} for the expected run and {seconds(longest, ROOFLINE)} for the "
-        "longest, if the model ran at the rates below and all else were free (roofline)",
+        "longest, if the model ran at the rates below and everything else took no time (roofline)",
         f"Assumed: {rates.bytes_per_s / 1e9:,.0f} GB/s and {rates.flop_per_s / 1e12:,.2f} TFLOP/s ({source}); "
         f"prefill at {pace.prefill_share:g} of the TFLOP/s; a decoding step {pace.step_factor:g} times its "
         f"roofline{floor}{extra}; the longest of 64 replies {1 + 6 * LONGER_PER_DOUBLING:g} times the mean; "
@@ -433,12 +440,12 @@ def time_lines(
 
 
 def as_bytes(size: float) -> str:
-    """Bytes for people."""
+    """A size in GiB or MiB."""
     return f"{size / 2**30:.2f} GiB" if size >= 2**28 else f"{size / 2**20:.2f} MiB"
 
 
 def as_time(seconds: float) -> str:
-    """Seconds for people."""
+    """A time in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.{0 if seconds >= 10 else 1}f} seconds"
     minutes, hours = seconds / 60, seconds / 3600

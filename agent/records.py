@@ -1,4 +1,4 @@
-"""Turns, results and conversations as the records of a run folder, and turns back."""
+"""Converts turns, results and conversations to the records of a run folder, and turns back."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -30,14 +30,14 @@ from runs.records import (
 
 @dataclass(frozen=True)
 class JournaledTurn:
-    """A turn as read back, with the image that it saw."""
+    """A turn read from a journal, with its view."""
 
     turn: Turn
     view: np.ndarray
 
 
 def result_row(state: QuestionState) -> ResultRow:
-    """The result of a finished question, scored where it can be."""
+    """The result of a finished question, scored if it has a metric and a ground truth."""
     question, error = state.question, state.error
     truth = question.ground_truth
     score = None
@@ -63,7 +63,7 @@ def result_row(state: QuestionState) -> ResultRow:
 
 
 def turn_record(turn: Turn) -> TurnRecord:
-    """A turn as the run folder holds it; `turn_of` gives an equal one back."""
+    """A turn as a record; `turn_of` is the inverse."""
     reply, move = turn.reply, turn.move
     return TurnRecord(
         turn=turn.index,
@@ -94,7 +94,7 @@ def turn_record(turn: Turn) -> TurnRecord:
 
 
 def turn_of(record: TurnRecord) -> Turn:
-    """The turn that a record holds."""
+    """A record as a turn."""
     move, seconds = record.move, record.seconds
     reply = Reply(
         **asdict(record.reply),
@@ -114,12 +114,12 @@ def turn_of(record: TurnRecord) -> Turn:
 
 
 def journaled_turns(journal: Journal, number: int) -> list[JournaledTurn]:
-    """The whole turns of a question in progress, each with its image."""
+    """The complete turns of a question in progress with their views."""
     return [JournaledTurn(turn_of(seen.turn), seen.view) for seen in journal.turns_of(number)]
 
 
 def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -> None:
-    """Write a question's last finished turn, turn 0 with the scan that it saw; raises what `journal.turn` does."""
+    """Record a question's last turn, and with turn 0 its scan; raises the errors of `journal.turn`."""
     turn = state.turns[-1]
     record = turn_record(turn)
     if turn.index == 0:
@@ -130,14 +130,14 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
 
 
 def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
-    """What gives the view of a turn as a PNG: the very one that a server was sent, if it was sent one."""
+    """A function that encodes a turn's view as a PNG; reuses the PNG sent to a server, if any."""
     shown = [message for message in state.conversation.messages if message.image is not None]
     message = shown[turn] if shown else Message("user", "", state.observations[turn].view)
     return lambda: message.png
 
 
 def messages_of(state: QuestionState) -> list[dict[str, str]]:
-    """The conversation as sent; an image stands as the name of its file."""
+    """The conversation as sent, with file names in place of images."""
     listed, images = [], 0
     for message in state.conversation.messages:
         entry: dict[str, str] = {"role": message.role}

@@ -1,4 +1,4 @@
-"""The run folder of a configuration: begun, opened again, and read back."""
+"""Begins, opens and checks the run folder of a configuration."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -27,8 +27,10 @@ from runs.writer import RunWriter, new_run_folder
 def begin_folder(
     config: RunConfig, fingerprint: str, number_of_questions: int, part: PartRecord | None = None
 ) -> RunWriter:
-    """A new folder below `config.log_root` with its run.json, which saves the model's own view settings as resolved;
-    `part` says which part of a whole it is, if it is one. Raises RunError."""
+    """Create a folder below `config.log_root` with run.json, which saves the view settings as resolved.
+
+    `part` describes the part of a run that it is, if any. Raises RunError.
+    """
     config = replace(config, **asdict(config.view))
     folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
@@ -37,7 +39,7 @@ def begin_folder(
 
 
 def part_record(config: RunConfig, whole: Sequence[Question]) -> PartRecord | None:
-    """Which part of the `whole` questions a configuration asks, for run.json; None where it asks all of them."""
+    """The part of the `whole` questions that --shard selects, for run.json; None without --shard."""
     if config.shard is None:
         return None
     part = Part.parse(config.shard)
@@ -46,8 +48,10 @@ def part_record(config: RunConfig, whole: Sequence[Question]) -> PartRecord | No
 
 
 def run_to_resume(config: RunConfig) -> Path | None:
-    """The folder that --continue names; None where --batch may begin a part of which there is no run yet. Raises
-    RunError where there is nothing to resume."""
+    """The folder that --continue names; None if --batch should begin a part that has no run yet.
+
+    Raises RunError if there is nothing to resume.
+    """
     assert config.continue_from is not None
     if config.shard is None or config.continue_from != "recent":
         return find_run(config.continue_from, config.log_root, batched_only=config.batch)
@@ -59,30 +63,30 @@ def run_to_resume(config: RunConfig) -> Path | None:
 
 
 def open_folder(folder: Path, config: RunConfig) -> RunWriter:
-    """The folder of an earlier run, to resume it as `config` says; raises RunError."""
+    """Open the folder of an earlier run to resume it with `config`; raises RunError."""
     return RunWriter(folder, resume_command(folder, saved_config(folder), config))
 
 
 def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
-    """`config` with what "auto" was resolved to when the run in `folder` began.
+    """`config` with each "auto" as resolved when the run in `folder` began.
 
-    Raises RunError, and ConfigError where another model, another policy or other settings would change answers.
+    Raises RunError, or ConfigError if the model, the policy or other settings would change answers.
     """
     begun, wanted = saved_config(folder), located(config)
     if begun.model != wanted.model:
-        raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with that")
+        raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     return as_begun(begun, wanted)
 
 
 def require_same_scans(
     run: RunWriter, questions: Sequence[Question], whole: Sequence[Question], config: RunConfig
 ) -> None:
-    """Raise RunError if a question that is left would see another scan than the run has recorded for its scene.
+    """Raise RunError if a pending question would use another scan than the run has recorded for its scene.
 
-    The folder numbers questions by their place in `whole`, of which `questions` may be a part.
+    The folder numbers questions by their position in `whole`, of which `questions` may be a part.
 
-    Scenes that the run has not begun, or recorded before scans had fingerprints, are not checked, nor are scans that
-    are missing: their questions fail.
+    Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
+    either: their questions fail.
     """
     pending = {scene_of(question): question for question in questions if not run.is_done(question.id)}
     reader, checked = RunReader(run.folder), set()
@@ -100,27 +104,27 @@ def require_same_scans(
         if not same:
             raise RunError(
                 f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
-                "different scan: resume with the first one, or start a new run"
+                "different scan: resume with the former, or start a new run"
             )
 
 
 def scene_of(question: Question) -> tuple[str, str]:
-    """The dataset and the name of a question's scene."""
+    """The dataset and name of a question's scene."""
     return question.dataset, question.scene_name
 
 
 def note_resumption(run: RunWriter, config: RunConfig) -> None:
-    """Record that the run is resumed, and which settings differ from its first ones."""
+    """Record that the run is resumed, and which settings differ from the saved ones."""
     run.note_resumption(changed_settings(saved_config(run.folder), config))
 
 
 def saved_config(folder: Path) -> RunConfig:
-    """The configuration that a run was begun with; raises RunError or ConfigError where run.json does not say."""
+    """The configuration that a run was begun with; raises RunError or ConfigError if run.json is missing or damaged."""
     return config_from_dict(RunReader(folder).facts.config, str(folder / "run.json"))
 
 
 def protocol(config: RunConfig) -> str:
-    """How the answers came about, in one line: what must be equal for two scores to be compared."""
+    """The conditions of the answers in one line. Scores are comparable only between equal protocols."""
     view = config.view
     width, height = view.image_size
     up = "" if config.up_axis == "auto" else f", {config.up_axis} up"

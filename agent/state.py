@@ -1,4 +1,4 @@
-"""One question on its way: what it has seen, done and answered."""
+"""The state of one question: its observations, turns, status and answer."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,19 +14,18 @@ from rendering.motion import MoveOutcome
 
 
 class Status(StrEnum):
-    """Where a question stands. The last three are final."""
+    """The status of a question. The last three are final."""
 
-    WAITING = "waiting"  # nothing loaded yet
-    ACTIVE = "active"  # has a view to show or a reply to wait for
+    WAITING = "waiting"  # not begun, nothing loaded
+    ACTIVE = "active"  # begun and not finished
     ANSWERED = "answered"
     EXHAUSTED = "exhausted"  # out of turns without an answer
-    FAILED = "failed"  # an error of the scan, the renderer or the model
+    FAILED = "failed"  # scan, renderer or model raised an error
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a question could not be finished; `part` is "scan" (it is not there), "scene" (it cannot be used),
-    "render" or "model"."""
+    """Why a question failed. `part` is "scan" (not found), "scene" (cannot be used), "render" or "model"."""
 
     part: str
     message: str
@@ -36,9 +35,9 @@ class Failure:
 class Turn:
     """One finished turn.
 
-    `pose` is where the turn's view was taken; `move` is what became of the action, None when the turn ended
-    the question. `batch` holds the ids of the questions that shared the generate() call, this one included.
-    `render_s` is the wall time of the move and of drawing the next view, in seconds.
+    `pose` is the camera's pose before the action. `move` is the action's outcome, None if the turn ended the question.
+    `batch` has the ids of all questions in the same generate() call, including this one. `render_s` is the wall time of
+    the move and of rendering the next view, in seconds.
     """
 
     index: int
@@ -51,22 +50,21 @@ class Turn:
 
     @property
     def is_final(self) -> bool:
-        """Whether the question ended with this turn."""
+        """Whether this turn ended the question."""
         return self.move is None
 
     @property
     def message(self) -> Message:
-        """The reply as it stands in the conversation."""
+        """The reply as a message of the conversation."""
         return Message("assistant", self.reply.text, tokens=self.reply.tokens)
 
 
 @dataclass
 class QuestionState:
-    """A question on its way: observation i is what turn i saw, and image i of the conversation is its view.
+    """A question in progress. Observation i belongs to turn i, and image i of the conversation is its view.
 
-    `number` is the position in the question list, from 1. `steps` moves are allowed, so turns are 0..steps. The
-    environment is there from `begin` to `close`. The conversation belongs to the policy; it stays empty where no model
-    is asked.
+    `number` is the position in the question list, from 1. `steps` moves are allowed, so turns are 0..steps. `env` is
+    set from `begin` to `close`. The policy owns the conversation, which stays empty without a model.
     """
 
     number: int
@@ -84,42 +82,42 @@ class QuestionState:
 
     @property
     def label(self) -> str:
-        """How the log names this question."""
+        """The question's name in the log."""
         return f"Q{self.number:03d}"
 
     @property
     def turn(self) -> int:
-        """Index of the turn that is due."""
+        """Index of the next turn."""
         return len(self.turns)
 
     @property
     def observation(self) -> Observation:
-        """What the turn that is due sees."""
+        """The observation of the next turn."""
         assert len(self.observations) == self.turn + 1, f"{self.label}: observation i must belong to turn i"
         return self.observations[-1]
 
     @property
     def is_last_turn(self) -> bool:
-        """Whether the turn that is due must answer."""
+        """Whether the next turn must answer."""
         return self.turn == self.steps
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing is left to do for this question."""
+        """Whether the question is finished."""
         return self.status in (Status.ANSWERED, Status.EXHAUSTED, Status.FAILED)
 
     @property
     def answer(self) -> str | None:
-        """The final answer, None without one."""
+        """The final answer; None if there is none."""
         return self.turns[-1].parsed.action.answer if self.status is Status.ANSWERED else None
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds of all turns; batched calls count in full for each question of the batch."""
+        """Wall seconds of all turns. A batched call counts in full for each of its questions."""
         return sum(turn.reply.seconds + turn.render_s for turn in self.turns)
 
     def begin(self, env: ExplorationEnv) -> None:
-        """Start in an environment that was reset."""
+        """Start in an environment that has been reset."""
         self.env = env
         self.observations.append(env.observation)
         self.status = Status.ACTIVE
@@ -129,9 +127,9 @@ class QuestionState:
         return action.done or self.is_last_turn
 
     def record(self, turn: Turn, after: Observation | None) -> None:
-        """Take in a finished turn and the observation that its move led to, None when the turn was final."""
+        """Append a finished turn and the observation after its move, None if the turn ended the question."""
         assert turn.index == self.turn and (after is None) == turn.is_final, (
-            f"{self.label}: turn {turn.index} is not due"
+            f"{self.label}: turn {turn.index} is not the next turn, or does not match its observation"
         )
         if self.conversation.messages and self.conversation.messages[-1].role == "user":
             self.conversation.append(turn.message)
@@ -148,7 +146,7 @@ class QuestionState:
         self.status = Status.FAILED
 
     def close(self) -> None:
-        """Free the scan and the images once the result is written."""
+        """Release the scan and the images, once the result is written."""
         self.env = None
         self.observations = []
         self.conversation = Conversation(self.question.id)

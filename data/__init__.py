@@ -1,1 +1,1 @@
-"""What is asked and where it happens: questions, scans on disk, procedural rooms and scoring."""
+"""Questions, scans on disk, procedural rooms and scoring."""

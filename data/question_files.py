@@ -1,4 +1,4 @@
-"""Rows of questions as the hub or a .jsonl, .json, .csv or .parquet file holds them, not yet checked for sense."""
+"""Reads the rows of VSI-Bench from the hub or of a .jsonl, .json, .csv or .parquet file, without validating them."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 HUB_DATASET = "nyu-visionx/VSI-Bench"
 LONGEST_CELL = 10_000_000
-"""Characters of a CSV cell; the standard library would stop at 131,072 and call it a lack of quotes."""
+"""Characters in a CSV cell. The standard library's default is 131,072."""
 OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
 """VSI-Bench's columns; a file may leave out OPTIONAL_COLUMNS."""
@@ -16,14 +16,14 @@ Row = Mapping[str, object]
 
 
 class QuestionError(Exception):
-    """Questions that cannot be used; the message is one sentence that names file, row and mend."""
+    """Questions that cannot be used. The message names the file, the row and how to fix it."""
 
 
 NumberedRow = tuple[int, Row | QuestionError]
 
 
 def hub_rows() -> Iterator[tuple[int, Row]]:
-    """(number from 1, row) of the test split of VSI-Bench; raises QuestionError where the hub is out of reach."""
+    """(row number from 1, row) of VSI-Bench's test split; raises QuestionError if the hub cannot be reached."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -31,24 +31,24 @@ def hub_rows() -> Iterator[tuple[int, Row]]:
         try:
             table = load_dataset(HUB_DATASET, "full", split="test")
         except ValueError as error:
-            if "BuilderConfig" not in str(error):  # how `datasets` says that older revisions have no such configuration
+            if "BuilderConfig" not in str(error):  # older revisions of the data set have no such configuration
                 raise
             table = load_dataset(HUB_DATASET, split="test")
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
-            f"cannot load {HUB_DATASET} from the Hugging Face hub ({_first_line(error)}); where it can be "
-            f"reached, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .` and pass the file "
-            "with --questions FILE"
+            f"cannot load {HUB_DATASET} from the Hugging Face hub ({_first_line(error)}); on a machine "
+            f"with access, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .`, then pass the "
+            "file with --questions FILE"
         ) from error
     yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
 
 
 def file_rows(path: Path) -> Iterator[NumberedRow]:
-    """(row number, row) of a question file: the line of a .jsonl file, else the record's number, from 1.
+    """(row number from 1, row) of a question file: the line number in a .jsonl file, else the record number.
 
-    A line of a .jsonl file that is not a row is given as the error that says why, so that later rows can be read.
+    Yields a malformed line of a .jsonl file as a QuestionError in place of the row, so that later rows can be read.
 
-    Raises QuestionError for a path that is no file of a known extension, and for a file that is broken.
+    Raises QuestionError for a folder, a missing file, an unknown extension or a malformed file.
     """
     if path.is_dir():
         raise QuestionError(f"{path} is a folder; --questions takes a file")
@@ -75,7 +75,7 @@ def _read_json(path: Path) -> Iterator[NumberedRow]:
     text = path.read_text(encoding="utf-8-sig")
     rows = _parse_json(text, str(path)) if text.strip() else []
     if not isinstance(rows, list):
-        raise QuestionError(f"{path} holds no JSON list; write [{{...}}, {{...}}], or one object a line as .jsonl")
+        raise QuestionError(f"{path} is not a JSON list; write [{{...}}, {{...}}], or one object per line as .jsonl")
     for number, row in enumerate(rows, start=1):
         yield number, _as_row(row, f"{path}, row {number}")
 
@@ -91,30 +91,30 @@ def _parse_json(text: str, place: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise QuestionError(f"{place}: broken JSON ({error})") from error
+        raise QuestionError(f"{place}: invalid JSON ({error})") from error
 
 
 def _as_row(value: object, place: str) -> Row:
     if not isinstance(value, dict):
-        raise QuestionError(f"{place}: holds {str(value)[:40]!r}, not an object of columns")
+        raise QuestionError(f"{place}: expected a JSON object, got {str(value)[:40]!r}")
     return value
 
 
 def _read_csv(path: Path) -> Iterator[NumberedRow]:
-    """The standard library's reader, because it leaves '007' and '42446167' as they stand."""
+    """Uses the standard library, which keeps values such as '007' as text."""
     number = 0
     csv.field_size_limit(LONGEST_CELL)
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         try:
             if len(set(reader.fieldnames or ())) < len(reader.fieldnames or ()):
-                raise QuestionError(f"{path}: the header names a column twice; name each once")
+                raise QuestionError(f"{path}: the header repeats a column name; name each column once")
             for number, row in enumerate(reader, start=1):
                 if None in row or None in row.values():
-                    raise QuestionError(f"{path}, row {number}: not as many cells as the header; check its quotes")
+                    raise QuestionError(f"{path}, row {number}: wrong number of cells; check its quotes")
                 yield number, row
         except csv.Error as error:
-            raise QuestionError(f"{path}, row {number + 1}: broken CSV ({error}); check its quotes") from error
+            raise QuestionError(f"{path}, row {number + 1}: invalid CSV ({error}); check its quotes") from error
 
 
 def _read_parquet(path: Path) -> Iterator[NumberedRow]:
@@ -127,7 +127,7 @@ def _read_parquet(path: Path) -> Iterator[NumberedRow]:
         names = pq.read_schema(path).names
         table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
     except pa.ArrowException as error:
-        raise QuestionError(f"{path} is no whole parquet file ({_first_line(error)})") from error
+        raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error
     yield from enumerate(table.to_pylist(), start=1)
 
 
@@ -144,7 +144,7 @@ def _first_line(error: Exception) -> str:
 
 
 def listed(values: Iterable[str], at_most: int = 20) -> str:
-    """The values for a message, with a count in place of all beyond `at_most`."""
+    """The values joined for a message; beyond `at_most`, only their count."""
     values = list(values)
     more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
     return ", ".join(values[:at_most]) + more

@@ -1,4 +1,4 @@
-"""What is asked: the ten VSI-Bench question types, and questions read from the hub, from a file or from one person."""
+"""The ten VSI-Bench question types, and questions from the hub, a file or the command line."""
 
 import ast
 import hashlib
@@ -43,7 +43,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ERRORS_SHOWN = 20
-"""Bad rows of a file that a message lists; the others are counted."""
+"""The most bad rows that a message lists; it counts the rest."""
 
 Metric = Literal["mra", "accuracy"]
 Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
@@ -51,11 +51,11 @@ Family = Literal["counting", "distance", "size", "room_size", "nearest", "direct
 
 @dataclass(frozen=True)
 class QuestionType:
-    """One kind of question: how it is scored, in which unit it is answered and how VSI-Bench words it.
+    """A question type: its metric, its unit and VSI-Bench's wording of it.
 
     `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored).
-    `unit` is empty where the answer has none. `wording` is a regular expression for the question's beginning,
-    case ignored.
+    `unit` is empty if answers have none. `wording` is a case-insensitive regular expression that matches the beginning
+    of a question.
     """
 
     name: str
@@ -66,7 +66,7 @@ class QuestionType:
 
     @property
     def task(self) -> str:
-        """The line of the benchmark's table that the type counts for: the three directions share one."""
+        """The benchmark's task that the type belongs to. The three direction types share one."""
         return "object_rel_direction" if self.family == "direction" else self.name
 
 
@@ -96,14 +96,14 @@ _TYPES = (
     QuestionType("route_planning", "route", "accuracy", "", r"you are a robot beginning at .+\[please fill in\]"),
     QuestionType("obj_appearance_order", "order", "accuracy", "", "what will be the first-time appearance order of "),
 )
-# As VSI-Bench publishes them (Yang et al., "Thinking in Space", arXiv:2412.14171); in the order of its tables.
+# As published with VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171), in the order of its tables.
 QUESTION_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in _TYPES}
 NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "mra")
 CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
-# Asks for an order in the video that the scan was made from; the scan itself cannot tell.
+# Asks for an order in the video that the scan was made from. The scan alone cannot answer it.
 VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
-# Questions of one person that VSI-Bench does not ask: free ones, to which any text is an answer and nothing is scored,
-# and choices, whose letter is. They are no task of the benchmark, and files may not use them.
+# The user's own questions: open ones take any text and are not scored; multiple-choice ones are scored by letter.
+# They belong to no task of the benchmark, and question files may not use them.
 OPEN_TYPE = QuestionType("open", "open", None)
 OPEN_CHOICE_TYPE = QuestionType("open_choice", "open", "accuracy")
 OPEN_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in (OPEN_TYPE, OPEN_CHOICE_TYPE)}
@@ -113,10 +113,10 @@ _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
 @dataclass(frozen=True)
 class Question:
-    """One question about one scan, with VSI-Bench's columns.
+    """A question about a scan. The fields are VSI-Bench's columns.
 
-    `options` carry their own letter ("A. Turn Back") and are empty where a number or a text is asked for.
-    `ground_truth` is a letter or a number as text, None where nobody knows it.
+    `options` include their letters ("A. Turn Back") and are empty for numeric and open questions. `ground_truth` is a
+    letter, or a number as text; None if it is not known.
     """
 
     id: str
@@ -129,12 +129,12 @@ class Question:
 
     @property
     def kind(self) -> QuestionType:
-        """The type's entry in QUESTION_TYPES or OPEN_TYPES."""
+        """The question's entry in QUESTION_TYPES or OPEN_TYPES."""
         return OPEN_TYPES.get(self.question_type) or QUESTION_TYPES[self.question_type]
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The letters this question offers, read from its options in their order."""
+        """The letters of the options, in order."""
         found = (_LETTERED_OPTION.match(option) for option in self.options)
         return tuple(match[1] for match in found if match)
 
@@ -150,7 +150,7 @@ class Question:
 
     @property
     def unit(self) -> str:
-        """The unit of a numeric answer; empty for every other question."""
+        """The unit of a numeric answer; empty for other questions."""
         return self.kind.unit
 
 
@@ -163,23 +163,22 @@ def load_questions(
     ids: Sequence[str] = (),
     num_questions: int | None = None,
 ) -> list[Question]:
-    """The questions of `source`, filtered, in the order of the source.
+    """Load and filter the questions of `source`, in its order.
 
-    `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; others are ignored),
-    or None for the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. An empty filter lets all pass;
-    filters combine. Types in VIDEO_ONLY_TYPES are left out unless `question_types` names them. Of what
-    remains, the first `num_questions` are returned.
+    `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; ignores others), or None for
+    the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. Questions must pass all filters; an empty filter
+    passes everything. Excludes VIDEO_ONLY_TYPES unless `question_types` names them. Returns the first `num_questions`
+    of what remains.
 
-    Rows in messages count from 1: the line of a .jsonl file, else the record without any header.
+    The columns `id` and `options` are optional: the id defaults to the row number, the options to none. Messages
+    count rows from 1: lines in a .jsonl file, else records without the header.
 
-    `id` and `options` may be left out: a question's id is then its row number, and it has no options.
-
-    Raises QuestionError for a source that cannot be read, for bad rows, all in one message (missing column, unknown
-    type, duplicate id, empty question, options or ground truth that do not fit the type), for a filter that names
-    something the source does not hold, and when nothing remains.
+    Raises QuestionError if the source cannot be read, for bad rows, listed in one message (missing column, unknown
+    type, duplicate id, empty question, options or ground truth that do not fit the type), for a filter value that does
+    not occur in the source, and if no question remains.
     """
     if num_questions is not None and num_questions < 1:
-        raise QuestionError(f"--num-questions takes a number of at least 1, not {num_questions}")
+        raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
     name = HUB_DATASET if source is None else str(source)
     everything = _parse_all(hub_rows() if source is None else file_rows(Path(source)), name)
     kept = everything
@@ -196,8 +195,8 @@ def load_questions(
     kept = _without_video_only(kept, question_types)
     if not kept:
         raise QuestionError(
-            f"{name}: no question passes all of --datasets, --question-types, --scenes and --ids together "
-            f"({', '.join(sorted(VIDEO_ONLY_TYPES))} counts only where --question-types names it); loosen one of them"
+            f"{name}: no question passes all of --datasets, --question-types, --scenes and --ids "
+            f"({', '.join(sorted(VIDEO_ONLY_TYPES))} is excluded unless --question-types names it); relax a filter"
         )
     return kept[:num_questions]
 
@@ -209,13 +208,13 @@ def ask_one(
     question_type: str | None = None,
     ground_truth: str | None = None,
 ) -> Question:
-    """One question asked by hand on one scan.
+    """Make a question of the user's own about one scan.
 
-    Without `question_type`, VSI-Bench's wording tells the type, where type and options agree (a choice with
-    options, a number without). Any other question with options becomes "open_choice", any other without options "open".
-    Options that carry no letter get A, B, ... `ground_truth` may be an option's text in place of its letter.
+    If `question_type` is None and the text matches VSI-Bench's wording of a type, the question gets that type, provided
+    that it has options exactly if the type is multiple-choice. Otherwise it is "open_choice" with options, "open"
+    without. If no option has a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter.
 
-    Raises QuestionError where question, type, options and ground truth do not fit together.
+    Raises QuestionError if question, type, options and ground truth do not fit together.
     """
     lettered = _with_letters(options)
     if ground_truth is not None:
@@ -234,13 +233,13 @@ def ask_one(
     _check_content(asked, "the question")
     if ground_truth is not None:
         if asked.question_type == OPEN_TYPE.name:
-            raise QuestionError("no ground truth can score an open question: leave it out, or give options or a type")
+            raise QuestionError("an open question cannot be scored: omit the ground truth, or give options or a type")
         _check_ground_truth(asked, ground_truth, "the question")
     return asked
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 (64 hex digits) of all fields of all questions in their order; equal exactly for equal questions."""
+    """SHA-256 (64 hex digits) of all fields of all questions, in order."""
     content = json.dumps([asdict(question) for question in questions], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -252,7 +251,7 @@ def _require_present(questions: list[Question], flag: str, wanted: Sequence[str]
     existing = dict.fromkeys(getattr(question, column) for question in questions)
     absent = [value for value in wanted if value not in existing]
     if absent:
-        raise QuestionError(f"{flag} names {listed(absent)}, which {name} does not hold; it holds {listed(existing)}")
+        raise QuestionError(f"{flag}: {name} has no {listed(absent)}; it has {listed(existing)}")
 
 
 def _without_video_only(questions: list[Question], question_types: Sequence[str]) -> list[Question]:
@@ -260,15 +259,15 @@ def _without_video_only(questions: list[Question], question_types: Sequence[str]
     kept = [question for question in questions if question.question_type not in unwanted]
     if len(kept) < len(questions):
         logger.info(
-            "Left out every %s question (%d): the order in the video is nothing that a scan can tell; "
-            "--question-types with that name asks them all the same",
+            "Excluded all %s questions (%d): a scan does not show the order in the video; "
+            "to include them, name the type with --question-types",
             listed(sorted(unwanted)),
             len(questions) - len(kept),
         )
     return kept
 
 
-# One question by hand
+# The user's own question
 
 
 def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
@@ -276,12 +275,15 @@ def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
     if any(lettered):
         return tuple(options)
     if len(options) > 26:
-        raise QuestionError(f"the question has {len(options)} options; letters reach for 26")
+        raise QuestionError(f"the question has {len(options)} options; at most 26 are supported")
     return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
 
 
 def _letter_of_text(truth: str, options: Sequence[str], lettered: Sequence[str]) -> str:
-    """The letter of the only option with this text, with or without its letter, case ignored; else the text."""
+    """The letter of the only option with this text, which may include the letter; `truth` itself if there is none.
+
+    Ignores case.
+    """
     found = [
         match[1]
         for option, whole in zip(options, lettered, strict=True)
@@ -302,11 +304,11 @@ def _type_of_wording(question: str, has_options: bool) -> str:
     return OPEN_CHOICE_TYPE.name if has_options else OPEN_TYPE.name
 
 
-# Rows of any source to questions
+# From rows to questions
 
 
 def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
-    """The questions of all rows; raises QuestionError with every bad row, each with its number and how to fix it."""
+    """The questions of all rows; raises a QuestionError that lists the bad rows and how to fix them."""
     first_row: dict[str, int] = {}
     questions, errors = [], list[str]()
     for number, row in rows:
@@ -316,7 +318,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
             question = _parse_row(row, number, f"{name}, row {number}")
             if question.id in first_row:
                 raise QuestionError(
-                    f"{name}, row {number}: duplicate id {question.id}, which row {first_row[question.id]} has too; "
+                    f"{name}, row {number}: duplicate id {question.id}, also in row {first_row[question.id]}; "
                     "give every question its own"
                 )
         except QuestionError as error:
@@ -331,7 +333,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
     if errors:
         raise QuestionError(errors[0])
     if not questions:
-        raise QuestionError(f"{name} is empty: it holds no questions")
+        raise QuestionError(f"{name} is empty: it contains no questions")
     return questions
 
 
@@ -358,14 +360,14 @@ def _parse_row(row: Row, number: int, place: str) -> Question:
 
 
 def _name(value: object, column: str, place: str) -> str:
-    """An id or a name as text: whole numbers become their digits, never '42446167.0' (exact below 2**53)."""
+    """An id or a name as text; whole numbers become digits without ".0", exact below 2**53."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and value.strip() and _is_unicode(value):
         return value.strip()
-    raise QuestionError(f"{place}: {column} is {value!r}; it takes a text or a whole number")
+    raise QuestionError(f"{place}: {column} is {value!r}; it must be text or a whole number")
 
 
 def _truth(value: object, place: str) -> str | None:
@@ -373,11 +375,11 @@ def _truth(value: object, place: str) -> str | None:
         return value and value.strip()
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise QuestionError(f"{place}: ground_truth is {value!r}; it takes a text or a number")
+    raise QuestionError(f"{place}: ground_truth is {value!r}; it must be text or a number")
 
 
 _LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-# Lists as Python and as numpy print them; numpy leaves the commas out.
+# Lists as Python and numpy print them; numpy prints no commas.
 _PRINTED_LIST = re.compile(rf"[\[(](?:[\s,]*(?:{_LITERAL}))*[\s,]*[\])]", re.S)
 
 
@@ -388,7 +390,7 @@ def _options(value: object, place: str) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
         raise QuestionError(
-            f'{place}: options are {value!r}; they take a list of texts such as ["A. left", "B. right"]'
+            f'{place}: options are {value!r}; they must be a list of strings such as ["A. left", "B. right"]'
         )
     return tuple(value)
 
@@ -401,7 +403,7 @@ def _options_from_text(text: str, place: str) -> object:
     with suppress(ValueError, SyntaxError):
         if _PRINTED_LIST.fullmatch(text):
             return [ast.literal_eval(literal) for literal in re.findall(_LITERAL, text, re.S)]
-    raise QuestionError(f'{place}: options {text[:80]!r} are no list; write them as JSON, ["A. left", "B. right"]')
+    raise QuestionError(f'{place}: options {text[:80]!r} are not a list; write JSON such as ["A. left", "B. right"]')
 
 
 def _check_type(question: Question, place: str) -> None:
@@ -413,14 +415,14 @@ def _check_type(question: Question, place: str) -> None:
 
 def _check_content(question: Question, place: str) -> None:
     if not question.question.strip():
-        raise QuestionError(f"{place}: the question is empty or no text")
+        raise QuestionError(f"{place}: the question is empty or not text")
     for text in (question.question, *question.options):
         if not _is_unicode(text):
-            raise QuestionError(f"{place}: {text!r} holds half of a surrogate pair; write the text as UTF-8")
+            raise QuestionError(f"{place}: {text!r} contains an unpaired surrogate; write the text as UTF-8")
     if question.is_choice:
         _check_options(question, place)
     elif question.options:
-        raise QuestionError(f"{place}: {question.question_type} takes no options, yet has {listed(question.options)}")
+        raise QuestionError(f"{place}: {question.question_type} takes no options, but has {listed(question.options)}")
 
 
 def _is_unicode(text: str) -> bool:
@@ -430,7 +432,7 @@ def _is_unicode(text: str) -> bool:
 def _check_options(question: Question, place: str) -> None:
     if len(question.options) < 2:
         raise QuestionError(
-            f"{place}: {question.question_type} takes at least two options, and has {len(question.options)}"
+            f"{place}: {question.question_type} needs at least two options, but has {len(question.options)}"
         )
     bare = [option for option in question.options if not _LETTERED_OPTION.match(option)]
     if bare:
@@ -443,11 +445,11 @@ def _check_options(question: Question, place: str) -> None:
 
 def _check_ground_truth(question: Question, truth: str | None, place: str) -> None:
     if question.is_choice and (truth is None or truth.upper() not in question.letters):
-        raise QuestionError(f"{place}: ground_truth {truth!r} is none of its options' {listed(question.letters)}")
+        raise QuestionError(f"{place}: ground_truth {truth!r} is not one of the letters {listed(question.letters)}")
     if question.is_numeric and not _is_positive_number(truth):
         raise QuestionError(
-            f"{place}: ground_truth {truth!r} of a {question.question_type} question is no finite number above 0, "
-            "which relative accuracy needs; mend it or leave the question out"
+            f"{place}: ground_truth {truth!r} of a {question.question_type} question is not a finite number above 0, "
+            "which relative accuracy needs; fix it or remove the question"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where it happens: the scan file of a scene under the folder layouts that the datasets' own download tools write."""
+"""Finds the scan files of scenes in the folder layouts that the datasets' download tools write."""
 
 import hashlib
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from data.questions import Question
 
-# Paths below a dataset's root, {scene} being the scene's name; the first that exists is taken.
+# Paths below a dataset's root, where {scene} is the scene's name; the first that exists is used.
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
-# scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated form of "_vh_clean". ScanNet++ writes data/.
+# scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
 LAYOUTS: dict[str, tuple[str, ...]] = {
     "arkitscenes": tuple(
         f"{part}{split}{{scene}}/{{scene}}_3dod_mesh.ply"
@@ -27,16 +27,16 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 FLAT_LAYOUT = tuple(
     f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
 )
-_LONGEST_NAME_BYTES = 200  # file systems take 255 for a whole file name, endings included
+_LONGEST_NAME_BYTES = 200  # most file systems allow 255 for a file name, extension included
 
 
 class ScanNotFound(Exception):
-    """A scene without a scan file; the message says where it was looked for."""
+    """A scene has no scan file. The message lists the paths that were tried."""
 
 
 @dataclass(frozen=True)
 class ScanCount:
-    """How much of one dataset can be asked: scenes and questions, all of them and those whose scan is there."""
+    """Scenes and questions of a dataset: how many there are, and how many have a scan."""
 
     dataset: str
     scenes: int
@@ -48,16 +48,15 @@ class ScanCount:
 def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
     """The scan file of a scene.
 
-    `scan_root` holds the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
-    or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder a scene). Looked through in this order:
-    <scan_root>/<dataset>, then <scan_root>, in each LAYOUTS[dataset] and then FLAT_LAYOUT.
+    `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
+    or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
+    <scan_root>/<dataset>, then <scan_root>; in each, first LAYOUTS[dataset], then FLAT_LAYOUT.
 
-    Names of datasets and scenes come from question files, so each must be a single plain path component: no
-    separator, no '.' or '..', nothing unprintable. That alone keeps every path inside the root, because a name
-    can then only select an entry that is there. Symbolic links, of the root or inside it, are followed on purpose:
-    whoever may write into the root made them, and scans often lie on another disk.
+    Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
+    not '.' or '..', nothing unprintable. This keeps every path inside the root. Symbolic links are followed on
+    purpose: only people with write access to the root can create them, and scans are often on another disk.
 
-    Raises ScanNotFound naming what was tried, also for an unsafe name and for a root that is no folder.
+    Raises ScanNotFound with the paths that were tried, also for an unsafe name and a root that is not a folder.
     """
     _require_root(scan_root)
     _require_plain("dataset", dataset)
@@ -71,22 +70,22 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
                 if (root / path).is_file():
                     return root / path
     except OSError as error:
-        raise ScanNotFound(f"cannot look for the scan of {dataset} {scene_name}: {error}") from error
+        raise ScanNotFound(f"cannot search for the scan of {dataset} {scene_name}: {error}") from error
     raise ScanNotFound(
         f"no scan of {dataset} {scene_name} in {' or '.join(map(str, roots))}: tried {', '.join(tried)} in each"
     )
 
 
 def scan_sha256(path: Path) -> str:
-    """SHA-256 (64 hex digits) of a scan file's bytes; raises OSError. Files that it refers to are not included."""
+    """SHA-256 (64 hex digits) of a scan file's bytes, without the files that it refers to. Raises OSError."""
     with path.open("rb") as scan:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
 def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount]:
-    """How many scenes and questions of each dataset have their scan, in order of the datasets' first appearance.
+    """Count the scenes and questions with a scan per dataset, in order of the datasets' first appearance.
 
-    Raises ScanNotFound only for a `scan_root` that is no folder.
+    Raises ScanNotFound only if `scan_root` is not a folder.
     """
     _require_root(scan_root)
     scenes = dict.fromkeys((question.dataset, question.scene_name) for question in questions)
@@ -95,7 +94,7 @@ def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount
 
 
 def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
-    """The table as lines of plain text, with a line of totals."""
+    """The table as lines of text, with totals in the last."""
     rows = list(rows)
     total = ScanCount(
         "all",
@@ -114,7 +113,7 @@ def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
 
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:
-    """The questions grouped by scan: scans in order of first appearance, each scan's questions in given order."""
+    """The questions grouped by scan. Scans are in order of first appearance; the order within a scan is kept."""
     groups: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
         groups.setdefault((question.dataset, question.scene_name), []).append(question)
@@ -123,13 +122,13 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
 
 def _require_root(scan_root: Path) -> None:
     if not scan_root.is_dir():
-        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder that holds the scans")
+        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder with the scans")
 
 
 def _require_plain(what: str, name: str) -> None:
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
     if not plain or len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
-        raise ScanNotFound(f"{what} name {name[:80]!r} cannot name a file inside the scan root; it takes a plain name")
+        raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so no scan can have it")
 
 
 def _has_scan(scan_root: Path, dataset: str, scene_name: str) -> bool:

@@ -1,4 +1,4 @@
-"""How good the answers are: VSI-Bench's official scores, their means, and a summary that cannot be misread."""
+"""VSI-Bench's official scores, their means, and the summary of a run."""
 
 import math
 from collections import Counter
@@ -11,8 +11,8 @@ from data.questions import NUMERIC_TYPES, OPEN_CHOICE_TYPE, OPEN_TYPES, QUESTION
 
 Row = Mapping[str, Any]
 
-# Of relative accuracy, i.e. 1 - relative error. np.linspace, as the official scorer has it: literal 0.55, 0.6, ...
-# differ from it in the last bit and decide ties such as 3 against 4 differently.
+# Thresholds of relative accuracy, 1 - relative error. Uses np.linspace like the official scorer: the literals 0.55,
+# 0.6, ... differ in the last bit and decide ties such as 3 against 4 differently.
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 TASKS = tuple(dict.fromkeys(kind.task for kind in QUESTION_TYPES.values()))
 SCAN_TASKS = tuple(dict.fromkeys(kind.task for name, kind in QUESTION_TYPES.items() if name not in VIDEO_ONLY_TYPES))
@@ -21,14 +21,14 @@ SCAN_TASKS = tuple(dict.fromkeys(kind.task for name, kind in QUESTION_TYPES.item
 def score_answer(question_type: str, answer: str | float | None, ground_truth: str) -> float:
     """The official VSI-Bench score of one answer, 0..1.
 
-    Only the answer's first word counts: what stands before its first space, without trailing periods. A letter
-    scores 1 or 0, case ignored. A number scores its mean relative accuracy: the share of the ten MRA_THRESHOLDS t
-    with |answer - truth| / truth <= 1 - t. None, and a text without a number where one is asked for, score 0.
-    As there, an answer that *begins* with a space has an empty first word.
+    Only the answer's first word counts: the text before the first space, without trailing periods. A letter
+    scores 1 or 0, ignoring case. A number scores its mean relative accuracy: the fraction of the ten MRA_THRESHOLDS t
+    with |answer - truth| / truth <= 1 - t. None scores 0, and so does text instead of a number. As in the official
+    scorer, an answer that *begins* with a space has an empty first word.
 
     Source: vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py, and arXiv:2412.14171, section 3.
 
-    Raises ValueError for a type that is not scored, and for a numeric `ground_truth` that is no number above 0.
+    Raises ValueError for a type that is not scored, and if a numeric `ground_truth` is not a finite number above 0.
     """
     if question_type not in (*QUESTION_TYPES, OPEN_CHOICE_TYPE.name):
         raise ValueError(f"question type {question_type!r} is not scored")
@@ -53,15 +53,15 @@ def _relative_accuracy(word: str, truth: float) -> float:
 def aggregate(rows: Iterable[Row]) -> dict[str, float]:
     """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
 
-    A task is the mean over its questions; object_rel_direction is the plain mean of the means of its easy, medium
-    and hard questions, of those that are present; overall is the mean over the tasks present. Where all three are
-    present this equals the official aggregation (same source as `score_answer`), as a percentage.
+    A task's value is the mean over its questions; that of object_rel_direction is the mean of the means of its easy,
+    medium and hard questions, as far as present. "overall" is the mean over the tasks present. If all three direction
+    types are present, this equals the official aggregation (same source as `score_answer`), as a percentage.
 
-    Rows of OPEN_TYPES, rows whose `score` is None and rows that carry a `ground_truth` of None are left out;
-    without any other row the result is empty.
+    Ignores rows of OPEN_TYPES, and those without a ground truth: with `ground_truth` None, or without that key and
+    `score` None. Empty if no rows remain.
 
-    Raises ValueError for an unknown type and for a score outside 0..1, which includes a missing score beside a
-    known ground truth: no answer scores 0.
+    Raises ValueError for an unknown type and for a score outside 0..1. None counts as outside if there is a ground
+    truth, since an unanswered question scores 0.
     """
     by_task: dict[str, list[float]] = {}
     for name, scores in _scores_by_type(rows).items():
@@ -69,7 +69,7 @@ def aggregate(rows: Iterable[Row]) -> dict[str, float]:
     means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
     percents = {task: 100 * mean for task, mean in means.items()}
     if means:
-        # Sums of floats depend on their order; the official one is the alphabet's, with the direction mean last.
+        # Float sums depend on the order. The official one is alphabetical with the direction mean last.
         official_order = sorted(means, key=lambda task: (task == "object_rel_direction", task))
         percents["overall"] = 100 * (sum(means[task] for task in official_order) / len(means))
     return percents
@@ -92,7 +92,7 @@ def _is_scored(row: Row) -> bool:
 
 
 def _own_scored(rows: Iterable[Row]) -> list[Row]:
-    """The rows with a score whose question is no task of the benchmark."""
+    """The scored rows of the user's own questions."""
     return [row for row in rows if row["question_type"] in OPEN_TYPES and row["score"] is not None]
 
 
@@ -101,25 +101,24 @@ def _score(row: Row) -> float:
     if name not in QUESTION_TYPES:
         raise ValueError(f"unknown question type {name!r} in a row of results")
     if not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise ValueError(f"score {score!r} of a {name} question is not between 0 and 1; no answer scores 0")
+        raise ValueError(f"score {score!r} of a {name} question is not between 0 and 1; a missing answer scores 0")
     return float(score)
 
 
 def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, Any]:
-    """A JSON-able summary of finished questions, beside which others are still `owed`.
+    """A JSON-serializable summary of the finished questions, while `owed` others are pending.
 
     Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
-    "scene", "render" or "model") and `turns`; what counts as scored is as in `aggregate`.
+    "scene", "render" or "model") and `turns`. `aggregate` defines which rows are scored.
 
-    Under "asked" stand the percentages over all questions, where one without a scan scores 0; under "with_scan"
-    those over the questions whose scan was there. Each has "questions", "scored", of these "scored_own" (choices of
-    one's own, which no task and no overall of the benchmark counts), "tasks" (percent per task) and
-    its overall, whose key, also given as "overall_label", says what the mean is over, as `overall_label` has it,
-    and begins with "unfinished_" while questions are owed; where the questions are a part of a run, `part`, such as
-    "part_2_of_8", precedes that. Only equally labelled overalls of the same questions
-    compare. Under "types" stand, per question type and for "all", the counts
-    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not
-    fail (None when all did), and "percent" (over all, None where nothing was scored; not given for "all").
+    "asked" has the percentages over all questions, where one without a scan scores 0; "with_scan" has those over the
+    questions with a scan. Each has "questions", "scored", of these "scored_own" (the user's own multiple-choice
+    questions, which no task and no overall of the benchmark includes), "tasks" (percent per task) and
+    the overall. The overall's key, repeated as "overall_label", is the result of `overall_label`, preceded by
+    "unfinished_" while questions are pending, and by `part`, such as "part_2_of_8", for a part of a run. Overalls are
+    comparable only with equal labels and equal questions. "types" has, per question type and for "all", the counts
+    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not fail
+    (None if all did), and "percent" (over all, None if nothing was scored; omitted for "all").
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -139,13 +138,12 @@ def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, A
 
 
 def overall_label(question_types: Iterable[str]) -> str:
-    """The name of an overall over questions of these types, which says what it may be compared with.
+    """The name of an overall over questions of these types. Overalls of equal names are comparable.
 
-    "overall_7_task" covers exactly what a scan can tell: all nine types but the order in the video.
-    "overall_8_task" covers all ten types, the benchmark's published overall. Anything else is no benchmark
-    number and starts with "partial_overall", followed by the tasks it lacks of the seven, by the types where a
-    direction level is missing (the task's mean is then over fewer than three), and "with_" the video task if it
-    is there.
+    "overall_7_task" covers the nine types that a scan can answer: all but the order in the video. "overall_8_task"
+    covers all ten types and is the benchmark's published overall. Any other overall is not a benchmark number: its
+    name starts with "partial_overall" and lists the missing ones of the seven tasks, the missing direction types if
+    only some are missing, and "with_" the video task if it is included.
     """
     present = set(question_types)
     lacking = [name for name in QUESTION_TYPES if name not in present and name not in VIDEO_ONLY_TYPES]
@@ -187,7 +185,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def format_summary(summary: Mapping[str, Any]) -> list[str]:
-    """The result of `summarize` as lines of plain text: counts per type, percent per task, labelled overalls."""
+    """The result of `summarize` as lines of text: counts per type, percent per task, labelled overalls."""
     lines = [_TYPE_LINE.format("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
@@ -213,13 +211,13 @@ def _decimal(value: float | None) -> str:
 def _overall_line(part: Mapping[str, Any], denominator: str) -> str:
     label = part["overall_label"]
     if label is None:
-        return f"no scored question {denominator}"
+        return f"no scored questions {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
     return f"{_overall_in_words(label, part['tasks'])}: {part[label]:.1f} % over {questions} questions {denominator}"
 
 
 def _overall_in_words(label: str, tasks: Iterable[str]) -> str:
-    """An overall's label; of a partial one the tasks that are in, instead of those that it lacks."""
+    """An overall's label; for a partial one, the tasks that it includes instead of those that are missing."""
     unfinished, partial, lacking = label.rpartition("partial_overall_")
     if not partial:
         return label
@@ -234,10 +232,10 @@ def _lacking_levels(task: str, lacking: str) -> str:
 
 
 def most_frequent_answer(questions: Iterable[Question]) -> dict[str, float]:
-    """What `aggregate` gives for always answering a type's most frequent ground truth (of equals, the first seen).
+    """`aggregate` of always answering a type's most frequent ground truth (on ties, the first).
 
-    The benchmark's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Questions without ground
-    truth and open ones are left out.
+    The benchmark's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Ignores open questions and those
+    without a ground truth.
     """
     truths: dict[str, list[str]] = {}
     for question in questions:

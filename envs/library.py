@@ -78,13 +78,13 @@ class SceneLibrary:
         return self._scenes.get(self.scan_of(question))
 
     def sha256_of(self, question: Question) -> str:
-        """The fingerprint of the question's scan file, as `scan_sha256` has it; raises ScanNotFound or SceneError."""
+        """The `scan_sha256` of the question's scan file; raises ScanNotFound or SceneError."""
         return self._fingerprint(self.scan_of(question))
 
     def first_view(self, question: Question) -> FirstView:
-        """View 0 of the question's scan, the same for every question about that scan.
+        """View 0 of the question's scan, shared by all questions about it.
 
-        Raises ScanNotFound, SceneError or RenderError, for every question about the scan alike.
+        Raises ScanNotFound, SceneError or RenderError, for each of these questions.
         """
         return self._first_view(self.scan_of(question)).result()
 
@@ -94,13 +94,13 @@ class SceneLibrary:
         for question in questions:
             try:
                 paths[self.scan_of(question)] = None
-            except ScanNotFound:  # reported when the question's turn comes
+            except ScanNotFound:  # reported when the question begins
                 continue
         for path in list(paths)[:SCANS_AHEAD]:
             self._first_view(path)
 
     def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
-        """What the camera sees, (H, W, 3) uint8; raises RenderError. Safe to call from several threads."""
+        """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
         return self.renderer.render(scene, pose, self.camera.intrinsics)
 
     def _first_view(self, path: Path) -> Future[FirstView]:
@@ -112,7 +112,7 @@ class SceneLibrary:
 
     def _draw_first_view(self, path: Path) -> FirstView:
         scene = self._scenes.get(path)
-        self._fingerprint(path)  # here, since the file has just been read
+        self._fingerprint(path)  # now, while the file is in the page cache
         return self.draw_first_view(scene)
 
     def _fingerprint(self, path: Path) -> str:

@@ -1,5 +1,5 @@
-"""The run folder: what a run leaves on disk, written in one place and read in one place."""
+"""The run folder: one module writes it, one module reads it."""
 
 
 class RunError(Exception):
-    """A run folder cannot be read or written; the message names it and what to do."""
+    """A run folder cannot be read or written. The message names it and says what to do."""

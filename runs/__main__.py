@@ -11,16 +11,16 @@ from runs.merge import merge
 
 
 def main(argv: list[str]) -> int:
-    """Run a command; returns 0, or 2 with one sentence where it cannot be done."""
+    """Run a command; returns 0, or 2 after printing an error."""
     parser = argparse.ArgumentParser(prog="python -m runs", description="Commands on run folders.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     merging = commands.add_parser(
         "merge",
-        help="make one run of the parts that --shard left",
-        description="Make one run of the parts that --shard left. The parts must be equal in their settings and in the "
-        "whole question list, and are not changed. Images become hard links where the file system allows them.",
+        help="merge the parts of a run that --shard made",
+        description="Merge the parts of a run that --shard made into one run. The parts must have equal settings and "
+        "the same full question list; they are not changed. Images become hard links if the file system supports them.",
     )
-    merging.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    merging.add_argument("out", type=Path, metavar="OUT", help="the folder to create")
     merging.add_argument("parts", type=Path, nargs="+", metavar="PART", help="the run folders of the parts")
     merging.add_argument(
         "--partial",

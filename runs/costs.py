@@ -1,4 +1,4 @@
-"""What a run's turns cost: time by part, tokens and images, summed over the lines of turns.jsonl."""
+"""The costs of a run: time by part, tokens and images, summed over turns.jsonl."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 from runs.records import TurnRecord
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
-"""Parts of a generate() call; its seconds are shared by all questions of the batch."""
+"""Parts of a generate() call, which all questions of a batch share."""
 
 OWN_PARTS = ("render", "write")
-"""Parts that each question of a batch spends for itself, side by side with the others."""
+"""Parts of each question alone; those of a batch run in parallel."""
 
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded")
 
 
 def costs(turns: Iterable[TurnRecord], batch_size: int | None) -> dict[str, Any]:
-    """The sums over all turns, as summary.json has them.
+    """The sums over all turns, for summary.json.
 
-    `seconds` by part: those of a batched call count once, whatever the size of the batch; render and write seconds
-    add up although they overlap. `prefilled_tokens` are those of the prompts that were computed, not reused.
-    `mean_batch` is the mean number of questions in a call, `batch_fill` its share of `batch_size`.
+    `seconds` by part: those of a batched call count once, those of render and write add up although they overlap.
+    `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
+    questions per call, `batch_fill` its ratio to `batch_size`.
     """
     seconds = dict.fromkeys((*MODEL_PARTS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)

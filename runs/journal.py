@@ -1,4 +1,4 @@
-"""What the loop records of its questions, and the implementation that keeps it in memory."""
+"""The interface through which the loop records turns and results, and its in-memory implementation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from runs.records import ResultRow, TurnRecord
 
 @dataclass(frozen=True)
 class SeenTurn:
-    """A finished turn with the image that it saw, (H, W, 3) uint8."""
+    """A finished turn and its view, (H, W, 3) uint8."""
 
     turn: TurnRecord
     view: np.ndarray
 
 
 class Journal(Protocol):
-    """Takes in turns and results as they are finished; questions go by their number, from 1.
+    """Records turns and results as they finish. Identifies questions by number, from 1.
 
-    `runs.writer.RunWriter` writes them into a run folder, `MemoryJournal` keeps them in memory.
+    `runs.writer.RunWriter` writes them to a run folder, `MemoryJournal` keeps them in memory.
     """
 
     @property
@@ -28,7 +28,7 @@ class Journal(Protocol):
         """The result rows so far, by question number."""
 
     def is_done(self, question_id: str) -> bool:
-        """Whether this question has its result."""
+        """Whether this question has a result."""
 
     def turns_of(self, number: int) -> list[SeenTurn]:
         """The finished turns of a question."""
@@ -41,7 +41,7 @@ class Journal(Protocol):
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Record a finished turn, the image that it saw, as an array and as what encodes it, and the conversation."""
+        """Record a finished turn, its view (H, W, 3) uint8 with its PNG encoder, and the conversation so far."""
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Record a question's conversation so far."""
@@ -51,7 +51,7 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps the turns, images and results of a run in memory; conversations are not kept."""
+    """Keeps turns, views and results in memory, but not conversations."""
 
     def __init__(self) -> None:
         self._rows: dict[str, ResultRow] = {}
@@ -63,7 +63,7 @@ class MemoryJournal:
         return sorted(self._rows.values(), key=lambda row: row.number)
 
     def is_done(self, question_id: str) -> bool:
-        """Whether this question has its result."""
+        """Whether this question has a result."""
         return question_id in self._rows
 
     def turns_of(self, number: int) -> list[SeenTurn]:
@@ -78,11 +78,11 @@ class MemoryJournal:
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Keep a finished turn and the image that it saw."""
+        """Keep a finished turn and its view."""
         self._turns.setdefault(number, []).append(SeenTurn(turn, view))
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Conversations are not kept."""
+        """Does nothing."""
 
     def result(self, row: ResultRow) -> None:
         """Keep the result of a finished question."""

@@ -1,4 +1,4 @@
-"""One run out of parts: every question once, scores recomputed, and nothing compared that differs."""
+"""Merges parts into one run: checks that they belong together, and recomputes all scores."""
 
 import logging
 import tempfile
@@ -18,12 +18,12 @@ from runs.writer import RunWriter
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 8
-"""Questions that a message lists by number before it says how many more there are."""
+"""The most questions that a message lists; it counts the rest."""
 
 
 @dataclass(frozen=True)
 class FoundPart:
-    """The run of a part as found on disk: its rows by question number, and the numbers of all questions begun."""
+    """The run folder of a part: its rows by question number, and the numbers of all questions begun."""
 
     folder: Path
     facts: RunFacts
@@ -33,7 +33,7 @@ class FoundPart:
 
     @classmethod
     def read(cls, folder: Path) -> "FoundPart":
-        """The part in a run folder; raises RunError where it is not the run of a part."""
+        """Read the part in a run folder; raises RunError if it is not a part."""
         reader = RunReader(folder)
         facts = reader.facts
         if facts.part is None:
@@ -48,18 +48,18 @@ class FoundPart:
 
 
 def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str, Any]:
-    """Make the run folder `out` of the runs of parts, and return its summary. The parts are not changed.
+    """Merge parts into the new run folder `out` and return its summary. Does not change the parts.
 
     `partial` allows missing parts and unfinished questions: the scores are then labelled unfinished, and the run can be
-    resumed. `out` appears whole or not at all. Raises RunError where the parts do not make one run, and where `out`
-    exists or cannot be written.
+    resumed. Creates `out` atomically. Raises RunError if the parts do not form one run, or if `out` exists or cannot be
+    written.
     """
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
     require_each_once(parts)
     if lacking := what_is_missing(parts):
         if not partial:
-            raise RunError(f"{lacking}; finish that, or merge what there is with --partial")
+            raise RunError(f"{lacking}; finish these first, or merge what is finished with --partial")
         log.warning("Merging an unfinished run: %s", lacking)
     if out.exists():
         raise RunError(f"{out} exists: choose a name for a new folder")
@@ -74,7 +74,7 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str
 
 
 def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
-    """Write the run that `parts` make into a new folder; returns its summary."""
+    """Write the merged run to a new folder; returns its summary."""
     folder.mkdir()
     run = RunWriter(folder, "the same command")
     try:
@@ -90,10 +90,9 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
 
 
 def take_part(run: RunWriter, part: FoundPart) -> bool:
-    """Take the questions of a part that `run` lacks into it; returns whether all images are hard links.
+    """Copy the questions of a part that are pending in `run`; returns whether all images are hard links.
 
-    The journals of a question go before its result, so that a run that is interrupted here lacks no turn of a finished
-    question.
+    Copies a question's journal before its result, so that after an interrupt no finished question lacks turns.
     """
     pending = {number for number in part.begun if number not in part.rows or not run.is_done(part.rows[number].id)}
     linked = [run.adopt(number, part.folder) for number in sorted(pending)]
@@ -103,7 +102,7 @@ def take_part(run: RunWriter, part: FoundPart) -> bool:
 
 
 def rescored(row: ResultRow, folder: Path) -> ResultRow:
-    """The row with its score computed again from its answer; logs where that changes it."""
+    """The row with its score recomputed from its answer; logs a change."""
     score = None
     if row.ground_truth is not None and (QUESTION_TYPES | OPEN_TYPES)[row.question_type].metric is not None:
         score = score_answer(row.question_type, row.answer, row.ground_truth)
@@ -113,19 +112,21 @@ def rescored(row: ResultRow, folder: Path) -> ResultRow:
 
 
 def sessions_of(folder: Path) -> list[dict[str, Any]]:
-    """How the processes that worked on a run fared; empty before its first export."""
+    """The figures of the processes that worked on a run; empty before its first export."""
     return list((RunReader(folder).summary or {}).get("sessions", ()))
 
 
 def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
-    """run.json of the run that `parts` make: that of the part begun first, as a whole, with where each came from.
+    """The merged run.json: that of the part begun first, for the whole run, with the origin of each part.
 
-    Logs a warning where the parts were answered by different versions.
+    Logs a warning if the parts were answered by different versions.
     """
     first = min(parts, key=lambda part: part.facts.started)
     for part in parts:
         if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
-            log.warning("%s has %s in %s: the answers come from both", part.folder, "; ".join(others), first.folder)
+            log.warning(
+                "%s has %s in %s: the answers come from both versions", part.folder, "; ".join(others), first.folder
+            )
     return replace(
         first.facts,
         config=first.facts.config | {"shard": None},
@@ -148,7 +149,7 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
 
 
 def require_one_whole(parts: Sequence[FoundPart]) -> None:
-    """Raise RunError naming the first difference unless all parts are of one run, asked and answered alike."""
+    """Raise RunError naming the first difference if parts differ in division, questions, settings or protocol."""
     first = parts[0]
     for other in parts[1:]:
         for what, here, there in (
@@ -159,20 +160,20 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
         ):
             if here != there:
                 raise RunError(
-                    f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}): parts of one run "
-                    "are equal in it"
+                    f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}), so they are "
+                    "not parts of one run"
                 )
 
 
 def differing_settings(first: FoundPart, other: FoundPart) -> list[tuple[str, Any, Any]]:
-    """The settings that must be equal and are not: flag, value here and value there."""
+    """The settings that must be equal but differ: flag, value of `first` and value of `other`."""
     names = dict.fromkeys((*first.part.settings, *other.part.settings))
     values = [(name, first.facts.config.get(name), other.facts.config.get(name)) for name in names]
     return [("--" + name.replace("_", "-"), here, there) for name, here, there in values if here != there]
 
 
 def require_each_once(parts: Sequence[FoundPart]) -> None:
-    """Raise RunError naming questions and parts where a question is in two of them, or a part is given twice."""
+    """Raise RunError if a question is in two parts or outside the run, or if a part is given twice."""
     for place, part in enumerate(parts):
         for other in parts[:place]:
             if shared := sorted(part.begun & other.begun):
@@ -180,11 +181,11 @@ def require_each_once(parts: Sequence[FoundPart]) -> None:
             if part.part.number == other.part.number:
                 raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
         if strays := sorted(number for number in part.begun if not 1 <= number <= part.part.questions):
-            raise RunError(f"{listed(strays)} in {part.folder}, and the whole run has {part.part.questions} questions")
+            raise RunError(f"{listed(strays)} in {part.folder}, but the whole run has {part.part.questions} questions")
 
 
 def what_is_missing(parts: Sequence[FoundPart]) -> str:
-    """The missing parts and the unfinished questions in words; empty where nothing is missing."""
+    """The missing parts and unfinished questions in words; empty if there are none."""
     of = parts[0].part.of
     absent = sorted(set(range(1, of + 1)) - {part.part.number for part in parts})
     words = []
@@ -198,7 +199,7 @@ def what_is_missing(parts: Sequence[FoundPart]) -> str:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Questions by number, with the verb: "q003, q004 and 5 more are"."""
+    """Questions by number with a verb, such as "q003, q004 and 5 more are"."""
     names = ", ".join(f"q{number:03d}" for number in numbers[:MOST_NAMED])
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
     return f"{names}{more} {'is' if len(numbers) == 1 else 'are'}"

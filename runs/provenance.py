@@ -1,4 +1,4 @@
-"""Where a result comes from: the code's git revision and the versions of the packages that made it."""
+"""The git revision of the code and the versions of the packages behind a result."""
 
 import platform
 import subprocess
@@ -14,12 +14,12 @@ PACKAGES = (
 
 
 def current_versions() -> dict[str, Any]:
-    """The versions of this process, by run.json's keys."""
+    """The versions that this process runs, with the keys of run.json."""
     return {"git_revision": git_revision(), "packages": package_versions(), "python": platform.python_version()}
 
 
 def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Each version in `now` that differs from `before`, in words; what `before` lacks is left out."""
+    """A phrase for each version that differs between `before` and `now`; ignores those missing in `before`."""
     flat_before, flat_now = ({**facts.get("packages", {}), **facts} for facts in (before, now))
     names = [name for name in flat_now if name != "packages" and name in flat_before]
     return [
@@ -28,7 +28,7 @@ def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with "+changes" where files differ from it; None where it is none."""
+    """The commit of this checkout, with "+changes" if tracked files were modified; None if it is not a checkout."""
     folder = Path(__file__).resolve().parents[1]
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")) != folder:
@@ -40,7 +40,7 @@ def git_revision() -> str | None:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Version by package; None for one that is not installed."""
+    """Version by package; None if it is not installed."""
     return {name: _version(name) for name in PACKAGES}
 
 

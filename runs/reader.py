@@ -16,9 +16,9 @@ Record = TypeVar("Record")
 
 
 class RunReader:
-    """What a run folder holds so far. Every access reads the disk again; a torn last line is ignored.
+    """The contents of a run folder so far. Every access reads from disk and ignores a torn last line.
 
-    Questions go by their number, from 1. Raises RunError naming a file that is damaged.
+    Identifies questions by number, from 1. Raises RunError naming the file if one is damaged.
     """
 
     def __init__(self, folder: Path):
@@ -26,7 +26,7 @@ class RunReader:
 
     @property
     def facts(self) -> RunFacts:
-        """What run.json says; raises RunError too where it is missing or of another schema."""
+        """The contents of run.json; raises RunError also if it is missing or has another schema."""
         path = self.folder / "run.json"
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
@@ -36,18 +36,18 @@ class RunReader:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); start a new run") from None
         raise RunError(
-            f"{path} has schema {schema}, and this version writes {SCHEMA}: resume with the one that began it"
+            f"{path} has schema {schema}, but this version writes {SCHEMA}: resume with the version that began the run"
         )
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The last result of each question that has one, by number."""
+        """The last result of each finished question, by number."""
         last = {row.id: row for row in _records(self.folder / "results.jsonl", ResultRow.from_json)}
         return sorted(last.values(), key=lambda row: row.number)
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """What summary.json says; None before the first export."""
+        """The contents of summary.json; None before the first export."""
         path = self.folder / "summary.json"
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -58,16 +58,16 @@ class RunReader:
 
     @property
     def begun(self) -> list[int]:
-        """Numbers of the questions that have finished a turn, ascending."""
+        """Numbers of the questions with a finished turn, ascending."""
         folders = (path.parent.name for path in self.folder.glob("q*/turns.jsonl"))
         return sorted(int(name[1:]) for name in folders if name[1:].isdecimal())
 
     def turns(self, number: int) -> list[TurnRecord]:
-        """A question's finished turns; none where it has not begun."""
+        """A question's finished turns; empty if it has not begun."""
         return _records(journal_path(self.folder, number), TurnRecord.from_json)
 
     def scan(self, number: int) -> ScanRecord | None:
-        """The scan that a question has begun with; None where it has not begun, or its run recorded none."""
+        """The scan recorded with a question's turn 0; None if it has not begun or no scan was recorded."""
         first = _records(journal_path(self.folder, number), TurnRecord.from_json, at_most=1)
         return first[0].scan if first else None
 
@@ -77,7 +77,7 @@ class RunReader:
             yield from self.turns(number)
 
     def image(self, number: int, turn: int) -> np.ndarray | None:
-        """What a turn saw, (H, W, 3) uint8 RGB; None where the file is missing or torn."""
+        """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
         try:
             with Image.open(question_folder(self.folder, number) / image_name(turn)) as image:
                 return np.array(image.convert("RGB"))
@@ -85,7 +85,7 @@ class RunReader:
             return None
 
     def messages(self, number: int) -> list[dict[str, str]]:
-        """The conversation as sent: `role`, `text` and, of a user message, the file name of its `image`."""
+        """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""
         path = question_folder(self.folder, number) / "messages.json"
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -96,17 +96,17 @@ class RunReader:
 
 
 def question_folder(run: Path, number: int) -> Path:
-    """Where a run keeps what belongs to one question."""
+    """The folder of one question."""
     return run / f"q{number:03d}"
 
 
 def journal_path(run: Path, number: int) -> Path:
-    """Where a run keeps a question's turns."""
+    """The file of one question's turns."""
     return question_folder(run, number) / "turns.jsonl"
 
 
 def image_name(turn: int) -> str:
-    """The file, in its question's folder, of what a turn saw."""
+    """The file name of a turn's view, in its question's folder."""
     return f"render_{turn:02d}.png"
 
 
@@ -116,14 +116,14 @@ def run_folders(log_root: Path) -> list[Path]:
 
 
 def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
-    """The folder to resume: the newest run below `log_root` for "recent", else the folder itself.
+    """The folder to resume: for "recent" the newest run below `log_root`, else the folder itself.
 
-    `batched_only` leaves single questions out of the search. Raises RunError where there is no such run.
+    `batched_only` skips runs of a single question. Raises RunError if there is no such run.
     """
     if continue_from != "recent":
         folder = Path(continue_from).expanduser()
         if not (folder / "run.json").is_file():
-            raise RunError(f"--continue {folder}: no run.json in it, so it is not the folder of a run")
+            raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
         return folder
     begun = {}
     for folder in run_folders(log_root):
@@ -136,7 +136,7 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
 
 
 def find_part(log_root: Path, number: int, of: int) -> Path | None:
-    """The newest run of a part directly below `log_root`; None where there is none. Damaged runs are left out."""
+    """The newest run of a part directly below `log_root`; None if there is none. Skips damaged runs."""
     begun = {}
     for folder in run_folders(log_root):
         try:
@@ -149,8 +149,10 @@ def find_part(log_root: Path, number: int, of: int) -> Path | None:
 
 
 def _at_a_glance(folder: Path) -> tuple[bool, float]:
-    """Whether a run asks many questions, and when it began (seconds since 1970); where run.json is damaged, by the
-    folder's name and the file's time."""
+    """Whether a run is batched, and when it began (seconds since 1970).
+
+    If run.json is damaged, goes by the folder's name and the file's modification time.
+    """
     try:
         facts = RunReader(folder).facts
         return facts.config["ply"] is None, datetime.fromisoformat(facts.started).timestamp()
@@ -159,9 +161,9 @@ def _at_a_glance(folder: Path) -> tuple[bool, float]:
 
 
 def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None) -> list[Record]:
-    """The records of a journal's whole lines, or of the first `at_most`.
+    """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing.
 
-    Raises RunError naming a damaged line or an unreadable file.
+    Raises RunError if the file cannot be read or a line is damaged.
     """
     try:
         content = path.read_bytes()

@@ -1,6 +1,6 @@
-"""What the JSON files of a run folder hold, as types: field names, and their order, are those of the keys.
+"""The records in a run folder's JSON files. Fields have the names and the order of the keys.
 
-experiment_logs/README.md says what each key means.
+experiment_logs/README.md documents each key.
 """
 
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 SCHEMA = 1
-"""The version of these records; run.json names it."""
+"""The version of these records, saved in run.json."""
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A line of results.jsonl: how a question ended."""
+    """A line of results.jsonl: the outcome of a question."""
 
     number: int
     id: str
@@ -42,14 +42,14 @@ class ResultRow:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The row of a parsed line; raises ValueError naming what is wrong with it."""
+        """The row of a parsed line; raises ValueError with the reason if it is malformed."""
         _require(line, field_names(cls))
         return cls(**{name: line[name] for name in field_names(cls)})
 
 
 @dataclass(frozen=True)
 class PoseRecord:
-    """Where a view was taken: the scan's own metres, degrees."""
+    """The camera's pose: metres in the scan's coordinates, degrees."""
 
     x_m: float
     y_m: float
@@ -60,7 +60,7 @@ class PoseRecord:
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """An action as it was carried out."""
+    """An action as carried out."""
 
     rotation_angle_degrees: float
     forward_meters: float
@@ -72,7 +72,7 @@ class ActionRecord:
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """Where a move ended, and whether a surface (`blocked`) or the scene's bounds (`clipped`) ended it."""
+    """The result of a move, and whether a surface (`blocked`) or the scene's bounds (`clipped`) stopped it."""
 
     pose: PoseRecord
     requested_m: float
@@ -83,8 +83,10 @@ class MoveRecord:
 
 @dataclass(frozen=True)
 class ReplyRecord:
-    """What the model said, and what that cost; `seconds` is the call's, shared by its batch. Lines written before there
-    were servers lack `retries`."""
+    """The model's reply and its costs.
+
+    `seconds` is the time of the whole batch's call. Lines of older versions have no `retries`.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -99,9 +101,9 @@ class ReplyRecord:
 
 @dataclass(frozen=True)
 class TurnSeconds:
-    """Seconds by part: the first three are the call's, shared by its batch; the others the question's own.
+    """Seconds by part. The first three are of the whole batch's call, the others of the question alone.
 
-    `write` is set by the run's writer.
+    RunWriter sets `write`.
     """
 
     preprocess: float
@@ -113,7 +115,7 @@ class TurnSeconds:
 
 @dataclass(frozen=True)
 class ScanRecord:
-    """The scan that a question is about: its file, and the SHA-256 of that file's bytes."""
+    """The file of a question's scan, and the SHA-256 of its bytes."""
 
     file: str
     sha256: str
@@ -121,8 +123,10 @@ class ScanRecord:
 
 @dataclass(frozen=True)
 class TurnRecord:
-    """A line of turns.jsonl: a finished turn. `move` is None where the turn ended the question; `scan` is given with
-    turn 0 alone."""
+    """A line of turns.jsonl: a finished turn.
+
+    `move` is None if the turn ended the question. Only turn 0 has `scan`.
+    """
 
     turn: int
     pose: PoseRecord
@@ -136,7 +140,7 @@ class TurnRecord:
     scan: ScanRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The object that a line holds; `scan` only where there is one."""
+        """The line as an object; omits `scan` if it is None."""
         line = asdict(self)
         if self.scan is None:
             del line["scan"]
@@ -144,7 +148,7 @@ class TurnRecord:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The turn of a parsed line; raises KeyError, TypeError or ValueError saying what is wrong with it."""
+        """The turn of a parsed line; raises KeyError, TypeError or ValueError if it is malformed."""
         _require(line, [name for name in field_names(cls) if name != "scan"])
         move, reply = line["move"], line["reply"]
         return cls(
@@ -163,8 +167,11 @@ class TurnRecord:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Which part of which whole a run is: part `number` of `of`, from 1. `questions` and `questions_sha256` are those
-    of the whole; `settings` names the keys of `config` that must be equal in all parts."""
+    """The part of a run that this run is: `number`, from 1, of `of`.
+
+    `questions` and `questions_sha256` describe the whole run; `settings` names the keys of `config` that must be equal
+    in all parts.
+    """
 
     number: int
     of: int
@@ -178,9 +185,11 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """run.json: what was asked, how and by which code. `config` is the configuration as plain values; `resumed` has an
-    entry for each time the run was resumed: when, where, which settings changed, and with which versions. `part` is
-    there in the run of a part, and `merged` in a run that was made of parts: an entry for each."""
+    """run.json: the questions, settings and versions of a run.
+
+    `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
+    and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part.
+    """
 
     schema: int
     started: str
@@ -198,22 +207,22 @@ class RunFacts:
 
     @property
     def last_versions(self) -> dict[str, Any]:
-        """The versions that last worked on the run, as far as they were recorded; keys as in run.json."""
+        """The versions that last ran, as far as recorded, with the keys of run.json."""
         first = {"git_revision": self.git_revision, "packages": self.packages, "python": self.python}
         last = self.resumed[-1] if self.resumed else {}
         return {key: last.get(key, value) for key, value in first.items()}
 
     def with_resumption(self, resumption: dict[str, Any]) -> Self:
-        """The same facts after the run was resumed once more."""
+        """The facts after one more resumption."""
         return replace(self, resumed=(*self.resumed, resumption))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that run.json holds; the optional keys only where there is something to say."""
+        """run.json as an object; omits optional keys that are empty."""
         return {name: value for name, value in asdict(self).items() if value or name not in OPTIONAL_FACTS}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
-        """The facts of a parsed run.json; raises ValueError or TypeError saying what is wrong with it."""
+        """The facts of a parsed run.json; raises ValueError or TypeError if it is malformed."""
         _require(facts, [name for name in field_names(cls) if name not in OPTIONAL_FACTS])
         known = {name: facts[name] for name in field_names(cls) if name in facts}
         part = facts.get("part")
@@ -231,4 +240,4 @@ def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> 
 
 def _require(record: Mapping[str, Any], keys: list[str]) -> None:
     if lacking := [key for key in keys if key not in record]:
-        raise ValueError(f"it lacks {', '.join(lacking)}")
+        raise ValueError(f"missing keys: {', '.join(lacking)}")

@@ -37,10 +37,10 @@ MOST_WRITES_AHEAD = 256
 
 
 class RunWriter:
-    """Writes one run folder; holds its lock until closed.
+    """Writes one run folder and holds its lock until closed.
 
-    Opening the folder cuts a torn last line off each journal, so that the next append begins a line. `resume_command`
-    is what messages tell people to run after a failure.
+    Opening the folder removes a torn last line from each journal, so that the next append starts a line. Error
+    messages tell people to run `resume_command`.
     """
 
     def __init__(self, folder: Path, resume_command: str | None = None):
@@ -65,8 +65,11 @@ class RunWriter:
     def begin(
         self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str, part: PartRecord | None = None
     ) -> None:
-        """Write the run.json of a new run: its configuration as plain values, the number of its questions and their
-        fingerprint, what must be equal for two scores to be compared, and which part of a whole it is, if it is one."""
+        """Write the run.json of a new run.
+
+        `config` is the configuration as JSON values, `fingerprint` that of the questions. Scores are comparable only
+        between equal protocols. `part` describes the part of a run that it is, if any.
+        """
         facts = RunFacts(
             schema=SCHEMA,
             started=_now(),
@@ -85,20 +88,22 @@ class RunWriter:
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
     def require_questions(self, fingerprint: str, whole: str | None = None) -> None:
-        """Raise RunError unless the run was begun with the questions of this fingerprint; `whole` is that of all
-        questions where the run is a part, since its question numbers are theirs."""
+        """Raise RunError unless the run was begun with the questions of this fingerprint.
+
+        For a part of a run, `whole` is the fingerprint of all questions, which define the question numbers.
+        """
         facts = self._reader.facts
         if facts.questions_sha256 != fingerprint or (facts.part and facts.part.questions_sha256 != whole):
-            raise RunError(f"{self.folder} was begun with other questions; give it those, or start a new run")
+            raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     def note_resumption(self, changed: dict[str, Any]) -> None:
-        """Add to run.json that the run is resumed, with which code, and which settings differ from its first ones.
+        """Record in run.json that the run is resumed, with which versions, and which settings `changed`.
 
-        Logs a warning where a version differs from before: the replies so far were made by the old one.
+        Logs a warning if a version changed, since earlier answers come from the old one.
         """
         facts, now = self._reader.facts, current_versions()
         if others := changed_versions(facts.last_versions, now):
-            log.warning("%s resumes with %s: its answers come from both", self.folder, "; ".join(others))
+            log.warning("%s resumes with %s: its answers come from both versions", self.folder, "; ".join(others))
         self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
 
     @property
@@ -107,26 +112,29 @@ class RunWriter:
         return sorted(self._rows.values(), key=lambda row: row.number)
 
     def is_done(self, question_id: str) -> bool:
-        """Whether this question has its result."""
+        """Whether this question has a result."""
         return question_id in self._rows
 
     def reopen_failed(self) -> int:
-        """Requeue failed questions: their turns so far are kept, and a later result replaces the failure. Returns how
-        many."""
+        """Requeue failed questions and return their number. Keeps their turns; a later result replaces the failure."""
         failed = [row.id for row in self._rows.values() if row.failed]
         for id in failed:
             del self._rows[id]
         return len(failed)
 
     def turns_of(self, number: int) -> list[SeenTurn]:
-        """The turns of a question in progress, each with its image; a turn without a whole image is removed from the
-        journal, with all that follow it."""
+        """The turns of a question in progress with their views.
+
+        Removes the first turn without a complete image and all later ones from the journal.
+        """
         turns: list[SeenTurn] = []
         records = self._reader.turns(number)
         for index, record in enumerate(records):
             view = self._reader.image(number, index)
             if view is None or record.turn != index:
-                log.warning("q%03d: turn %d has no whole image and will be repeated", number, index)
+                log.warning(
+                    "q%03d: the image of turn %d is missing or damaged; repeating from this turn", number, index
+                )
                 break
             turns.append(SeenTurn(record, view))
         if len(turns) < len(records):
@@ -141,30 +149,28 @@ class RunWriter:
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Write a finished turn: the image that it saw, which `png` gives as a PNG, then its line, then the
-        conversation so far.
+        """Write a finished turn: its view, which `png` encodes as a PNG, then its line, then the conversation so far.
 
-        Returns at once; the files are written in the order of the calls. Raises RunError where an earlier write
-        failed.
+        Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
         """
         folder = question_folder(self.folder, number)
         drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._then(_write_turn, folder, drawn, turn, messages)
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Write a question's conversation so far, as `turn` does with every turn."""
+        """Write a question's conversation so far, as `turn` also does."""
         self._then(_write_messages, question_folder(self.folder, number), messages)
 
     def result(self, row: ResultRow) -> None:
-        """Write the result of a finished question, behind all its turns."""
+        """Write the result of a finished question after all its turns."""
         self._then(_append, self.folder / "results.jsonl", asdict(row), durable=True)
         self._rows[row.id] = row
 
     def adopt(self, number: int, run: Path) -> bool:
-        """Take a question's turns over from another run of the same question; returns whether its images are hard
-        links to that run's, which needs one file system, and else copies.
+        """Copy a question's turns from another run; returns whether its images are hard links rather than copies.
 
-        Both runs may append to their own journals afterwards; the other run may still be in progress.
+        Hard links need a common file system. Both runs may append to their own journals afterwards, and the other run
+        may still be in progress.
         """
         self.flush()
         linked = True
@@ -187,19 +193,19 @@ class RunWriter:
         return linked
 
     def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
-        """Count what other processes did for this run, from the next export on."""
+        """Include the figures of other processes in the next export."""
         self._added += sessions
 
     def flush(self) -> None:
-        """Wait until everything is on disk; raises RunError where a write failed."""
+        """Wait until everything is on disk; raises RunError if a write failed."""
         while self._written:
             self._written.popleft().result()
 
     def export(self, session: dict[str, Any] | None) -> dict[str, Any]:
-        """Replace results.json, results.csv and summary.json from all rows; returns the summary.
+        """Rewrite results.json, results.csv and summary.json from all rows; returns the summary.
 
-        `session` says how the process that exports has fared, and joins those of earlier processes; None when it has
-        asked nothing.
+        `session` has the figures of this process, which are appended to those of earlier ones; None if it asked
+        nothing.
         """
         self.flush()
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
@@ -220,13 +226,13 @@ class RunWriter:
         return summary
 
     def close(self) -> None:
-        """Finish what is being written and let another process write this folder."""
+        """Finish pending writes and release the folder's lock."""
         self._painters.shutdown()
         self._writer.shutdown()
         self._lock.close()
 
     def _sessions(self) -> list[dict[str, Any]]:
-        """How earlier processes fared, by the last export; none where there is no whole one."""
+        """The figures of earlier processes from the last export; empty if there is none or it is damaged."""
         try:
             summary = self._reader.summary
             return [] if summary is None else list(summary["sessions"])
@@ -236,7 +242,7 @@ class RunWriter:
             return []
 
     def _then(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
-        """Write behind all earlier writes; waits only when very many are still to be done."""
+        """Queue a write behind all earlier ones; waits only while more than MOST_WRITES_AHEAD are pending."""
         with self._turns:
             self._written.append(self._writer.submit(self._whole, write, path, *arguments, **options))
             while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
@@ -246,8 +252,10 @@ class RunWriter:
         self._whole(_replace, self.folder / name, text)
 
     def _whole(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
-        """Write, and turn an OSError such as a full disk into one sentence. Nothing is written after a write that
-        failed, since a journal must not continue behind a torn line."""
+        """Write; raises RunError for an OSError such as a full disk.
+
+        After a failure every write raises, since a journal must not continue behind a torn line.
+        """
         if self._broken:
             raise self._broken
         try:
@@ -255,13 +263,15 @@ class RunWriter:
         except OSError as error:
             begun = (self.folder / "run.json").exists()
             then = f"resume with {self.resume_command}" if begun else "start a new run"
-            self._broken = _unwritable(path, error, f"; all whole lines are kept: make room, then {then}")
+            self._broken = _unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
             raise self._broken from error
 
 
 def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:
-    """Make a folder named by the time and by the part of the run, (number, of), if it is one; a second run of the same
-    second and name waits for the next one. Raises RunError."""
+    """Create a folder named by the time and the part (number, of), if any; raises RunError.
+
+    If the name is taken, waits for the next second.
+    """
     ending = ("_batched" if batched else "") + (f"_shard{part[0]}of{part[1]}" if part else "")
     try:
         log_root.mkdir(parents=True, exist_ok=True)
@@ -281,7 +291,7 @@ def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:
 
 
 def _lock(folder: Path) -> io.TextIOWrapper:
-    """Take the folder's lock, which the system frees when this process ends; its file says who holds it."""
+    """Take the folder's lock, which the system releases when this process ends. The file names the holder."""
     try:
         handle = (folder / "run.lock").open("a+", encoding="utf-8")
     except OSError as error:
@@ -296,15 +306,15 @@ def _lock(folder: Path) -> io.TextIOWrapper:
     except OSError as error:
         handle.close()
         raise RunError(
-            f"{folder} cannot be locked ({error.strerror}): its file system keeps no locks, so two processes could "
-            "write it at once; choose another with --log-root, or mount it with locks (Lustre: -o flock)"
+            f"{folder} cannot be locked ({error.strerror}): its file system does not support locks, so two processes "
+            "could write to it at once; use another --log-root, or mount it with locks (Lustre: -o flock)"
         ) from None
     try:
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
         handle.flush()
     except OSError as error:
-        raise _unwritable(folder, error, "; make room, then give the same command again") from None
+        raise _unwritable(folder, error, "; make room, then run the same command again") from None
     return handle
 
 
@@ -317,7 +327,7 @@ def _cut_torn_line(journal: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise RunError(f"{journal} cannot be read and repaired ({error.strerror})") from None
+        raise RunError(f"{journal} cannot be read or truncated to its last complete line ({error.strerror})") from None
 
 
 def _keep_lines(journal: Path, count: int) -> None:
@@ -326,7 +336,7 @@ def _keep_lines(journal: Path, count: int) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> bool:
-    """Whether `target` is now a hard link; where the file system makes none, it is a copy."""
+    """Hard-link `source` to `target`, or copy it if the file system cannot; returns whether it is a link."""
     try:
         target.hardlink_to(source)
         return True
@@ -350,14 +360,14 @@ def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file or leave the old one. Bytes of a path that are not UTF-8 are written as \\udc80 and up."""
+    """Replace a file atomically. Bytes of a path that are not UTF-8 are written as \\udc80 and up."""
     draft = path.with_name(path.name + ".tmp")
     draft.write_text(text, encoding="utf-8", errors="backslashreplace")
     draft.replace(path)
 
 
 def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
-    """Write what a turn saw; returns the seconds it took, those of encoding it included."""
+    """Write a turn's view; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
     (folder / image_name(turn)).write_bytes(png())
@@ -365,7 +375,7 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
 
 
 def _write_turn(folder: Path, drawn: Future[float], turn: TurnRecord, messages: Sequence[dict[str, str]]) -> None:
-    """Write a turn's line once its image is on disk, and the conversation so far."""
+    """Write a turn's line, once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
     _append(folder / "turns.jsonl", turn.to_json())
     _write_messages(folder, messages)

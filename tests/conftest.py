@@ -1,4 +1,4 @@
-"""Small procedural rooms and whole runs on them, for every test that needs a scan."""
+"""Small procedural rooms and runs on them, for all tests that need scans."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ class RoomScans:
         return [json.loads(line) for line in self.questions.read_text().splitlines()]
 
     def config(self, log_root: Path, **changes: Any) -> RunConfig:
-        """A run over some questions of both rooms, on a small view, by a script instead of a model."""
+        """A run with small views and a scripted policy over questions of both rooms."""
         values: dict[str, Any] = {
             "batch": True,
             "questions": self.questions,
@@ -61,7 +61,7 @@ class RoomScans:
 
 @pytest.fixture(scope="session")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
-    """Two rooms with four questions each; coarse, so that they load in no time."""
+    """Two rooms with four questions each; coarse, so that they load fast."""
     root = tmp_path_factory.mktemp("rooms")
     write_rooms(root, rooms=2, seed=5, style=ScanStyle(resolution_m=0.2))
     rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
@@ -96,7 +96,7 @@ def one_run(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """On tensors as small as a tiny model's, threads cost far more than they bring, above all on a busy machine."""
+    """Threads slow down models as small as those of the tests, above all on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -104,7 +104,7 @@ def one_thread() -> Iterator[None]:
 
 
 def only_run(log_root: Path) -> Path:
-    """The one run folder below a log root."""
+    """The only run folder below a log root."""
     (folder,) = run_folders(log_root)
     return folder
 
@@ -116,12 +116,12 @@ def run_in_process(config: RunConfig, policy: Policy | None = None) -> Path:
 
 
 def scripted(seed: int = 0) -> ModelPolicy:
-    """A model whose replies move, answer and stumble at random: every sixth cannot be read."""
+    """A model that replies with random moves and answers; about one reply in six is malformed."""
     return ModelPolicy(ScriptedBackend(random_policy(seed)))
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
-    """The last result row of each question, by number, without what depends on the clock."""
+    """The last result row of each question, by number, without times."""
     rows = map(asdict, RunReader(folder).rows)
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
@@ -135,8 +135,7 @@ def scores(folder: Path) -> dict:
 
 
 def trajectories(folder: Path) -> dict[int, list[Any]]:
-    """Every turn of every question: where the camera was, what was replied, done and moved; the conversation; and the
-    images' bytes."""
+    """By question: each turn's pose, reply, action and move; the conversation; and the images' bytes."""
     reader = RunReader(folder)
     return {
         number: [
@@ -149,5 +148,5 @@ def trajectories(folder: Path) -> dict[int, list[Any]]:
 
 
 def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end and keep what it says."""
+    """Run a command to its end and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)

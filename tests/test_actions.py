@@ -1,4 +1,4 @@
-"""Replies as models write them, well-formed and not, read as actions."""
+"""Well-formed and malformed replies are parsed as actions."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def reply(**fields: object) -> str:
     return json.dumps(fields)
 
 
-def test_a_whole_action_is_read():
+def test_a_complete_action_is_parsed():
     text = reply(
         rotation_angle_degrees=30, forward_meters=1, left_meters=-0.5, z_delta_meters=0.2, answer=None, done=False
     )
@@ -103,13 +103,13 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
         ('{"forward_meters": +1.0}', "Expecting value"),
     ],
 )
-def test_a_reply_without_a_whole_object_is_told_what_is_wrong(text: str, why: str):
+def test_a_reply_without_a_complete_object_gets_the_reason(text: str, why: str):
     parsed = parse_action(text, CHOICE)
     assert parsed.action == LOOK_AROUND
     assert why in parsed.error
 
 
-def test_no_depth_of_brackets_breaks_the_reader():
+def test_deeply_nested_brackets_do_not_break_the_parser():
     for depth in range(500, 1000):
         parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)
         assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
@@ -148,7 +148,7 @@ def test_nothing_else_ends_a_reply(text: str):
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
-def test_a_letter_is_read_in_its_usual_forms(answer: str):
+def test_a_letter_is_recognized_in_its_usual_forms(answer: str):
     assert parse_action(reply(answer=answer, done=True), CHOICE).action == CameraAction(answer="B", done=True)
 
 
@@ -170,7 +170,7 @@ AREA = Question("5", "scannet", "s", "room_size_estimation", "How large?", (), "
 @pytest.mark.parametrize(
     ("answer", "question"), [("3 objects", COUNT), ("1 object", COUNT), ("3 square meter", AREA), ("3 m^2", AREA)]
 )
-def test_a_number_may_stand_before_its_own_unit(answer: str, question: Question):
+def test_a_number_may_be_followed_by_its_unit(answer: str, question: Question):
     assert parse_action(reply(answer=answer, done=True), question).action.answer == answer[0]
 
 
@@ -189,7 +189,7 @@ def test_done_without_a_finite_number_in_the_unit_is_an_error(answer: object):
         ('{"answer": "two doors", "done": true}', COUNT, None),
     ],
 )
-def test_the_last_turn_asks_for_nothing_but_an_answer(text: str, question: Question, answer: str | None):
+def test_the_last_turn_needs_only_an_answer(text: str, question: Question, answer: str | None):
     last = parse_action(text, question, last_turn=True)
     assert (last.action.answer, last.action.done, last.error is None) == (
         answer,
@@ -200,17 +200,17 @@ def test_the_last_turn_asks_for_nothing_but_an_answer(text: str, question: Quest
     assert before.error is not None or not before.action.done
 
 
-def test_an_answer_without_done_goes_on():
+def test_an_answer_without_done_does_not_end_the_question():
     parsed = parse_action(reply(answer=3, done=False, forward_meters=1), COUNT)
     assert parsed.action == CameraAction(forward_meters=1, answer="3")
 
 
-def test_an_open_question_takes_any_text_that_a_file_can_hold():
+def test_an_open_question_takes_any_text_that_utf8_can_encode():
     assert parse_action('{"answer": "dark \\ud800 red", "done": true}', OPEN).action.answer == "dark ? red"
 
 
 @given(st.dictionaries(st.sampled_from(list(LIMITS)), st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_numbers_stay_in_their_ranges_and_each_clamp_is_named(fields: dict[str, float]):
+def test_numbers_are_clamped_to_their_ranges_and_each_clamp_is_named(fields: dict[str, float]):
     parsed = parse_action(json.dumps(fields), CHOICE)
     for name, limit in LIMITS.items():
         value, wanted = getattr(parsed.action, name), fields.get(name, 0.0)
@@ -226,14 +226,14 @@ JSON_VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(ACTION_KEYS), JSON_VALUES), st.text(), st.sampled_from([CHOICE, COUNT, OPEN]))
-def test_any_reply_gives_an_action_that_can_be_carried_out(fields: dict, prose: str, question: Question):
+def test_any_reply_gives_a_valid_action(fields: dict, prose: str, question: Question):
     parsed = parse_action(prose + json.dumps(fields), question)
     assert all(abs(getattr(parsed.action, name)) <= limit for name, limit in LIMITS.items())
     assert not parsed.action.done or parsed.action.answer is not None
 
 
 def decoded_at_once(text: str) -> list[object]:
-    """What the braces of a text open, each decoded with all the text behind it: objects, or where their error is."""
+    """The reference for `scan_objects`, in quadratic time: objects, or error messages."""
     found, start = [], text.find("{")
     while start != -1:
         try:
@@ -253,7 +253,7 @@ def decoded_at_once(text: str) -> list[object]:
         st.sampled_from(['{"a":', "{", "}", '"', "7", "\\", "[", "]", ",", " " * 90, '"b"', ":", "x"]), max_size=80
     )
 )
-def test_objects_are_read_as_the_decoder_reads_them(parts: list[str]):
+def test_objects_are_parsed_like_the_decoder_does(parts: list[str]):
     text = "".join(parts).strip()
     expected = decoded_at_once(text)
     scanned = list(scan_objects(text))[: len(expected)]
@@ -263,7 +263,7 @@ def test_objects_are_read_as_the_decoder_reads_them(parts: list[str]):
 
 
 @pytest.mark.parametrize("braces", ["{", '{"', "{ ", '{"a":1,', '{"a":', '{"a":['])
-def test_a_reply_of_many_braces_is_read_in_linear_time(braces: str):
+def test_a_reply_with_many_braces_is_parsed_in_linear_time(braces: str):
     def seconds(count: int) -> float:
         started = time.process_time()
         with pytest.raises(ValueError, match="no complete JSON object"):

@@ -1,4 +1,4 @@
-"""The package from Python: trajectories as objects, with and without a run folder, and policies of one's own."""
+"""The Python API: trajectories with and without a run folder, and custom policies."""
 
 import os
 import sys
@@ -63,7 +63,7 @@ def scan(rooms: RoomScans) -> Path:
 
 
 def content(trajectories: Sequence[Trajectory]) -> list:
-    """Everything in some trajectories, to compare."""
+    """The contents of trajectories, to compare them."""
     return [
         (
             *(each.question, each.answer, each.score, each.status, each.error),
@@ -78,7 +78,7 @@ def test_importing_the_api_loads_no_heavy_library():
     assert run_command([sys.executable, "-c", code], cwd=COMMAND.parent).returncode == 0
 
 
-def test_one_question_comes_back_as_a_trajectory(scan: Path, tmp_path: Path, monkeypatch):
+def test_one_question_returns_a_trajectory(scan: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ask(str(scan), "How many chairs are in this room?", ground_truth="2", policy=TurnAndAnswer, **VIEW)
     assert (asked.answer, asked.score, asked.status, asked.error) == ("2", 1.0, "answered", None)
@@ -87,7 +87,7 @@ def test_one_question_comes_back_as_a_trajectory(scan: Path, tmp_path: Path, mon
     assert not list(tmp_path.iterdir()), "no run folder unless one is asked for"
 
 
-def test_many_questions_come_back_the_same_from_memory_and_from_a_run_folder(rooms: RoomScans, tmp_path: Path):
+def test_trajectories_from_memory_and_from_a_run_folder_are_equal(rooms: RoomScans, tmp_path: Path):
     settings = {**VIEW, "scan_root": str(rooms.root), "model": "scripted:random"}
     in_memory = explore(str(rooms.questions), **settings)
     on_disk = explore(load_questions(rooms.questions), log_root=str(tmp_path), **settings)
@@ -96,14 +96,14 @@ def test_many_questions_come_back_the_same_from_memory_and_from_a_run_folder(roo
     assert content(load_trajectories(only_run(tmp_path))) == content(on_disk)
 
 
-def test_a_loaded_model_is_used_again_with_its_own_views(scan: Path, one_thread):
+def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
     first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
     assert content([first]) == content([second])
     assert first.turns[0].view.shape == (160, 288, 3) and first.turns[0].reply
 
 
-def test_questions_can_be_asked_on_a_thread(scan: Path):
+def test_questions_can_be_asked_on_another_thread(scan: Path):
     found = []
     thread = threading.Thread(target=lambda: found.append(ask(scan, "Where is it?", policy=TurnAndAnswer(), **VIEW)))
     thread.start()
@@ -117,7 +117,7 @@ def test_a_failed_question_is_a_trajectory(rooms: RoomScans):
     assert (failed.status, failed.turns, "scene0000_00" in failed.error) == ("failed", (), True)
 
 
-def test_what_prevents_a_run_is_raised(tmp_path: Path):
+def test_errors_before_a_run_are_raised(tmp_path: Path):
     question = Question("1", "scannet", "scene", "object_counting", "How many?", ground_truth="1")
     with pytest.raises(ScanNotFound):
         explore([question], policy=TurnAndAnswer, scan_root=tmp_path / "nowhere")
@@ -148,7 +148,7 @@ def test_the_error_of_a_policy_names_its_class_and_the_question(scan: Path):
 
 
 @pytest.mark.parametrize("name", ["own_policy:Turner", "own_policy.py:Turner"])
-def test_a_policy_is_named_on_the_command_line_and_resumes(rooms: RoomScans, tmp_path: Path, name: str):
+def test_a_policy_named_on_the_command_line_runs_and_resumes(rooms: RoomScans, tmp_path: Path, name: str):
     source = tmp_path / "own_policy.py"
     source.write_text(OWN_POLICY.format(name="Turner", condition="states[0].turn < 1"))
     command = [each for each in rooms.command(tmp_path / "logs") if each not in ("--model", "scripted:random")]

@@ -1,4 +1,4 @@
-"""The command for GPUs runs on a CPU, records every check, and its checks can fail."""
+"""The GPU benchmark runs on a CPU, records every check, and its checks can fail."""
 
 import json
 import time
@@ -67,7 +67,7 @@ def test_runs_on_a_cpu_and_records_every_check(run, tmp_path):
     assert run("--table", out) == (0, report.markdown(record) + "\n")
 
 
-def test_a_crash_stops_no_other_check_and_sets_the_exit_status(tmp_path, capsys):
+def test_a_crash_does_not_stop_other_checks_and_sets_the_exit_status(tmp_path, capsys):
     lab = make_lab(path=tmp_path / "gpu.json")
     seen = []
     command.run_checks([Check("broken", 1, crash), Check("fine", 1, lambda lab: seen.append(lab) or "good")], lab)
@@ -104,7 +104,7 @@ def test_a_check_is_stopped_at_the_deadline():
 
 
 class TestChecksFail:
-    """When what they look at is broken."""
+    """Checks fail when their subject is broken."""
 
     @pytest.fixture(scope="class")
     def lab(self):
@@ -128,7 +128,7 @@ class TestChecksFail:
             for hook in hooks:
                 hook.remove()
 
-    def test_where_masked_rows_are_not_a_number(self, lab, monkeypatch):
+    def test_where_masked_rows_are_nan(self, lab, monkeypatch):
         def attend(query, key, value, attn_mask):
             allowed = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -1
             scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -torch.inf)

@@ -29,7 +29,7 @@ from training.episodes import VIEWS
 
 
 def given(*arguments: str) -> Given:
-    """What a command line says."""
+    """A parsed command line."""
     return parse_command_line(list(arguments))
 
 
@@ -101,20 +101,20 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"retry_failed": True}, "--retry-failed"),
         ({"renderer": "blind", "first_view": "sharpness"}, "--first-view sharpness"),
         ({"demo": True, "first_view": "sharpness"}, "--first-view sharpness"),
-        ({"compile": True, "attention": "eager"}, "--compile does not go with --attention eager"),
+        ({"compile": True, "attention": "eager"}, "--compile does not work with --attention eager"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_by_its_flag(values: dict, words: str):
+def test_an_invalid_value_is_refused_and_its_flag_named(values: dict, words: str):
     with pytest.raises(ConfigError, match=words):
         RunConfig(**values).checked()
 
 
-def test_compiled_steps_go_with_flash_attention_in_the_image_encoder():
+def test_compiled_steps_work_with_flash_attention_in_the_image_encoder():
     config = RunConfig(batch=True, compile=True, attention="flash_attention_2")
     assert config.checked() == config
 
 
-def test_a_file_and_flags_need_only_go_together_as_a_whole(tmp_path: Path):
+def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("batch: true\nrefill: true\n")
     wanted = given("--config", str(path), "--max-batched-turns", "all").over(RunConfig())
@@ -123,14 +123,14 @@ def test_a_file_and_flags_need_only_go_together_as_a_whole(tmp_path: Path):
         given("--config", str(path)).over(RunConfig()).checked()
 
 
-def test_a_run_that_had_all_turns_batched_may_go_on_with_refill():
+def test_a_run_with_all_turns_batched_may_resume_with_refill():
     saved = RunConfig(batch=True, max_batched_turns="all")
     assert resumed(saved, given("--refill")).refill
     with pytest.raises(ConfigError, match="--refill"):
         resumed(RunConfig(batch=True), given("--refill"))
 
 
-def test_a_resumed_run_knows_its_paths_by_any_name(tmp_path: Path, monkeypatch):
+def test_a_resumed_run_accepts_its_paths_in_any_form(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
     saved = located(RunConfig(model="weights", ply=Path("a.ply"), question="Where?"))
@@ -138,19 +138,19 @@ def test_a_resumed_run_knows_its_paths_by_any_name(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["embedded", "scripted:random"])
-def test_a_folder_of_the_same_name_is_no_model(tmp_path: Path, monkeypatch, name: str):
+def test_a_folder_of_the_same_name_is_not_taken_as_a_model(tmp_path: Path, monkeypatch, name: str):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).mkdir()
     assert located(RunConfig(model=name)).model == name
 
 
-def test_one_file_holds_the_settings():
+def test_two_config_files_are_refused():
     with pytest.raises(ConfigError, match="--config is given twice"):
         given("--config", "a.yaml", "--config=b.yaml")
 
 
 @pytest.mark.parametrize("name", ["embedded", "the folder", "a copy"])
-def test_the_explorer_gets_the_views_that_it_learned_from_by_any_name(tmp_path: Path, name: str):
+def test_the_explorer_gets_the_view_settings_of_its_training_by_any_name(tmp_path: Path, name: str):
     copy = tmp_path / "elsewhere"
     copy.mkdir()
     shutil.copy(EXPLORER / "views.json", copy)
@@ -179,19 +179,19 @@ def test_the_settings_saved_with_the_explorer_are_those_that_training_writes():
     assert view_settings_of("embedded") == VIEWS
 
 
-def test_a_saved_configuration_is_read_back_equal():
+def test_a_configuration_survives_saving():
     config = RunConfig(batch=True, questions=Path("q.csv"), num_questions=3, scenes=("007",), max_batched_turns="all")
     assert config_from_dict(config_to_dict(config), "run.json") == config
 
 
-def test_a_resumed_run_takes_new_speed_settings_and_refuses_new_answers():
+def test_a_resumed_run_may_change_speed_but_not_answers():
     saved = RunConfig(batch=True, seed=3)
     assert resumed(saved, given("--batch", "--continue", "recent", "--batch-size", "2")).batch_size == 2
     with pytest.raises(ConfigError, match=r"--temperature, --steps"):
         resumed(saved, given("--steps", "3", "--temperature", "0.5"))
 
 
-def test_a_resumed_run_takes_a_yaml_file_as_it_takes_flags(tmp_path: Path):
+def test_a_resumed_run_takes_a_yaml_file_like_flags(tmp_path: Path):
     path = tmp_path / "more.yaml"
     path.write_text("batch: true\nbatch_size: 2\n")
     assert resumed(RunConfig(batch=True, seed=3), given("--config", str(path))).batch_size == 2
@@ -200,12 +200,12 @@ def test_a_resumed_run_takes_a_yaml_file_as_it_takes_flags(tmp_path: Path):
         resumed(RunConfig(batch=True), given("--config", str(path)))
 
 
-def test_auto_means_what_it_was_found_to_be_when_the_run_began():
+def test_auto_keeps_the_value_of_the_run_that_is_resumed():
     saved = located(RunConfig(batch=True, renderer="raycast", dtype="float32"))
     assert resumed(saved, given("--renderer", "auto", "--dtype", "auto")) == saved
 
 
-def test_a_saved_run_can_be_continued_from_any_folder():
+def test_a_saved_run_can_be_resumed_from_any_folder():
     config = located(RunConfig(batch=True, questions=Path("q.jsonl"), scan_root=Path("scans")))
     assert config.questions == Path.cwd() / "q.jsonl"
     assert config.scan_root.is_absolute()
@@ -220,7 +220,7 @@ def test_the_home_folder_may_be_written_as_a_tilde():
     )
 
 
-def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_default():
+def test_given_flags_override_the_demos_defaults_even_with_the_usual_default():
     flags = ("--model", RunConfig.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
     assert demo_defaults(given("--demo", *flags)) == RunConfig(demo=True, max_new_tokens=512)
     assert demo_defaults(given("--demo", "--max-new-tokens", "512")) == RunConfig(
@@ -228,7 +228,7 @@ def test_a_demo_takes_every_flag_that_is_given_even_where_it_is_the_usual_defaul
     )
 
 
-def test_every_difference_that_can_change_an_answer_is_named():
+def test_every_setting_that_can_change_an_answer_is_named():
     assert changed_answers(RunConfig(), RunConfig(batch_size=3, device="cpu", log_root=Path("x"))) == []
     assert changed_answers(RunConfig(), RunConfig(seed=1, image_size=(320, 224))) == ["--seed", "--image-size"]
     assert changed_answers(RunConfig(ids=("3", "1")), RunConfig(ids=("1", "3"))) == []
@@ -254,7 +254,7 @@ def test_help_loads_neither_torch_nor_a_renderer():
     assert "--max-batched-turns" in shown.stdout
 
 
-def test_help_may_be_cut_short_by_its_reader():
+def test_help_survives_a_closed_pipe():
     with subprocess.Popen(
         [sys.executable, str(COMMAND), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as it:
@@ -279,7 +279,7 @@ def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments
     assert ended.stderr.strip()
 
 
-def test_every_knob_is_in_one_section_of_the_help_and_says_what_it_is():
+def test_every_setting_is_in_one_section_of_the_help():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(field.name for field in fields(RunConfig))
     shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
@@ -288,4 +288,4 @@ def test_every_knob_is_in_one_section_of_the_help_and_says_what_it_is():
     assert places == sorted(places)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):
         assert begin < shown.index(f"│ {name} ") < end
-    assert "Moves a question may make" in shown
+    assert "Moves per question" in shown

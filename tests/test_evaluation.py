@@ -1,4 +1,4 @@
-"""Whole runs: any batch size gives the same trajectories, and one bad question never stops the others."""
+"""Runs: any batch size gives the same trajectories, and a bad question never stops the others."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from runs.reader import RunReader
 
 @pytest.fixture(scope="module")
 def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference: every question alone from its first turn to its last."""
+    """The reference: each question alone from its first turn to its last."""
     config = rooms.config(tmp_path_factory.mktemp("alone"), batch_size=1, max_batched_turns=0, concurrency=1)
     return run_in_process(config, scripted())
 
@@ -54,14 +54,14 @@ def test_a_batch_kept_full_gives_the_same_trajectories(rooms: RoomScans, one_by_
     assert results(folder) == results(one_by_one)
 
 
-def test_completing_several_at_a_time_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
+def test_any_concurrency_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
     folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1, concurrency=2), scripted())
     assert trajectories(folder) == trajectories(one_by_one)
     sizes = {len(turn.batch) for turn in RunReader(folder).all_turns()}
     assert {2, 5} <= sizes
 
 
-def test_by_default_as_many_continue_after_the_batched_turns_as_the_batch_holds(
+def test_by_default_the_whole_batch_continues_after_the_batched_turns(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path
 ):
     folder = run_in_process(rooms.config(tmp_path, batch_size=5, max_batched_turns=1), scripted())
@@ -77,7 +77,7 @@ def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_p
     assert list(reader.turns(1)[0].batch) == [row.id for row in reader.rows[:3]]
 
 
-def test_the_run_says_what_happens(rooms: RoomScans, tmp_path: Path):
+def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     shown = run_command(rooms.command(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
     lines = shown.splitlines()
     assert "BATCHED TURN 0/1" in lines
@@ -87,7 +87,7 @@ def test_the_run_says_what_happens(rooms: RoomScans, tmp_path: Path):
     assert sum("Final answer: " in line for line in lines) == len(rooms.rows)
 
 
-def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms: RoomScans, tmp_path: Path):
+def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: Path):
     root = shutil.copytree(rooms.root, tmp_path / "scans")
     missing, broken = sorted(root.glob("scannet/scans/*/*.ply"))
     missing.unlink()
@@ -106,7 +106,7 @@ def test_a_question_without_its_scan_or_with_a_broken_one_is_a_failed_row(rooms:
     assert summary["types"]["all"]["without_scan"] == len(rows) - there
 
 
-def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tmp_path: Path, caplog):
+def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans, tmp_path: Path, caplog):
     class Breaking(ScriptedBackend):
         calls = 0
 
@@ -127,7 +127,7 @@ def test_an_error_of_the_program_stops_a_run_that_can_go_on(rooms: RoomScans, tm
     assert results(folder) == results(undisturbed)
 
 
-def test_an_error_before_the_run_begins_has_the_same_status():
+def test_an_unexpected_error_before_the_run_has_the_same_status():
     code = (
         "import sys, agent.evaluation, render_point_cloud_qwen_angle_batched as command;"
         "agent.evaluation.main_vsi_bench_loop = None; sys.exit(command.main(['--batch']))"
@@ -136,7 +136,7 @@ def test_an_error_before_the_run_begins_has_the_same_status():
     assert ended.returncode == 3 and "TypeError" in ended.stderr
 
 
-def test_what_the_output_cannot_encode_is_printed_as_its_number(rooms: RoomScans, tmp_path: Path):
+def test_characters_that_the_output_lacks_are_escaped(rooms: RoomScans, tmp_path: Path):
     scan = str(min(rooms.root.glob("scannet/scans/*/*.ply")))
     command = [*rooms.command(tmp_path)[:2], "--ply", scan, "--question", "How many chairs are in this room?"]
     flags = ["--model", "scripted:random", "--renderer", "blind", "--log-root", str(tmp_path)]
@@ -145,7 +145,7 @@ def test_what_the_output_cannot_encode_is_printed_as_its_number(rooms: RoomScans
     assert "\\xb0" in ended.stdout and (only_run(tmp_path) / "run.log").read_text().count("°")
 
 
-def test_a_path_that_is_not_utf8_costs_nothing_but_its_own_question(rooms: RoomScans, tmp_path: Path):
+def test_a_path_that_is_not_utf8_fails_only_its_own_question(rooms: RoomScans, tmp_path: Path):
     scans = tmp_path / os.fsdecode(b"donn\xe9es")
     shutil.copytree(rooms.root, scans)
     shutil.rmtree(min(scans.glob("scannet/scans/*")))
@@ -165,7 +165,9 @@ def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
 
 
 @pytest.mark.parametrize(("truth", "score"), [("A", "1"), ("B", "0")])
-def test_a_single_question_with_its_truth_is_scored(rooms: RoomScans, tmp_path: Path, caplog, truth: str, score: str):
+def test_a_single_question_with_a_ground_truth_is_scored(
+    rooms: RoomScans, tmp_path: Path, caplog, truth: str, score: str
+):
     scan = min(rooms.root.glob("scannet/scans/*/*.ply"))
     config = RunConfig(
         ply=scan,
@@ -180,14 +182,14 @@ def test_a_single_question_with_its_truth_is_scored(rooms: RoomScans, tmp_path: 
     answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
     with caplog.at_level("INFO"):
         main_vsi_bench_loop(config, policy=ModelPolicy(answering))
-    assert caplog.messages[-1] == f"Score: {score} of 1, where {truth} is right"
+    assert caplog.messages[-1] == f"Score: {score} of 1 (correct answer: {truth})"
     (row,) = results(only_run(tmp_path))
     assert (row["question_type"], row["score"]) == ("open_choice", float(score))
     summary = json.loads((only_run(tmp_path) / "summary.json").read_text())
-    assert summary["asked"]["overall_label"] is None, "a question of one's own is no task of the benchmark"
+    assert summary["asked"]["overall_label"] is None, "the user's own questions belong to no task of the benchmark"
 
 
-def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path):
+def test_the_model_sees_that_its_reply_was_truncated(rooms: RoomScans, tmp_path: Path):
     class Rambling(ScriptedBackend):
         def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
             text = 'Well, {"rotation_angle_degrees": 30, "seen": {"chair": 2, "done": true, "answer": "A"}, "forw'
@@ -200,7 +202,7 @@ def test_a_reply_that_was_cut_off_is_told_so(rooms: RoomScans, tmp_path: Path):
 
 
 class Limited(ScriptedBackend):
-    """Replies like the random policy, but holds at most `most` conversations, and never any of `refused`."""
+    """Replies like the random policy, but fits at most `most` conversations and fails for those in `refused`."""
 
     def __init__(self, most: int = 99, refused: Sequence[str] = ()) -> None:
         super().__init__(random_policy())
@@ -216,7 +218,7 @@ class Limited(ScriptedBackend):
 
 
 def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int, **changes: int) -> Path:
-    """A run with a backend of the test's own."""
+    """A run with a custom backend."""
     config = rooms.config(log_root, **changes)
     questions = questions_of(config)
     run_log = begin_folder(config, fingerprint(questions), len(questions))
@@ -229,7 +231,7 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int
     return run_log.folder
 
 
-def test_out_of_memory_halves_the_batch_for_good_and_changes_nothing_else(
+def test_out_of_memory_halves_the_batch_permanently_and_changes_nothing_else(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path
 ):
     backend = Limited(most=2)
@@ -238,7 +240,7 @@ def test_out_of_memory_halves_the_batch_for_good_and_changes_nothing_else(
     assert max(backend.sizes) == 2
 
 
-def test_a_question_that_fits_nowhere_fails_alone(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
+def test_a_question_at_fault_fails_alone(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
     for backend in (Limited(most=0), Limited(refused=[str(rooms.rows[1]["id"])])):
         folder = run_with(backend, rooms, tmp_path / str(backend.most), batch_size=4)
         failed = [row["number"] for row in results(folder) if row["failed_part"] == "model"]
@@ -252,7 +254,7 @@ class TurnLeft(Policy):
         return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
 
 
-def test_a_policy_of_ones_own_runs_is_named_and_resumes_only_by_itself(rooms: RoomScans, tmp_path: Path):
+def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, num_questions=2, steps=3)
     assert main_vsi_bench_loop(config, policy=TurnLeft()).status == 0
     reader = RunReader(only_run(tmp_path))
@@ -265,7 +267,7 @@ def test_a_policy_of_ones_own_runs_is_named_and_resumes_only_by_itself(rooms: Ro
 
 
 class Engine(ScriptedBackend):
-    """An engine that batches requests itself: the first replies come only when three questions wait for one."""
+    """An engine that batches requests itself: the first replies require three concurrent requests."""
 
     concurrent = True
 
@@ -282,7 +284,7 @@ class Engine(ScriptedBackend):
         return super().generate(conversations, reply_format)
 
 
-def test_questions_of_an_engine_that_batches_itself_run_on_threads_of_their_own(
+def test_questions_of_an_engine_that_batches_run_on_separate_threads(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path
 ):
     folder = run_in_process(rooms.config(tmp_path, batch_size=3), ModelPolicy(Engine()))
@@ -290,7 +292,7 @@ def test_questions_of_an_engine_that_batches_itself_run_on_threads_of_their_own(
     assert results(folder) == results(one_by_one)
 
 
-def test_an_error_of_the_program_on_a_thread_stops_the_run(rooms: RoomScans, tmp_path: Path):
+def test_an_unexpected_error_on_a_thread_stops_the_run(rooms: RoomScans, tmp_path: Path):
     class Broken(Engine):
         def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
             super().generate(conversations, reply_format)
@@ -301,7 +303,7 @@ def test_an_error_of_the_program_on_a_thread_stops_the_run(rooms: RoomScans, tmp
     assert main_vsi_bench_loop(config, only_run(tmp_path), ModelPolicy(Engine())).status == 0
 
 
-def test_a_script_that_is_not_there_is_named(rooms: RoomScans, tmp_path: Path):
+def test_an_unknown_scripted_policy_is_named(rooms: RoomScans, tmp_path: Path):
     ended = run_command([*rooms.command(tmp_path), "--model", "scripted:clever"])
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "there is no scripted policy 'clever': use scripted:random" in ended.stderr

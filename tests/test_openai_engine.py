@@ -329,7 +329,7 @@ def test_a_turn_of_an_older_run_has_no_retries(undisturbed: Path):
     ("changes", "words"),
     [
         ({"base_url": ()}, "needs --base-url"),
-        ({"engine": "transformers"}, "--base-url is where --engine openai finds its server"),
+        ({"engine": "transformers"}, "--base-url is the server of --engine openai"),
         ({"model": "scripted:random"}, "scripted:random needs no engine"),
         ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
         ({"base_url": (f"http://me:{KEY}@host/v1",)}, "--base-url takes http"),
@@ -337,7 +337,7 @@ def test_a_turn_of_an_older_run_has_no_retries(undisturbed: Path):
         ({"api_key_env": KEY}, "takes the name of an environment variable"),
     ],
 )
-def test_settings_that_do_not_go_with_a_server_are_refused(changes: dict, words: str):
+def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: str):
     given = {"batch": True, "engine": "openai", "base_url": ("http://localhost:8000/v1",)} | changes
     with pytest.raises(ConfigError, match=words) as caught:
         RunConfig(**given).checked()

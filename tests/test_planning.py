@@ -1,4 +1,4 @@
-"""Sizes of runs, from configurations alone: no weights exist anywhere in these tests."""
+"""Plans need only configurations: no test here has weights."""
 
 import os
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ def test_the_8b_shape_has_its_published_size(shape_8b: Path):
     assert sizes.image_tokens(640, 480) == 300
 
 
-def test_a_question_takes_the_bytes_of_all_its_tokens():
+def test_a_conversation_counts_all_its_tokens():
     assert EIGHT_TURNS.tokens == 700 + 7 * 160 + 8 * (414 + 200)
 
 
@@ -92,7 +92,7 @@ def test_a_question_takes_the_bytes_of_all_its_tokens():
     ("budget", "questions", "size"),
     [(61 * GIB, 1000, 61), (0, 9, 1), (GIB // 2, 9, 1), (10**15, 9, 9), (10**15, 999, 64)],
 )
-def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budget: int, questions: int, size: int):
+def test_the_batch_fills_the_budget_within_its_limits(budget: int, questions: int, size: int):
     assert fitting_batch(budget, GIB, questions) == size
 
 
@@ -100,10 +100,10 @@ def test_the_batch_fills_its_share_and_is_never_empty_nor_larger_than_sense(budg
     ("asked", "free_gib", "size", "warned"),
     [("auto", 10, 3, False), (2, 10, 2, False), (5, 10, 5, True), ("auto", 5.9, 1, True), ("auto", 3, 1, True)],
 )
-def test_the_plan_shares_out_what_is_free_beside_the_weights(
+def test_the_batch_size_follows_from_the_memory_beside_the_weights(
     rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch, asked, free_gib, size, warned
 ):
-    """4 GiB of weights and 1 GiB a question: of 10 GiB half of the 6 beside them is for keys and values."""
+    """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
     questions = questions_of(config)
     sizes = Footprint(
@@ -118,7 +118,7 @@ def test_the_plan_shares_out_what_is_free_beside_the_weights(
 
 
 def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
-    """1 GiB of weights that two programs hold too: of 10 GiB half of the 7 beside them is for keys and values."""
+    """1 GiB of weights, copied by two programs: of 10 GiB, half of the other 7 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
     sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
@@ -136,17 +136,17 @@ def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> RunC
     return rooms.config(tmp_path, model=str(shape_8b))
 
 
-def test_weights_that_one_gpu_cannot_hold_are_refused_before_they_are_loaded(large: RunConfig):
+def test_weights_too_large_for_a_gpu_are_refused_before_loading(large: RunConfig):
     with pytest.raises(ModelError, match=r"needs 62.00 GiB for its weights and cuda:0 has 45.00 GiB free: .* one GPU"):
         plan_run(large, questions_of(large))
 
 
-def test_a_plan_says_that_weights_do_not_fit_and_gives_no_time(large: RunConfig):
+def test_a_plan_reports_weights_that_do_not_fit_and_no_time(large: RunConfig):
     lines = plan_lines(replace(large, plan=True), questions_of(large))
     assert lines[-1].startswith("Cannot run: ") and "the model must fit on one GPU" in lines[-1]
 
 
-def test_weights_on_a_cpu_may_stay_in_their_file(large: RunConfig, monkeypatch):
+def test_weights_on_a_cpu_may_stay_on_disk(large: RunConfig, monkeypatch):
     sizes = replace(footprints.footprint(), device="cpu")
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     assert plan_run(large, questions_of(large)).batch_size == 1
@@ -159,7 +159,7 @@ def test_several_gpus_for_one_model_are_refused(rooms: RoomScans, shape_8b: Path
     assert f"--device '{device}' is not one device" in ended.stderr and "Traceback" not in ended.stderr
 
 
-def test_a_compiler_that_is_not_there_is_missed_before_anything_is_loaded(rooms: RoomScans, shape_8b: Path, tmp_path):
+def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):
     command = [*rooms.command(tmp_path), "--model", str(shape_8b), "--compile"]
     nowhere = os.environ | {"CXX": str(tmp_path / "c++"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     ended = run_command(command, env=nowhere)
@@ -171,15 +171,15 @@ def roofline_seconds(model: Footprint, rates: Rates, conversation: ConversationS
     return run_seconds(model, rates, ROOFLINE, conversation, longest_course(conversation), calls)
 
 
-def test_the_least_time_is_that_of_the_binding_limit():
+def test_the_roofline_is_the_binding_limit():
     model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, 0)
     one, calls = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1), [Calls(0, rows=4, count=2)]
     assert roofline_seconds(model, Rates(1e12, 1e18), one, calls) == pytest.approx(2 * 100 * 2e9 / 1e12)
     assert roofline_seconds(model, Rates(1e18, 1e12), one, calls) == pytest.approx(8 * 100 * 2e9 / 1e12)
 
 
-def test_the_least_time_counts_what_a_token_passes_through(shape_8b: Path):
-    """8.77 billion parameters, of which a token of text passes neither the encoder nor the table of input vectors."""
+def test_the_roofline_counts_the_parameters_that_a_token_uses(shape_8b: Path):
+    """Of the 8.77 billion parameters, a text token uses neither the image encoder nor the embedding table."""
     work = footprint(str(shape_8b), "bfloat16", "cpu").work
     assert work.token_parameters == pytest.approx(7.57e9, rel=0.005)
     encoder, mergers = 0.576e9, 4 * 39e6
@@ -194,7 +194,7 @@ def test_the_least_time_counts_what_a_token_passes_through(shape_8b: Path):
     assert roofline_seconds(model, rates, one, alone) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
 
 
-def test_a_call_at_the_roofline_takes_the_least_time():
+def test_no_pace_is_faster_than_the_roofline():
     work, rates = Work(10**9, 4 * 10**8, 2, 10**5, 36, 27), Rates(3e12, 700e12)
     for sizes in ((1, 500, 1200, 3000, 200), (64, 32000, 76800, 192000, 200), (4, 0, 0, 9000, 0)):
         least = work.least_seconds(rates, *sizes)
@@ -205,7 +205,7 @@ def test_a_call_at_the_roofline_takes_the_least_time():
 
 @dataclass
 class Going:
-    """A question as the scheduler sees it, which ends after some turns."""
+    """A question for the scheduler that ends after some turns."""
 
     turns: int
     turn: int = 0
@@ -220,8 +220,8 @@ class Going:
     [(0, 1, False), (0, 3, False), (4, 1, False), (4, 2, False), ("all", 1, False), ("all", 1, True)],
 )
 @pytest.mark.parametrize("lengths", [[9] * 12, [1, 3, 5, 7, 9, 9] * 3])
-def test_calls_are_counted_as_the_scheduler_makes_them(batched, few, refill, lengths):
-    """Batches of 6; the questions of each cohort of 6 end alike, as shares have it."""
+def test_planned_calls_equal_those_of_the_scheduler(batched, few, refill, lengths):
+    """Batches of 6. Question lengths repeat with each cohort of 6, so that all cohorts have the same shares."""
     config = RunConfig(batch=True, max_batched_turns=batched, concurrency=few or "auto", refill=refill)
     scheduler = Scheduler([Going(turns) for turns in lengths], 6, config.last_batched_turn + 1, refill, few)
     made = 0
@@ -237,7 +237,7 @@ def test_calls_are_counted_as_the_scheduler_makes_them(batched, few, refill, len
     assert made - tail - 1 <= sum(call.count for call in calls) <= made + 1e-9
 
 
-def test_a_rest_of_questions_is_a_smaller_cohort():
+def test_remaining_questions_form_a_smaller_cohort():
     calls = scheduled_calls(RunConfig(batch=True, max_batched_turns="all"), 70, 64, [1.0])
     assert calls == [Calls(0, 64, 1), Calls(0, 6, 1)]
 
@@ -269,8 +269,8 @@ def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
 
 
 @pytest.mark.parametrize(("questions", "paper_s"), [(1, 44), (8, 45), (32, 48), (64, 62)])
-def test_eager_lockstep_on_an_h200_takes_what_a_separate_estimate_gave(questions: int, paper_s: float):
-    """Qwen3-VL-8B, 8 turns of 200 tokens; that estimate took 27.5 ms for a step until memory binds."""
+def test_eager_lockstep_on_an_h200_agrees_with_a_separate_estimate(questions: int, paper_s: float):
+    """Qwen3-VL-8B, 8 turns of 200 tokens. The estimate assumed 27.5 ms per step until memory bandwidth binds."""
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
     model = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0)
     course = longest_course(EIGHT_TURNS)
@@ -281,7 +281,7 @@ def test_eager_lockstep_on_an_h200_takes_what_a_separate_estimate_gave(questions
     )
 
 
-def test_questions_are_expected_to_take_half_of_the_turns():
+def test_questions_are_expected_to_take_half_the_turns():
     course = expected_course(ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9))
     assert course.turns == pytest.approx(5)
     assert course.steps(1) == 200 and course.steps(64) == pytest.approx(320)
@@ -289,7 +289,7 @@ def test_questions_are_expected_to_take_half_of_the_turns():
     assert (short.turns, short.steps(64)) == (1, 100)
 
 
-def test_of_a_mixture_only_the_experts_count_that_a_token_is_sent_to():
+def test_only_the_active_experts_of_a_mixture_count():
     text = {
         "vocab_size": 128, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "moe_intermediate_size": 24,
@@ -313,10 +313,12 @@ def test_rates_are_measured_on_the_device():
     assert rates.flop_per_s > 1e8
 
 
-def test_a_device_without_room_to_measure_in_still_has_a_plan(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
+def test_a_device_without_memory_to_measure_rates_still_has_a_plan(
+    rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch
+):
     monkeypatch.setitem(footprints._COPY_BYTES, "cpu", 2**50)
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu")
-    assert plan_lines(config, questions_of(config))[-1].startswith("Time: not known, too little memory")
+    assert plan_lines(config, questions_of(config))[-1].startswith("Time: unknown, too little memory")
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
@@ -336,13 +338,13 @@ def test_published_checkpoints_need_no_download_to_be_sized(checkpoint: str, par
     assert sizes.image_tokens(640, 480) == 300
 
 
-def test_the_known_8b_is_the_8b(shape_8b: Path):
+def test_the_built_in_8b_shape_equals_the_8b(shape_8b: Path):
     known = footprint_on("h100", "Qwen/Qwen3-VL-8B-Instruct", "bfloat16")
     assert known == footprint_on("h100", str(shape_8b), "bfloat16")
 
 
 @pytest.mark.parametrize("gpu", GPUS)
-def test_a_gpu_keeps_some_of_its_memory_and_less_than_its_peaks(gpu: GpuName):
+def test_usable_memory_and_rates_are_below_the_datasheets(gpu: GpuName):
     size_gb = {"h200": 141, "h100": 80, "a100-80": 80, "a100-40": 40, "l40s": 48, "rtx4090": 24}[gpu]
     assert size_gb * 1e9 < GPUS[gpu].memory_bytes + 1e9 and GPUS[gpu].memory_bytes <= size_gb * GIB
     assert GPUS[gpu].free_bytes < GPUS[gpu].memory_bytes
@@ -350,7 +352,7 @@ def test_a_gpu_keeps_some_of_its_memory_and_less_than_its_peaks(gpu: GpuName):
     assert rates_of(gpu).flop_per_s < GPUS[gpu].peak_flop_per_s
 
 
-def test_a_gpu_that_is_not_here_is_planned_for_offline(rooms: RoomScans, tmp_path: Path):
+def test_a_run_on_another_gpu_can_be_planned_offline(rooms: RoomScans, tmp_path: Path):
     flags = ["--plan", "--plan-device", "h100", "--compile", "--model", "Qwen/Qwen3-VL-8B-Instruct"]
     alone = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     ended = run_command([*rooms.command(tmp_path), *flags], env=alone)
@@ -359,7 +361,7 @@ def test_a_gpu_that_is_not_here_is_planned_for_offline(rooms: RoomScans, tmp_pat
         assert words in ended.stdout
 
 
-def test_text_is_counted_where_the_tokenizer_is_here(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
+def test_text_is_counted_if_the_tokenizer_is_present(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
     config = rooms.config(tmp_path, plan=True, plan_device="rtx4090", model=str(shape_8b))
     lines = "\n".join(plan_lines(config, questions_of(config)))
     assert "characters a token" not in lines and "Memory on rtx4090: 22.49 GiB free" in lines
@@ -369,5 +371,5 @@ def test_text_is_counted_where_the_tokenizer_is_here(rooms: RoomScans, shape_8b:
     ("seconds", "words"),
     [(4.21, "4.2 seconds"), (83, "83 seconds"), (150, "2.5 minutes"), (2700, "45 minutes"), (9000, "2.5 hours")],
 )
-def test_times_are_told_in_two_figures(seconds: float, words: str):
+def test_times_have_two_digits(seconds: float, words: str):
     assert as_time(seconds) == words

@@ -1,4 +1,4 @@
-"""The words that the shipped explorer was trained on; whoever changes one has to train it again."""
+"""The wording that the shipped explorer was trained on; any change requires training it again."""
 
 import hashlib
 
@@ -33,14 +33,14 @@ def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, cli
     return turn_message(QUESTION, observation(1, 7, move), turn).text
 
 
-def test_the_system_message_is_the_one_that_was_learned():
+def test_the_system_message_is_that_of_training():
     text = system_message(QUESTION).text
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "592065cd528227e5643b5e5fb7d3084a4bd51a8ad0e6fd3d8cc9d1b40bd5812b"
     )
 
 
-def test_the_advice_is_the_one_that_was_learned():
+def test_the_advice_is_that_of_training():
     learned = ("counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open")
     text = "\n".join(f"{family}: {ADVICE[family]}" for family in learned)
     assert (
@@ -72,7 +72,7 @@ def test_turn_0_asks_the_question_and_says_where_the_camera_is():
          "Out of range and cut: forward_meters 9 -> 2. Did not turn. Moved 1.00 m."),
     ],
 )  # fmt: skip
-def test_a_later_turn_says_what_the_last_action_did(parsed: ParsedAction, options: dict, words: str):
+def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: ParsedAction, options: dict, words: str):
     first, _, last = after(parsed, **options).split("\n\n")
     assert first == words
     assert last == "Turn 1: you have 7 moves left; answer as soon as you are sure."

@@ -1,4 +1,4 @@
-"""Questions survive every file format unchanged, and bad ones are refused in one sentence that helps."""
+"""Every file format yields the same questions, and errors name the bad row and how to fix it."""
 
 import csv
 import json
@@ -77,7 +77,7 @@ def write_csv_by_pandas(path: Path, rows: list[dict]) -> None:
 
 
 def write_csv_of_arrays(path: Path, rows: list[dict]) -> None:
-    """What a user gets who reads the hub's parquet file with pandas and saves it: numpy's way to print arrays."""
+    """Like the hub's parquet file saved from pandas: options as numpy prints arrays."""
     frame = pd.DataFrame(rows)
     frame["options"] = [None if row["options"] is None else np.array(row["options"], dtype=object) for row in rows]
     frame.to_csv(path, index=False)
@@ -113,7 +113,7 @@ def test_the_sample_is_the_same_in_every_format(tmp_path: Path, name: str, write
 
 @pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[5]])
 @pytest.mark.parametrize("kind", [int, float])
-def test_numbers_become_ids_and_names_of_digits(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
+def test_numeric_ids_and_names_become_text(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
     write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
     [question] = load_questions(tmp_path / name)
     assert (question.id, question.scene_name, question.ground_truth) == ("7", "3864514494", "4")
@@ -135,7 +135,7 @@ def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: P
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
-def test_no_options_has_many_spellings(tmp_path: Path, nothing: object) -> None:
+def test_empty_options_may_be_spelled_in_many_ways(tmp_path: Path, nothing: object) -> None:
     write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
     assert load_questions(tmp_path / "q.jsonl")[0].options == ()
 
@@ -164,33 +164,33 @@ BAD_ROWS = [
     ({**ROUTE, "question": "  \n"}, "the question is empty"),
     ({**ROUTE, "question": None}, "the question is empty"),
     ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
-    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' is none of its options' A, B, C"),
+    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' is not one of the letters A, B, C"),
     ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
     ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
     ({**ROUTE, "ground_truth": None}, "ground_truth None"),
-    ({**ROUTE, "options": None}, "takes at least two options, and has 0"),
-    ({**ROUTE, "options": []}, "takes at least two options, and has 0"),
-    ({**ROUTE, "options": ["B. left"]}, "takes at least two options, and has 1"),
+    ({**ROUTE, "options": None}, "needs at least two options, but has 0"),
+    ({**ROUTE, "options": []}, "needs at least two options, but has 0"),
+    ({**ROUTE, "options": ["B. left"]}, "needs at least two options, but has 1"),
     ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' lacks its letter"),
     ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' lacks its letter or its text"),
     ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
     ({**ROUTE, "options": ["A. left", 2]}, "options are"),
     ({**ROUTE, "options": {"A": "left"}}, "options are"),
     ({**ROUTE, "options": 3}, "options are 3"),
-    ({**ROUTE, "options": "left or right"}, "are no list"),
-    ({**ROUTE, "options": "['A. left', '\\x']"}, "are no list"),
+    ({**ROUTE, "options": "left or right"}, "are not a list"),
+    ({**ROUTE, "options": "['A. left', '\\x']"}, "are not a list"),
     ({**COUNTING, "id": "8", "ground_truth": "four"}, "ground_truth 'four'"),
     ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
     ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
     ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
     ({**COUNTING, "id": "8", "ground_truth": True}, "ground_truth is True"),
     ({**COUNTING, "id": "8", "ground_truth": [3]}, "ground_truth is [3]"),
-    ({**COUNTING, "id": "8", "ground_truth": "0"}, "no finite number above 0"),
+    ({**COUNTING, "id": "8", "ground_truth": "0"}, "not a finite number above 0"),
     ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
 ]
 
 
-def test_a_long_cell_of_csv_is_read_whole(tmp_path: Path) -> None:
+def test_a_long_csv_cell_is_read_completely(tmp_path: Path) -> None:
     long = {**COUNTING, "question": "How many chairs? " * 10_000}
     write_csv(tmp_path / "q.csv", [long])
     assert load_questions(tmp_path / "q.csv")[0].question == long["question"]
@@ -228,16 +228,16 @@ def test_all_bad_rows_are_named_the_first_20_in_full(tmp_path: Path) -> None:
     first, *rows, last = str(error.value).splitlines()
     assert (first, last) == (f"{tmp_path}/q.jsonl has 25 bad rows:", "  and 5 more")
     assert [row.split(" (")[0] for row in rows] == [f"  row {number}" for number in range(2, 22)]
-    assert all("no finite number above 0" in row for row in rows)
+    assert all("not a finite number above 0" in row for row in rows)
 
 
-def test_the_row_of_a_jsonl_file_is_its_line(tmp_path: Path) -> None:
+def test_the_row_number_in_a_jsonl_file_is_the_line_number(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(json.dumps(COUNTING) + "\n\n{\n")
-    assert "q.jsonl, row 3: broken JSON" in error_of(tmp_path / "q.jsonl")
+    assert "q.jsonl, row 3: invalid JSON" in error_of(tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize("line", ['{"id": 1', "[1]", "3", "null", "[" * 100_000, '{"id": ' + "9" * 5000 + "}"])
-def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_not_an_object_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "q.jsonl").write_text(line)
     assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
 
@@ -277,17 +277,17 @@ def test_text_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
     assert "is not UTF-8 text" in error_of(tmp_path / name)
 
 
-def test_a_json_file_that_is_no_list_is_named(tmp_path: Path) -> None:
+def test_a_json_file_that_is_not_a_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING]}))
-    assert "holds no JSON list" in error_of(tmp_path / "q.json")
+    assert "is not a JSON list" in error_of(tmp_path / "q.json")
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
-def test_a_cut_off_parquet_file_is_named(tmp_path: Path, cut: float) -> None:
+def test_a_truncated_parquet_file_is_named(tmp_path: Path, cut: float) -> None:
     write_parquet(tmp_path / "q.parquet", [COUNTING])
     content = (tmp_path / "q.parquet").read_bytes()
     (tmp_path / "q.parquet").write_bytes(content[: int(len(content) * cut)])
-    assert "is no whole parquet file" in error_of(tmp_path / "q.parquet")
+    assert "is not a complete parquet file" in error_of(tmp_path / "q.parquet")
 
 
 def csv_with(line: str) -> str:
@@ -300,9 +300,9 @@ def test_a_broken_csv_line_is_named(tmp_path: Path, line: str) -> None:
     assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
 
 
-def test_a_csv_column_named_twice_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_csv_column_is_refused(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("id," + csv_with(""))
-    assert "names a column twice" in error_of(tmp_path / "q.csv")
+    assert "repeats a column name" in error_of(tmp_path / "q.csv")
 
 
 # Filters
@@ -337,13 +337,13 @@ def test_filters_select_and_combine(three: Path, filters: dict) -> None:
         ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
     ],
 )
-def test_a_filter_that_names_nothing_is_refused(three: Path, filters: dict, flag: str, existing: str) -> None:
+def test_a_filter_value_that_does_not_occur_is_refused(three: Path, filters: dict, flag: str, existing: str) -> None:
     error = error_of(three, **filters)
-    assert error.startswith(f"{flag} names ")
-    assert f"it holds {existing}" in error
+    assert error.startswith(f"{flag}: ")
+    assert f"it has {existing}" in error
 
 
-def test_filters_that_leave_nothing_together_are_refused(three: Path) -> None:
+def test_filters_that_together_exclude_everything_are_refused(three: Path) -> None:
     assert "no question passes all of" in error_of(three, ids=["8"], datasets=["arkitscenes"])
 
 
@@ -356,28 +356,28 @@ def test_the_first_n_are_taken_after_filtering(three: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_less_than_one_question_is_refused(three: Path, number: int) -> None:
+def test_fewer_than_one_question_is_refused(three: Path, number: int) -> None:
     assert "--num-questions" in error_of(three, num_questions=number)
 
 
-def test_questions_about_the_video_are_left_out_and_one_line_says_why(
+def test_questions_about_the_video_are_excluded_and_the_log_says_why(
     three: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         questions = load_questions(three)
     assert [question.id for question in questions] == ["007", "8"]
     assert len(caplog.messages) == 1
-    assert "Left out every obj_appearance_order question (1)" in caplog.messages[0]
+    assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
 
 
-def test_questions_about_the_video_come_when_asked_for(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_questions_about_the_video_are_included_on_request(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         questions = load_questions(three, question_types=["obj_appearance_order", "route_planning"])
     assert [question.id for question in questions] == ["8", "9"]
     assert caplog.messages == []
 
 
-def test_a_file_of_video_questions_alone_says_how_to_ask_for_them(tmp_path: Path) -> None:
+def test_the_error_for_a_file_of_only_video_questions_says_how_to_include_them(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "q.jsonl", [ORDER])
     assert "--question-types" in error_of(tmp_path / "q.jsonl")
 
@@ -391,7 +391,7 @@ def test_the_types_are_the_ten_of_the_benchmark() -> None:
     assert VIDEO_ONLY_TYPES <= CHOICE_TYPES
 
 
-def test_a_question_knows_its_answer() -> None:
+def test_a_question_knows_the_form_of_its_answer() -> None:
     questions = {question.id: question for question in load_questions(SAMPLE)}
     assert (questions["4606"].is_numeric, questions["4606"].is_choice, questions["4606"].letters) == (True, False, ())
     assert (questions["4969"].is_numeric, questions["4969"].is_choice) == (False, True)
@@ -399,11 +399,11 @@ def test_a_question_knows_its_answer() -> None:
     assert [questions[number].unit for number in ("4606", "4952", "3560", "4969")] == ["objects", "m", "cm", ""]
 
 
-# One question by hand
+# The user's own question
 
 
 @pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
-def test_the_benchmarks_wording_tells_the_type(asked: Question) -> None:
+def test_the_type_follows_from_the_benchmarks_wording(asked: Question) -> None:
     assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
 
 
@@ -450,11 +450,11 @@ def test_other_wordings(text: str, options: tuple[str, ...], question_type: str)
     assert ask_one(text, "s", options).question_type == question_type
 
 
-def test_options_by_hand_get_letters() -> None:
+def test_options_without_letters_get_them() -> None:
     assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
 
 
-def test_options_that_have_letters_keep_them() -> None:
+def test_options_with_letters_keep_them() -> None:
     assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
 
 
@@ -488,7 +488,7 @@ def test_type_and_truth_can_be_given() -> None:
         ({"question_type": "object_counting", "ground_truth": "many"}, "ground_truth 'many'"),
     ],
 )
-def test_a_bad_question_by_hand_is_refused(arguments: dict, message: str) -> None:
+def test_a_bad_question_of_the_users_own_is_refused(arguments: dict, message: str) -> None:
     with pytest.raises(QuestionError, match=message):
         ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
 
@@ -496,7 +496,7 @@ def test_a_bad_question_by_hand_is_refused(arguments: dict, message: str) -> Non
 # Fingerprint
 
 
-def test_the_fingerprint_tells_content_and_order() -> None:
+def test_the_fingerprint_depends_on_the_order() -> None:
     questions = load_questions(SAMPLE)
     assert fingerprint(questions) == fingerprint(load_questions(SAMPLE))
     assert fingerprint(questions) != fingerprint(questions[::-1])
@@ -509,7 +509,7 @@ def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
     assert fingerprint([replace(first, **changes), *others]) != fingerprint([first, *others])
 
 
-# In a process of its own
+# In a separate process
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -519,7 +519,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_without_the_hub_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path) -> None:
     code = (
         "from data.questions import QuestionError, load_questions\n"
         "try: load_questions(None)\n"
@@ -532,7 +532,7 @@ def test_without_the_hub_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_another_subset_in_the_cache_never_stands_for_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_cached_subset_is_never_used_as_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_debiased_is_cached(name: str, config: str | None = None, split: str = "") -> object:
         if config is not None:
             raise ValueError(f"Couldn't find cache for {name} for config {config!r}\nAvailable configs: ['debiased']")

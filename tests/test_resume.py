@@ -1,4 +1,4 @@
-"""Killed, interrupted and damaged runs end with the results of an undisturbed one."""
+"""After a kill, an interrupt or damage, a resumed run ends with the results of an undisturbed one."""
 
 import csv
 import errno
@@ -28,22 +28,22 @@ from runs.writer import RunWriter
 
 @pytest.fixture(scope="module")
 def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that every other one must equal."""
+    """The reference: a run without interruption."""
     return run_in_process(rooms.config(tmp_path_factory.mktemp("undisturbed"), batch_size=3))
 
 
 def continued(rooms: RoomScans, log_root: Path, *flags: str) -> list[str]:
-    """The command that goes on with the newest run."""
+    """The command that resumes the newest run."""
     return [*rooms.command(log_root)[:2], "--batch", "--continue", "recent", "--log-root", str(log_root), *flags]
 
 
 def turns_on_disk(log_root: Path) -> int:
-    """How many turn lines all runs have written."""
+    """The number of turns that all runs have written."""
     return sum(path.read_bytes().count(b"\n") for path in log_root.glob("*/q*/turns.jsonl"))
 
 
 def stop_after(command: list[str], log_root: Path, turns: int, how: signal.Signals) -> subprocess.Popen[str]:
-    """Start a command and send it a signal once so many turns are on disk."""
+    """Start a command and send it a signal once this many turns are on disk."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while turns_on_disk(log_root) < turns and process.poll() is None:
         time.sleep(0.002)
@@ -52,7 +52,7 @@ def stop_after(command: list[str], log_root: Path, turns: int, how: signal.Signa
     return process
 
 
-def test_a_run_killed_again_and_again_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     command = rooms.command(tmp_path, "--batch-size", "3")
     for turns in (1, 7, 12, 20):
         killed = stop_after(command, tmp_path, turns, signal.SIGKILL)
@@ -65,7 +65,7 @@ def test_a_run_killed_again_and_again_equals_an_undisturbed_one(rooms: RoomScans
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_ends_with_the_command_that_goes_on(rooms: RoomScans, tmp_path: Path, how: signal.Signals):
+def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans, tmp_path: Path, how: signal.Signals):
     process = stop_after(rooms.command(tmp_path), tmp_path, 10, how)
     assert process.stdout is not None
     assert process.returncode == 130
@@ -85,7 +85,7 @@ def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause
     assert said.splitlines()[-1].endswith(f"--continue {only_run(tmp_path)}")
 
 
-def test_the_command_that_goes_on_keeps_what_was_given_to_go_on(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     moved = tmp_path / "moved"
     shutil.copytree(rooms.root, moved)
     logs = tmp_path / "logs"
@@ -99,7 +99,7 @@ def test_the_command_that_goes_on_keeps_what_was_given_to_go_on(rooms: RoomScans
     assert results(only_run(logs)) == results(undisturbed)
 
 
-def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
+def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
     rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
 ):
     config = rooms.config(tmp_path)
@@ -115,13 +115,13 @@ def test_an_interrupt_while_the_model_loads_forgets_nothing_that_was_given(
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
 
 
-def test_a_run_that_goes_on_with_other_versions_says_so(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
+def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
     config = rooms.config(tmp_path)
     run_log = begin_folder(config, fingerprint(load_questions(rooms.questions)), 8)
     note_resumption(run_log, config)
     assert not caplog.text
     monkeypatch.setattr("runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
-    for _ in range(2):  # the second time it is no news
+    for _ in range(2):  # logged only once
         note_resumption(run_log, config)
     run_log.close()
     assert len(caplog.messages) == 1
@@ -131,14 +131,14 @@ def test_a_run_that_goes_on_with_other_versions_says_so(rooms: RoomScans, tmp_pa
     assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
 
 
-def test_an_interrupted_run_has_no_benchmark_number(rooms: RoomScans, tmp_path: Path):
+def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):
     stop_after(rooms.command(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
     said = json.loads((only_run(tmp_path) / "summary.json").read_text())
     assert said["owed"] == said["questions"]["count"] - said["asked"]["questions"] > 0
     assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
 
 
-def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_path: Path):
+def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Path):
     run_log = begin_folder(rooms.config(tmp_path), "", 1)
     path = run_log.folder / "results.jsonl"
     both_queued = Event()
@@ -160,7 +160,7 @@ def test_nothing_is_written_behind_a_write_that_failed(rooms: RoomScans, tmp_pat
 
 
 def summary(folder: Path) -> dict:
-    """summary.json without what the run cost."""
+    """summary.json without the run's costs."""
     return {
         key: value
         for key, value in json.loads((folder / "summary.json").read_text()).items()
@@ -169,14 +169,14 @@ def summary(folder: Path) -> dict:
 
 
 def truncated(path: Path, share: float) -> None:
-    """Cut a file as a crash in the middle of a write would."""
+    """Truncate a file as a crash during a write would."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.62, 0.97])
 @pytest.mark.parametrize("what", ["results.jsonl", "q002/turns.jsonl", "q003/render_00.png", "q001/messages.json"])
-def test_a_torn_file_is_owed_again(rooms: RoomScans, undisturbed: Path, tmp_path: Path, what: str, share: float):
+def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Path, what: str, share: float):
     config = rooms.config(tmp_path, batch_size=3)
     folder = run_in_process(config)
     if what != "results.jsonl":  # as if no question had been finished
@@ -187,7 +187,7 @@ def test_a_torn_file_is_owed_again(rooms: RoomScans, undisturbed: Path, tmp_path
     assert trajectories(folder) == trajectories(undisturbed)
 
 
-def test_a_finished_run_goes_on_to_the_same_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_resuming_a_finished_run_restores_its_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     config = rooms.config(tmp_path, batch_size=3)
     folder = run_in_process(config)
     before = (folder / "results.jsonl").read_bytes()
@@ -197,7 +197,7 @@ def test_a_finished_run_goes_on_to_the_same_exports(rooms: RoomScans, undisturbe
     assert summary(folder) == summary(undisturbed)
 
 
-def test_failed_questions_are_asked_again_where_that_is_wanted(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     root = shutil.copytree(rooms.root, tmp_path / "scans")
     config = rooms.config(tmp_path / "logs", scan_root=root, batch_size=3)
     missing = min(root.glob("scannet/scans/*/*.ply"))
@@ -214,7 +214,7 @@ def test_failed_questions_are_asked_again_where_that_is_wanted(rooms: RoomScans,
     assert summary(folder) == summary(undisturbed)
 
 
-def test_switches_of_the_beginning_may_be_repeated_or_turned_back(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     flags = ("--no-kv-reuse", "--refill", "--max-batched-turns", "all")
     stop_after(rooms.command(tmp_path, *flags), tmp_path, 5, signal.SIGKILL)
     ended = run_command(continued(rooms, tmp_path, "--no-kv-reuse", "--no-refill", "--max-batched-turns", "4"))
@@ -222,7 +222,7 @@ def test_switches_of_the_beginning_may_be_repeated_or_turned_back(rooms: RoomSca
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
 
 
-def test_the_newest_run_is_the_one_that_began_last(rooms: RoomScans, tmp_path: Path):
+def test_recent_means_the_run_that_began_last(rooms: RoomScans, tmp_path: Path):
     first = run_in_process(rooms.config(tmp_path, num_questions=1))
     first = first.rename(tmp_path / "the_baseline")
     main_vsi_bench_loop(rooms.config(tmp_path, num_questions=1))
@@ -232,16 +232,16 @@ def test_the_newest_run_is_the_one_that_began_last(rooms: RoomScans, tmp_path: P
     assert find_run("recent", tmp_path, batched_only=True) == first
 
 
-def test_a_file_system_without_locks_is_named(undisturbed: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: pytest.MonkeyPatch):
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr("runs.writer.fcntl.flock", unsupported)
-    with pytest.raises(RunError, match="keeps no locks"):
+    with pytest.raises(RunError, match="does not support locks"):
         RunWriter(undisturbed)
 
 
-def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):
+def test_the_exports_contain_every_row(rooms: RoomScans, undisturbed: Path):
     rows = results(undisturbed)
     exported = json.loads((undisturbed / "results.json").read_text())
     assert [row["id"] for row in exported] == [row["id"] for row in rows] == [str(row["id"]) for row in rooms.rows]
@@ -250,7 +250,7 @@ def test_the_exports_hold_every_row(rooms: RoomScans, undisturbed: Path):
     assert kept == [(row["id"], row["status"], row["score"]) for row in rows]
 
 
-def test_a_run_keeps_the_protocol_that_it_was_begun_with(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_resumed_run_keeps_its_protocol(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     facts = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(facts | {"protocol": "as it was then"}))
@@ -258,11 +258,13 @@ def test_a_run_keeps_the_protocol_that_it_was_begun_with(rooms: RoomScans, undis
     main_vsi_bench_loop(config, folder)
     assert json.loads((folder / "summary.json").read_text())["protocol"] == "as it was then"
     (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
-    with pytest.raises(RunError, match="has schema 0, and this version writes 1"):
+    with pytest.raises(RunError, match="has schema 0, but this version writes 1"):
         main_vsi_bench_loop(config, folder)
 
 
-def test_changed_answers_and_changed_questions_are_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_settings_that_change_answers_and_other_questions_are_refused(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path
+):
     log_root = undisturbed.parent
     refused = run_command(continued(rooms, log_root, "--steps", "3"))
     assert (refused.returncode, "--steps" in refused.stderr) == (2, True)
@@ -273,14 +275,14 @@ def test_changed_answers_and_changed_questions_are_refused(rooms: RoomScans, und
         main_vsi_bench_loop(config, undisturbed)
 
 
-def test_two_runs_on_one_folder_are_refused_by_name(rooms: RoomScans, undisturbed: Path):
+def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, undisturbed: Path):
     holder = RunWriter(undisturbed)
     ended = run_command(continued(rooms, undisturbed.parent))
     holder.close()
     assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
 
 
-def test_a_disk_that_takes_no_more_ends_the_run_in_one_sentence(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_full_disk_ends_the_run_without_a_traceback(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     limited = ["sh", "-c", 'ulimit -f 12; exec "$@"', "sh", *rooms.command(tmp_path, "--batch-size", "3")]
     ended = run_command(limited)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
@@ -300,7 +302,7 @@ def test_a_disk_that_takes_no_more_ends_the_run_in_one_sentence(rooms: RoomScans
         ("run.json", '{"config": {"stepz": 3}, "questions_sha256": "x"}'),
     ],
 )
-def test_a_record_that_was_edited_badly_is_named(rooms: RoomScans, tmp_path: Path, name: str, line: str):
+def test_a_malformed_record_is_named(rooms: RoomScans, tmp_path: Path, name: str, line: str):
     folder = run_in_process(rooms.config(tmp_path))
     if name != "results.jsonl":
         (folder / "results.jsonl").unlink()
@@ -310,7 +312,7 @@ def test_a_record_that_was_edited_badly_is_named(rooms: RoomScans, tmp_path: Pat
     assert Path(name).name in ended.stderr
 
 
-def test_what_is_not_a_file_to_write_is_named(rooms: RoomScans, tmp_path: Path):
+def test_a_folder_in_place_of_a_file_ends_without_a_traceback(rooms: RoomScans, tmp_path: Path):
     folder = run_in_process(rooms.config(tmp_path))
     (folder / "run.lock").unlink()
     (folder / "run.lock").mkdir()
@@ -318,7 +320,7 @@ def test_what_is_not_a_file_to_write_is_named(rooms: RoomScans, tmp_path: Path):
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
 
 
-def test_a_reader_that_goes_away_does_not_end_the_run(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     run_command(["sh", "-c", '"$@" | head -1', "sh", *rooms.command(tmp_path, "--batch-size", "3")])
     assert results(only_run(tmp_path)) == results(undisturbed)
 
@@ -334,7 +336,7 @@ def test_an_early_interrupt_ends_without_a_traceback(rooms: RoomScans, tmp_path:
 
 
 @pytest.mark.parametrize("where", ["recent", "nowhere"])
-def test_there_is_nothing_to_continue(tmp_path: Path, where: str):
+def test_continue_without_a_run_is_refused(tmp_path: Path, where: str):
     ended = run_command(
         [*RoomScans(tmp_path, tmp_path).command(tmp_path)[:2], "--continue", where, "--log-root", str(tmp_path)]
     )
@@ -342,7 +344,7 @@ def test_there_is_nothing_to_continue(tmp_path: Path, where: str):
 
 
 def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:
-    """A run that was killed while its questions were in progress, and a copy of its scans."""
+    """A run with all questions in progress, as after a kill, and a copy of its scans."""
     root, logs = Path(shutil.copytree(rooms.root, tmp_path / "moved")), tmp_path / "logs"
     folder = run_in_process(rooms.config(logs, batch_size=3))
     (folder / "results.jsonl").unlink()
@@ -369,7 +371,7 @@ def test_a_scan_may_move_while_a_run_is_interrupted(rooms: RoomScans, undisturbe
     assert trajectories(folder) == trajectories(undisturbed)
 
 
-def test_a_run_without_fingerprints_of_its_scans_resumes(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_run_without_scan_fingerprints_resumes(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder, root = begun_run(rooms, tmp_path)
     for journal in folder.glob("q*/turns.jsonl"):
         turn = json.loads(journal.read_text())

@@ -1,4 +1,4 @@
-"""The run folder: read while it is written, left as it is, and resumed from what the first version wrote."""
+"""Run folders can be read while they are written, reading changes nothing, and old ones resume."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ SCRIPT: dict[str, list[dict | str]] = {
         {"rotation_angle_degrees": 30},
     ],
 }
-"""The replies of the run in SCHEMA_1, by question and turn: they depend on no prompt, so that prompts may change."""
+"""The replies of the run in SCHEMA_1, by question and turn. They do not depend on prompts, so prompts may change."""
 
 
 def scripted(conversation: Conversation) -> str:
@@ -55,8 +55,10 @@ def scripted(conversation: Conversation) -> str:
 
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Path:
-    """A run of four questions that commit 01cda2a wrote until it was killed: two have their result, the third was
-    writing the line of its turn 2, the fourth has finished turn 1."""
+    """A killed run of four questions, written by commit 01cda2a.
+
+    Two have results, the third was writing the line of its turn 2, and the fourth has finished turn 1.
+    """
     return Path(shutil.copytree(SCHEMA_1 / "interrupted", tmp_path / "interrupted"))
 
 
@@ -72,7 +74,7 @@ def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_of_the_first_version_resumes_to_the_rows_of_an_undisturbed_one(interrupted: Path):
+def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Path):
     before = {number: RunReader(interrupted).turns(number) for number in (1, 2, 3, 4)}
     rooms = SCHEMA_1 / "rooms"
     config = replace(saved_config(interrupted), questions=rooms / "questions.jsonl", scan_root=rooms)
@@ -93,7 +95,7 @@ def test_a_run_of_the_first_version_resumes_to_the_rows_of_an_undisturbed_one(in
     assert reader.facts.resumed[-1]["changed"].keys() == {"questions", "scan_root"}
 
 
-def test_records_are_written_as_they_were_read(interrupted: Path):
+def test_records_survive_reading_and_writing(interrupted: Path):
     written = (
         ("results.jsonl", lambda line: asdict(ResultRow.from_json(line))),
         ("q*/turns.jsonl", lambda line: TurnRecord.from_json(line).to_json()),
@@ -122,7 +124,7 @@ def test_reading_changes_nothing_and_takes_no_lock(interrupted: Path):
     holder.close()
 
 
-def test_a_torn_last_line_is_ignored_by_the_reader_and_cut_off_by_the_writer(interrupted: Path):
+def test_the_reader_ignores_a_torn_last_line_and_the_writer_removes_it(interrupted: Path):
     results_file, turns_file = interrupted / "results.jsonl", interrupted / "q003" / "turns.jsonl"
     whole = results_file.read_bytes()
     results_file.write_bytes(whole + b'{"number": 3')
@@ -165,7 +167,7 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
     assert reader.summary is not None and reader.summary["owed"] == 0
 
 
-def test_every_glance_at_a_run_shows_whole_records(rooms: RoomScans, tmp_path: Path):
+def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path):
     glances: list[tuple[int, list[TurnRecord]]] = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_in_process, rooms.config(tmp_path, batch_size=3))
@@ -195,7 +197,7 @@ def test_a_damaged_file_is_named(interrupted: Path, name: str, read: Callable[[R
         read(RunReader(interrupted))
 
 
-def test_what_is_not_there_yet_is_empty(tmp_path: Path):
+def test_missing_files_read_as_empty(tmp_path: Path):
     reader = RunReader(tmp_path)
     assert (reader.rows, reader.turns(1), reader.messages(1), reader.begun) == ([], [], [], [])
     assert reader.summary is None and reader.image(1, 0) is None

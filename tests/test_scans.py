@@ -1,4 +1,4 @@
-"""Scans are found in every layout that users have, and nowhere outside the root."""
+"""Scans are found in every supported layout, and never outside the root."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_layouts(tmp_path: Path, dataset: str, layout: str) -> None:
     assert find_scan(tmp_path, dataset, "42446167") == scan
 
 
-def test_the_lighter_scannet_mesh_is_preferred_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_lighter_scannet_mesh_is_preferred_in_every_layout(tmp_path: Path) -> None:
     put(tmp_path / "scannet/s/s_vh_clean.ply")
     light = put(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
     assert find_scan(tmp_path, "scannet", "s") == light
@@ -65,14 +65,14 @@ def test_a_missing_scan_says_what_was_tried(tmp_path: Path) -> None:
     assert " s.ply" in str(error.value)
 
 
-def test_a_folder_is_no_scan(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_scan(tmp_path: Path) -> None:
     (tmp_path / "s.ply").mkdir()
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
 
 
 @pytest.mark.parametrize("root", ["absent", "file.ply"])
-def test_a_root_that_is_no_folder_is_named(tmp_path: Path, root: str) -> None:
+def test_a_root_that_is_not_a_folder_is_named(tmp_path: Path, root: str) -> None:
     put(tmp_path / "file.ply")
     with pytest.raises(ScanNotFound, match="--scan-root"):
         find_scan(tmp_path / root, "scannet", "s")
@@ -111,7 +111,7 @@ def test_plain_names_are_taken_literally(tmp_path: Path, name: str) -> None:
     assert find_scan(tmp_path, "scannet", name) == scan
 
 
-def test_links_that_users_make_are_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     scan = put(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/scannet").symlink_to(tmp_path / "disk")
@@ -119,7 +119,7 @@ def test_links_that_users_make_are_followed(tmp_path: Path) -> None:
     assert find_scan(tmp_path / "linked_root", "scannet", "s").samefile(scan)
 
 
-def test_a_dangling_link_is_no_scan(tmp_path: Path) -> None:
+def test_a_dangling_link_is_not_a_scan(tmp_path: Path) -> None:
     (tmp_path / "s.ply").symlink_to(tmp_path / "gone.ply")
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
@@ -154,10 +154,10 @@ def test_the_printed_table_has_totals(tmp_path: Path) -> None:
     ]
 
 
-def test_the_table_of_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_the_table_needs_a_root_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound, match="--scan-root"):
         scan_table(QUESTIONS, tmp_path / "absent")
 
 
-def test_questions_of_one_scan_come_together_in_order_of_first_appearance() -> None:
+def test_questions_are_grouped_by_scan_in_order_of_first_appearance() -> None:
     assert [asked.id for asked in scene_order(QUESTIONS)] == ["1", "3", "2", "6", "4", "5"]

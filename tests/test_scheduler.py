@@ -1,4 +1,4 @@
-"""Who goes next: cohorts, lockstep, and a batch that shrinks."""
+"""Cohorts, lockstep, refill and shrinking batches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,14 +17,14 @@ STAY = MoveOutcome(pose=POSE, requested_m=0.0, moved_m=0.0, blocked=False, clipp
 
 
 def waiting(number: int) -> QuestionState:
-    """A question that needs no scan: only its turns are counted here."""
+    """A question without a scan; only its turns are counted."""
     state = QuestionState(number, Question(str(number), "scannet", "s", "object_counting", "How many?"), steps=8)
     state.status = Status.ACTIVE
     return state
 
 
 def take_turn(state: QuestionState, last: bool) -> None:
-    """Count one turn without a model or a view."""
+    """Record one turn without a model or a view."""
     parsed = ParsedAction(CameraAction(answer="1", done=True) if last else CameraAction())
     state.turns.append(Turn(state.turn, POSE, Reply(""), parsed, None if last else STAY, ("x",)))
     state.status = Status.ANSWERED if last else Status.ACTIVE
@@ -83,13 +83,15 @@ def test_refill_keeps_the_batch_full_while_questions_wait(lengths: list[int], ba
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 10), st.integers(1, 4))
-def test_later_turns_run_as_many_at_a_time_as_allowed(lengths: list[int], batch_size: int, batched: int, few: int):
+def test_later_turns_keep_to_the_concurrency(lengths: list[int], batch_size: int, batched: int, few: int):
     later = [batch for batch in schedule(lengths, batch_size, batched, concurrency=few) if batch[0][1] >= batched]
     assert all(len(batch) <= min(few, batch_size) for batch in later)
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
-def test_by_default_later_turns_run_as_many_at_a_time_as_are_left(lengths: list[int], batch_size: int, batched: int):
+def test_by_default_later_turns_run_all_remaining_questions_at_a_time(
+    lengths: list[int], batch_size: int, batched: int
+):
     batches = schedule(lengths, batch_size, batched, concurrency=None)
     for batch in batches:
         cohort = batch[0][0] // batch_size
@@ -98,7 +100,7 @@ def test_by_default_later_turns_run_as_many_at_a_time_as_are_left(lengths: list[
         assert batch == [(number, turn) for number in left]
 
 
-def test_questions_resumed_at_different_turns_come_back_into_step():
+def test_questions_resumed_at_different_turns_return_to_lockstep():
     states = [waiting(number) for number in range(3)]
     take_turn(states[0], last=False)
     scheduler = Scheduler(states, batch_size=3, max_batched_turns=4)
@@ -106,7 +108,7 @@ def test_questions_resumed_at_different_turns_come_back_into_step():
     assert [state.number for state in scheduler.next_batch()] == [1, 2]
 
 
-def test_a_batch_that_did_not_fit_is_taken_again_in_halves():
+def test_a_batch_that_did_not_fit_is_retried_in_halves():
     states = [waiting(number) for number in range(5)]
     scheduler = Scheduler(states, batch_size=5, max_batched_turns=4)
     scheduler.admit()
@@ -114,7 +116,7 @@ def test_a_batch_that_did_not_fit_is_taken_again_in_halves():
     assert [state.number for state in scheduler.next_batch()] == [0, 1]
 
 
-def test_long_conversations_that_did_not_fit_leave_the_batches_of_the_first_phase_as_they_were():
+def test_running_out_of_memory_in_the_second_phase_keeps_the_batch_size_of_the_first():
     scheduler = Scheduler([waiting(number) for number in range(8)], batch_size=4, max_batched_turns=1, concurrency=4)
     for state in scheduler.admit():
         take_turn(state, last=False)

@@ -1,4 +1,4 @@
-"""Scores equal the benchmark's own, written down here once more from its description; means say what they are of."""
+"""Scores equal an independent implementation of the benchmark's description, and overalls name what they cover."""
 
 import json
 import math
@@ -17,7 +17,7 @@ SCAN_TYPES = [name for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES]
 
 
 def official_score(question_type: str, prediction: str, truth: str) -> float:
-    """The benchmark's rule, by its description: first word, no trailing period; a letter, or ten error margins."""
+    """The benchmark's rule as described: first word without trailing period; a letter, or ten error margins."""
     first, _, _ = prediction.partition(" ")
     while first.endswith("."):
         first = first[:-1]
@@ -45,12 +45,12 @@ answers = st.builds(lambda lead, word, tail: lead + word + tail, st.sampled_from
 
 
 @given(st.sampled_from(sorted(NUMERIC_TYPES)), answers, truths)
-def test_numbers_score_as_the_official_scorer_has_it(question_type: str, answer: str, truth: str) -> None:
+def test_numbers_score_like_the_official_scorer(question_type: str, answer: str, truth: str) -> None:
     assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
 
 
 @given(st.sampled_from(sorted(CHOICE_TYPES)), answers, st.sampled_from("ABCD"))
-def test_letters_score_as_the_official_scorer_has_it(question_type: str, answer: str, truth: str) -> None:
+def test_letters_score_like_the_official_scorer(question_type: str, answer: str, truth: str) -> None:
     assert score_answer(question_type, answer, truth) == official_score(question_type, answer, truth)
 
 
@@ -113,7 +113,7 @@ def test_a_type_that_is_not_scored_is_refused(question_type: str) -> None:
 
 
 @pytest.mark.parametrize("truth", ["0", "-1", "nan", "inf"])
-def test_a_truth_that_relative_accuracy_cannot_use_is_refused(truth: str) -> None:
+def test_a_ground_truth_that_relative_accuracy_cannot_use_is_refused(truth: str) -> None:
     with pytest.raises(ValueError, match="finite number above 0"):
         score_answer("object_counting", "1", truth)
 
@@ -160,7 +160,7 @@ def test_overall_is_the_mean_over_tasks_not_over_questions() -> None:
     assert aggregate([row("route_planning", 1.0)] * 9 + [row("object_counting", 0.0)])["overall"] == 50.0
 
 
-def test_rows_without_a_truth_are_left_out() -> None:
+def test_rows_without_a_ground_truth_are_ignored() -> None:
     rows = [row("open", None), row("open", 1.0), row("route_planning", None), row("object_counting", 0.6)]
     assert aggregate([*rows, row("route_planning", 0.0, ground_truth=None)]) == {
         "object_counting": 60.0,
@@ -178,8 +178,8 @@ def test_a_score_outside_0_to_1_is_refused(score: float | str | None) -> None:
         aggregate([row("route_planning", score)])
 
 
-def test_a_missing_score_beside_a_known_truth_is_refused() -> None:
-    with pytest.raises(ValueError, match="no answer scores 0"):
+def test_a_missing_score_despite_a_ground_truth_is_refused() -> None:
+    with pytest.raises(ValueError, match="a missing answer scores 0"):
         aggregate([row("route_planning", None, ground_truth="A")])
 
 
@@ -198,22 +198,22 @@ def test_a_missing_task_is_named() -> None:
     assert label == "partial_overall_6_task_without_route_planning"
 
 
-def test_three_missing_directions_are_one_missing_task() -> None:
+def test_three_missing_direction_types_are_one_missing_task() -> None:
     label = overall_label(name for name in SCAN_TYPES if "direction" not in name)
     assert label == "partial_overall_6_task_without_object_rel_direction"
 
 
-def test_a_missing_direction_level_is_not_a_seven_task_overall() -> None:
+def test_an_overall_without_a_direction_type_is_not_the_seven_task_one() -> None:
     label = overall_label(name for name in SCAN_TYPES if name != "object_rel_direction_easy")
     assert label == "partial_overall_7_task_without_object_rel_direction_easy"
 
 
-def test_the_video_task_beside_missing_ones_is_named() -> None:
+def test_the_video_task_is_named_in_a_partial_overall() -> None:
     label = overall_label(name for name in QUESTION_TYPES if name != "object_counting")
     assert label == "partial_overall_7_task_without_object_counting_with_obj_appearance_order"
 
 
-def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan() -> None:
+def test_a_missing_scan_scores_0_among_asked_and_is_excluded_with_scan() -> None:
     rows = [row(name, 1.0) for name in SCAN_TYPES]
     rows += [row(name, 0.0, "failed", "scan", 0, ground_truth="A") for name in SCAN_TYPES]
     summary = summarize(rows)
@@ -221,7 +221,7 @@ def test_a_missing_scan_counts_0_among_the_asked_and_not_at_all_with_scan() -> N
     assert summary["with_scan"]["overall_7_task"] == 100.0
 
 
-def test_a_failure_of_the_model_counts_0_in_both() -> None:
+def test_a_failure_of_the_model_scores_0_in_both() -> None:
     summary = summarize([row("route_planning", 1.0), row("route_planning", 0.0, "failed", "model")])
     assert summary["with_scan"]["tasks"] == summary["asked"]["tasks"] == {"route_planning": 50.0}
 
@@ -240,7 +240,7 @@ def test_types_are_counted() -> None:
     }
 
 
-def test_an_overall_of_some_of_the_questions_says_so() -> None:
+def test_the_overall_of_an_unfinished_run_says_so() -> None:
     summary = summarize([row(name, 0.6) for name in SCAN_TYPES], owed=3)
     assert summary["owed"] == 3
     for part in (summary["asked"], summary["with_scan"]):
@@ -263,18 +263,18 @@ def test_open_questions_are_counted_and_not_scored() -> None:
         [row(name, 0.6) for name in SCAN_TYPES],
     ],
 )
-def test_every_summary_is_json_and_prints(rows: list[dict]) -> None:
+def test_every_summary_can_be_saved_as_json_and_printed(rows: list[dict]) -> None:
     summary = json.loads(json.dumps(summarize(rows), allow_nan=False))
     assert all("\n" not in line for line in format_summary(summary))
 
 
-def test_the_printed_overalls_carry_their_label_and_denominator() -> None:
+def test_printed_overalls_have_label_and_denominator() -> None:
     lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
     assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (0 % for those without a scan)"
     assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
 
 
-def test_a_partial_overall_is_printed_with_the_tasks_that_are_in() -> None:
+def test_a_partial_overall_is_printed_with_its_tasks() -> None:
     names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
     *_, asked, _ = format_summary(summarize([row(name, 0.5) for name in names], owed=1))
     assert asked.startswith(
@@ -282,7 +282,7 @@ def test_a_partial_overall_is_printed_with_the_tasks_that_are_in() -> None:
     )
 
 
-def test_scored_questions_of_ones_own_are_counted_outside_the_overall() -> None:
+def test_the_users_own_scored_questions_do_not_enter_the_overall() -> None:
     summary = summarize([row("open_choice", 1.0), row("open", None)])
     assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (1, 1)
     assert (summary["asked"]["overall_label"], summary["asked"]["tasks"]) == (None, {})
@@ -304,9 +304,9 @@ def test_the_most_frequent_answer_is_taken_per_type() -> None:
     )
 
 
-def test_of_equally_frequent_answers_the_first_seen_is_taken() -> None:
+def test_ties_of_frequent_answers_go_to_the_first() -> None:
     assert most_frequent_answer(counting("1", "9"))["object_counting"] == 50.0
 
 
-def test_questions_without_truth_have_no_frequent_answer() -> None:
+def test_questions_without_a_ground_truth_have_no_frequent_answer() -> None:
     assert most_frequent_answer(counting(None)) == {}

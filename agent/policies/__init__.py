@@ -1,4 +1,4 @@
-"""Who decides what each question does next."""
+"""The interface of policies, which decide each question's next action."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ NO_REPLY = Reply("")
 
 @dataclass(frozen=True)
 class Decision:
-    """What a question does in its turn: an action and, from a model, the reply it was read from.
+    """A question's action in this turn and, from a model, the reply that it was parsed from.
 
-    `clamped` names each value that was outside its range, as "name value -> limit". `error` says why a reply could not
-    be used; the action is then a small look around.
+    `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
+    the action is then a small rotation.
     """
 
     action: CameraAction
@@ -31,43 +31,43 @@ class Decision:
 
 
 class PolicyError(Exception):
-    """A policy raised an error that is not the model's: names the policy's class and the questions; ends the run."""
+    """A policy raised an error other than ModelError. The message names its class and the questions. Ends the run."""
 
 
 class Policy(Protocol):
-    """Decides for many questions at once. Subclass it and write `decide`; the other methods do nothing by default.
+    """Decides for many questions at once. Subclass it and implement `decide`; the other methods do nothing by default.
 
-    With `concurrent` every question runs on a thread of its own, and `decide` is called from many threads with one
+    If `concurrent` is True, each question runs on its own thread, and `decide` is called from many threads with one
     question each.
     """
 
     name: str = ""
-    """What run.json and summary.json call it; a run is resumed only by a policy of the same name."""
+    """The policy's name in run.json and summary.json. Only a policy of the same name can resume a run."""
     concurrent: bool = False
     settings: Mapping[str, Any] = MappingProxyType({})
-    """Settings of RunConfig that the policy was made with, for run.json."""
+    """The RunConfig settings of this policy, to be saved in run.json."""
 
     @abstractmethod
     def decide(self, states: "Sequence[QuestionState]") -> list[Decision]:
-        """One decision per question, in order; `state.observation` is what each sees.
+        """One decision per question, in order; `state.observation` is the question's current observation.
 
-        Raises OutOfMemory when fewer questions may work, ModelError when one of them cannot be decided. It may then be
-        asked again for the same turn.
+        Raises OutOfMemory if fewer questions may fit, ModelError if one of them cannot be decided. The same turn may
+        then be requested again.
         """
         ...
 
     def recall(self, state: "QuestionState") -> None:
-        """Take in the turns of a question that an earlier process took."""
+        """Restore a question's turns from before the run was resumed."""
         return None
 
     def forget(self, state: "QuestionState") -> None:
-        """Free all that is kept for a question; unknown ones are ignored."""
+        """Release everything kept for a question; ignores unknown ones."""
         return None
 
     def peak_memory_bytes(self) -> int:
-        """The most device memory that was held at once so far; 0 without a device."""
+        """The peak device memory so far; 0 without a device."""
         return 0
 
     def close(self) -> None:
-        """Abandon decisions that are in progress, which then raise ModelError, and free everything. May be repeated."""
+        """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""
         return None

@@ -1,4 +1,4 @@
-"""Policies without a model, to compare with."""
+"""Policies without a model, as baselines."""
 
 import random
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from data.questions import Question
 from envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
 ANSWER_SHARE = 0.2
-"""Share of turns in which the random policy answers."""
+"""The probability that the random policy answers in a turn."""
 
 
 class RandomPolicy(Policy):
-    """Draws moves and answers from the seed, the question's id and the turn: no batch or resume changes them."""
+    """Random moves and answers that depend only on the seed, the question's id and the turn, not on batch or resume."""
 
     def __init__(self, seed: int = 0) -> None:
         self.name = "scripted:random"
         self._seed = seed
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        """One action per question; about one in five answers, and every one on the last turn."""
+        """One action per question; about one in five answers, and all do on the last turn."""
         return [Decision(self._action(state)) for state in states]
 
     def _action(self, state: QuestionState) -> CameraAction:
@@ -36,7 +36,7 @@ class RandomPolicy(Policy):
 
 
 def _guess(question: Question, draw: random.Random) -> str:
-    """Any answer of the right form."""
+    """A random answer of valid form."""
     if question.is_choice:
         return draw.choice(question.letters)
     return str(draw.randint(1, 10)) if question.is_numeric else "unknown"

@@ -1,4 +1,4 @@
-"""The policy that asks a model: prompts, a backend and the reader of its replies."""
+"""The policy that asks a model: prompts, a backend and the reply parser."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from models import Backend, Reply, ReplyFormat
 
 
 class ModelPolicy(Policy):
-    """Shows each question's view to a model and reads its reply as an action, in the format that it asks for."""
+    """Sends each question's view to a model and parses the reply as an action."""
 
     def __init__(self, backend: Backend, reply_format: ReplyFormat | None = None) -> None:
         self.name = backend.name
@@ -27,17 +27,17 @@ class ModelPolicy(Policy):
         return [read(reply, state) for state, reply in zip(states, replies, strict=True)]
 
     def recall(self, state: QuestionState) -> None:
-        """Rebuild the conversation of the turns that are recorded."""
+        """Rebuild the conversation from the recorded turns."""
         for turn in state.turns:
             ask(state, turn.index)
             state.conversation.append(turn.message)
 
     def forget(self, state: QuestionState) -> None:
-        """Free the conversation's cached keys and values."""
+        """Release the conversation's cached keys and values."""
         self.backend.release(state.conversation)
 
     def peak_memory_bytes(self) -> int:
-        """Of the backend."""
+        """The backend's peak device memory."""
         return self.backend.peak_memory_bytes()
 
     def close(self) -> None:
@@ -46,8 +46,10 @@ class ModelPolicy(Policy):
 
 
 def ask(state: QuestionState, turn: int | None = None) -> None:
-    """Append the user message of a turn, by default of the one that is due, after the system message if it is the
-    first; asking the same turn again changes nothing."""
+    """Append a turn's user message, by default that of the next turn, preceded in turn 0 by the system message.
+
+    Does nothing if the turn's message is already there.
+    """
     messages, turn = state.conversation.messages, state.turn if turn is None else turn
     if not messages:
         state.conversation.append(system_message(state.question))

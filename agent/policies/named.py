@@ -1,4 +1,4 @@
-"""Policies by the name of their class: module:Class or path/to/file.py:Class."""
+"""Loads policies by class name: module:Class or path/to/file.py:Class."""
 
 import importlib
 import importlib.util
@@ -12,7 +12,7 @@ from agent.policies import Policy
 
 
 def named_policy(name: str, seed: int) -> Policy:
-    """An instance of the class that --policy names; raises ConfigError where there is no such policy."""
+    """An instance of the class that --policy names; raises ConfigError if it cannot be loaded."""
     source, _, attribute = name.rpartition(":")
     if not source or not attribute.isidentifier():
         raise ConfigError(f"--policy {name}: takes module:Class or path/to/file.py:Class")
@@ -28,7 +28,7 @@ def named_policy(name: str, seed: int) -> Policy:
 def make_policy(kind: type, seed: int) -> Policy:
     """An instance of a policy class, with the seed if its constructor takes one; raises ConfigError."""
     if Policy not in kind.__mro__ or inspect.isabstract(kind):
-        raise ConfigError(f"{kind.__name__} is not a policy: subclass agent.policies.Policy and write `decide`")
+        raise ConfigError(f"{kind.__name__} is not a policy: subclass agent.policies.Policy and implement `decide`")
     parameters = inspect.signature(kind).parameters
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [each.name for each in parameters.values() if each.default is each.empty and each.kind not in optional]
@@ -40,12 +40,12 @@ def make_policy(kind: type, seed: int) -> Policy:
 
 
 def policy_name(policy: Policy) -> str:
-    """What run.json calls a policy."""
+    """The name of a policy in run.json: its `name`, else that of its class."""
     return policy.name or type(policy).__name__
 
 
 def _module(source: str, name: str) -> ModuleType:
-    """The module of a dotted name, also looked up in the current folder, or of a file."""
+    """Import a dotted name, which may be in the current folder, or a file."""
     try:
         if source.endswith(".py"):
             return _module_of_file(Path(source).expanduser(), name)
@@ -55,7 +55,7 @@ def _module(source: str, name: str) -> ModuleType:
     except (ImportError, SyntaxError) as error:
         raise ConfigError(
             f"--policy {name}: {source} cannot be imported from {Path.cwd()} ({error}): run the command from the "
-            "folder that holds it, or name its file"
+            "folder that contains it, or name its file"
         ) from error
 
 
@@ -67,6 +67,6 @@ def _module_of_file(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look their module up there
+    sys.modules.setdefault(path.stem, module)  # where dataclasses and pickle look it up
     spec.loader.exec_module(module)
     return module

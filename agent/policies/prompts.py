@@ -1,6 +1,6 @@
-"""Every word that a model reads, as pure functions of a question, an observation and the turn before.
+"""The wording of all prompts, as pure functions of a question, an observation and the previous turn.
 
-The shipped explorer was trained on exactly these words: an edit costs it its score.
+The shipped explorer was trained on exactly this wording; any edit costs accuracy.
 """
 
 from agent.state import Turn
@@ -25,11 +25,11 @@ ADVICE = {
     "order": "For an order of appearance, note what each view shows, in the order of the views.",
     "open": "Look around until you have seen what the question needs.",
 }
-"""How to go about each family of question types."""
+"""Advice for each family of question types."""
 
 
 def answer_form(question: Question) -> str:
-    """What the "answer" key takes for this question."""
+    """The form of a valid "answer" to this question."""
     if question.is_choice:
         return "the letter of one option, " + " or ".join(f'"{letter}"' for letter in question.letters)
     if question.is_numeric:
@@ -38,17 +38,17 @@ def answer_form(question: Question) -> str:
 
 
 def system_message(question: Question) -> Message:
-    """The first message of a conversation: what may be done, and how to reply."""
+    """The first message of a conversation: the available actions and the reply format."""
     return Message("system", _system_text(question))
 
 
 def opening_text(question: Question) -> str:
-    """All text before the first reply, but for where the camera is."""
+    """All text before the first reply, except the camera's pose and the remaining moves."""
     return _system_text(question) + _question_text(question)
 
 
 def turn_message(question: Question, observation: Observation, previous: Turn | None) -> Message:
-    """The user message with an observation, after the turn that led to it; None for turn 0."""
+    """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
     parts = [_question_text(question) if previous is None else _outcome(previous)]
     parts += [_where(observation), _turns_left(observation)]
     return Message("user", "\n\n".join(parts), image=observation.view)
@@ -82,13 +82,13 @@ def _question_text(question: Question) -> str:
 
 
 def _outcome(turn: Turn) -> str:
-    """What became of the last reply: an error, a clamped number, a move that was cut short."""
+    """The outcome of the last turn: reply errors, clamped numbers, rotation and move."""
     lines = []
     if turn.parsed.error:
         lines.append(f"Your reply could not be used: {turn.parsed.error}. The camera turned a little instead.")
     if turn.parsed.clamped:
         lines.append(f"Out of range and cut: {', '.join(turn.parsed.clamped)}.")
-    assert turn.move is not None, "a turn that goes on has moved"
+    assert turn.move is not None, "a turn that did not end the question has a move"
     move, turned = turn.move, turn.parsed.action.rotation_angle_degrees
     lines.append(f"Turned {abs(turned):g} degrees {'left' if turned >= 0 else 'right'}." if turned else "Did not turn.")
     if move.blocked or move.clipped:

@@ -1,4 +1,4 @@
-"""What a model's reply looks like, and how it is read as an action: pure functions of strings."""
+"""The format of replies and their parser, as pure functions of strings."""
 
 import json
 import math
@@ -26,15 +26,15 @@ UNIT_WORDS = {
         *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
     ),
 }
-"""What may stand behind a number, by the question's unit; another unit is no valid answer."""
+"""Accepted spellings of a unit after a number, by the question's unit. Answers in other units are invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
-"""What JSON's decoder leaves of a number that ends too early."""
+"""The rest of a truncated number at the position where JSON's decoder fails."""
 BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
 LONGEST_TOKEN = 16
-"""No JSON token but a string or a number is longer: "-Infinity" or an escaped surrogate pair."""
+"""The largest length of a JSON token other than strings and numbers: "-Infinity" or an escaped surrogate pair."""
 SHOWN_CHARACTERS = 40
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
@@ -50,8 +50,8 @@ text ::= "\"" [^"\\\u0000-\u001f]{{1,80}} "\""
 number ::= "-"? ("0" | [1-9] [0-9]{{0,3}}) ("." [0-9]{{1,4}})?
 blank ::= [ \n]{{0,8}}
 """
-"""Prose without braces, then one object with the six keys in the prompt's order, `done` only with an answer, then the
-end; in GBNF as xgrammar takes it."""
+"""GBNF for xgrammar: prose without braces, then one object with the six keys in the prompt's order, then the end.
+`done` may be true only with an answer."""
 
 ACTION_SCHEMA = {
     "type": "object",
@@ -64,18 +64,18 @@ ACTION_SCHEMA = {
     "required": ["thought", *ACTION_KEYS],
     "additionalProperties": False,
 }
-"""The action object for servers, whose schemas leave no room for prose before it: the thought comes first in it."""
+"""JSON schema of the action, for servers. It allows no prose before the object, so the thought is the first key."""
 
 LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
-"""Taken instead of a reply that cannot be read, so that the next view at least shows something new."""
+"""The action for an unreadable reply: the next view at least shows something new."""
 
 
 @dataclass(frozen=True)
 class ParsedAction:
-    """The action that a reply stands for.
+    """The action parsed from a reply.
 
-    `clamped` names each value that was outside its range, as "name value -> limit". `error` says what was
-    wrong with the reply; the action is then `LOOK_AROUND`.
+    `clamped` names each value outside its range as "name value -> limit". `error` says what was wrong with the reply;
+    the action is then `LOOK_AROUND`.
     """
 
     action: CameraAction
@@ -84,23 +84,25 @@ class ParsedAction:
 
 
 class _ReplyError(ValueError):
-    """A reply that cannot be read; its text is told to the model."""
+    """A reply that cannot be parsed. The model sees the message."""
 
 
 def action_format(constrained: bool = False) -> ReplyFormat:
-    """The format of a reply: prose and one action object. With `constrained`, tokens that would make the object
-    malformed are ruled out while it is generated."""
+    """The format of a reply: prose and one action object.
+
+    With `constrained`, decoding rules out tokens that would make the object malformed.
+    """
     if not constrained:
         return ReplyFormat(has_complete_action, "}")
     return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:
-    """Read the last complete JSON object of a reply as an action; never raises.
+    """Parse the last complete JSON object of a reply as an action; never raises.
 
-    Missing numbers count as 0 and unknown keys are ignored. `done` without a valid answer, a number that is
-    not finite, or no object at all give `LOOK_AROUND` and an `error`. On the last turn nothing but the answer counts,
-    and of that its first word where it is none as a whole, as the official scoring takes it.
+    Missing numbers default to 0, and unknown keys are ignored. `done` without a valid answer, a non-finite number, or
+    a missing object give `LOOK_AROUND` and an `error`. On the last turn only the answer counts; if it is invalid as a
+    whole, its first word is used, as in the official scoring.
     """
     try:
         fields = last_object(text)
@@ -112,9 +114,9 @@ def parse_action(text: str, question: Question, last_turn: bool = False) -> Pars
 
 
 def last_object(text: str) -> dict[str, object]:
-    """The last complete outermost JSON object in `text`, whatever prose, fences or stray braces are around it.
+    """The last complete outermost JSON object in `text`, ignoring prose, code fences and stray braces around it.
 
-    Raises ValueError, with the reason as the model sees it, where there is none.
+    Raises ValueError with the reason, which the model sees, if there is none.
     """
     found, why = None, ""
     for scanned in scan_objects(text):
@@ -128,12 +130,11 @@ def last_object(text: str) -> dict[str, object]:
 
 
 def has_complete_action(text: str) -> bool:
-    """Whether `text` contains a complete JSON object with the key "done" that is not inside another, still open one.
+    """Whether `text` contains a complete JSON object with the key "done" outside any incomplete object.
 
-    Braces in prose are not objects, and an object without that key (an example, a list of what is seen) is not an
-    action.
+    Braces in prose are not objects, and an object without that key (such as an example) is not an action.
     """
-    if "done" not in text and "\\u" not in text:  # nothing can spell the key: a cheap test for every new token
+    if "done" not in text and "\\u" not in text:  # a cheap test for every new token: the key cannot be there
         return False
     for scanned in scan_objects(text):
         if scanned is None:
@@ -144,8 +145,11 @@ def has_complete_action(text: str) -> bool:
 
 
 class _Scanned(str):
-    """Text whose JSON errors cost the same wherever they are: JSONDecodeError counts the lines before them, so that
-    decoding at each of many braces would take quadratic time. Nobody reads its line and column here."""
+    """Text whose JSON errors take constant time.
+
+    JSONDecodeError counts the preceding lines, so decoding at each of many braces would take quadratic time. Its line
+    and column are not used here.
+    """
 
     def count(self, *_: object) -> int:
         """No lines."""
@@ -157,11 +161,11 @@ class _Scanned(str):
 
 
 def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
-    """What each brace of `text` outside an object opens, in order: an object, or why there is none.
+    """For each opening brace of `text` outside an object, in order: the decoded object, or why there is none.
 
-    A reason is a string that continues "no complete JSON object"; None is an object that cannot be decoded because it
-    is nested too deep or contains a number of thousands of digits. An object that is truncated or nested too deep ends
-    the scan: objects inside it are not outermost.
+    The reason is a string that continues "no complete JSON object", or None for an object that is nested too deep or
+    contains a number of thousands of digits. An object that is truncated or nested too deep ends the scan, since
+    objects inside it are not outermost.
     """
     text = _Scanned(text.rstrip())
     decoder, start = json.JSONDecoder(), text.find("{")
@@ -185,7 +189,7 @@ def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
 
 
 def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether `text`, without blanks at its end, ends within an object that is valid so far."""
+    """Whether `text`, stripped of trailing whitespace, ends inside an object that is valid so far."""
     rest = text[error.pos : error.pos + LONGEST_TOKEN]
     if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
         return True
@@ -195,10 +199,10 @@ def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
 
 
 def valid_answer(value: object, question: Question) -> str | None:
-    """`value` as this question's answer in its plain form ("B", "2.5", text), or None where it is none."""
+    """`value` as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    text = str(value).encode("utf-8", "replace").decode().strip()  # JSON can hold lone surrogates, files cannot
+    text = str(value).encode("utf-8", "replace").decode().strip()  # JSON may contain lone surrogates, files cannot
     if question.is_choice:
         return _letter(text, question)
     if question.is_numeric:
@@ -207,7 +211,7 @@ def valid_answer(value: object, question: Question) -> str | None:
 
 
 def _last_answer(value: object, question: Question) -> str | None:
-    """An answer that cannot be asked for again: `value`, or else its first word."""
+    """The answer of the last turn: `value`, or its first word if that alone is valid."""
     whole = valid_answer(value, question)
     if whole is None and isinstance(value, str) and value.strip():
         return valid_answer(value.split()[0], question)
@@ -222,7 +226,7 @@ def _letter(text: str, question: Question) -> str | None:
 
 
 def _number(text: str, question: Question) -> str | None:
-    """A finite number, alone or with the question's own unit behind it."""
+    """A finite number, alone or followed by the question's unit."""
     match = NUMBER.match(text)
     if match is None or text[match.end() :].strip().rstrip(".").lower() not in UNIT_WORDS[question.unit]:
         return None
@@ -274,7 +278,7 @@ def _wanted(value: object, question: Question) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as JSON, short enough to stand in a message; of what may be nested beyond sense only the kind."""
+    """A value as JSON, shortened for a message; only the type of lists and objects, which may be deeply nested."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)

@@ -1,8 +1,8 @@
-"""Check in one command whether the package is correct on a GPU, and measure how fast: `python -m benchmarks.gpu`.
+"""Check the package on a GPU and measure its speed in one command: `python -m benchmarks.gpu`.
 
 Needs only torch, transformers, numpy and Pillow. The most important checks come first. Each result is written to the
---json file at once, and checks that --minutes leaves no time for are recorded as skipped. On a CPU the same code runs
-with tiny models. Exit status 1 if a check failed.
+--json file immediately, and checks that do not fit in --minutes are recorded as skipped. On a CPU the same code runs
+with tiny models. The exit status is 1 if a check failed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from benchmarks.gpu.lab import (
 from benchmarks.gpu.report import markdown
 from models.transformers.runner import Steps
 
-# A check is stopped after this many times its estimate, plus half a minute.
+# A check is stopped after this multiple of its estimate plus half a minute.
 _PATIENCE = 4
 # Seconds after the deadline at which the process is killed: a call that hangs on the device cannot be interrupted.
 _HANGING_S = 30
@@ -74,7 +74,7 @@ def plan(sizes: Sizes) -> list[Check]:
         return Check(f"float32 replies: {steps}", needs_s, partial(checks.exact, steps=steps))
 
     def after_compiling(lab: Lab, needs_s: float) -> float:
-        """Without the programs of the large shape, a check has to compile them first."""
+        """The estimate plus the time to compile the large shape's programs, if no check has done so."""
         compiled = any(one["shape"] == large and one["steps"] == "compiled" for one in lab.journal.record["steps"])
         return needs_s + (0 if compiled else 130)
 
@@ -137,12 +137,12 @@ def plan(sizes: Sizes) -> list[Check]:
 
 
 def run_check(check: Check, lab: Lab) -> Record:
-    """Run one check; no error of the check gets out."""
+    """Run one check; errors become a failed record."""
     needs_s = check.needs_s(lab) if callable(check.needs_s) else check.needs_s
     needs_s = needs_s if lab.is_cuda else 0.0  # with tiny models every check is short
     left_s = lab.clock.left_s
     if left_s <= needs_s:
-        return Record(check.name, None, 0.0, f"no time: takes about {needs_s:.0f} s, {max(0, left_s):.0f} s are left")
+        return Record(check.name, None, 0.0, f"no time: takes about {needs_s:.0f} s, {max(0, left_s):.0f} s left")
     started = time.monotonic()
     limit_s = min(left_s, _PATIENCE * needs_s + 30) if lab.is_cuda else left_s
     passed: bool | None = True
@@ -155,17 +155,17 @@ def run_check(check: Check, lab: Lab) -> Record:
         passed, detail = None, f"no time: stopped after {limit_s:.0f} s, expected {needs_s:.0f} s"
     except CheckFailed as reason:
         passed, detail = False, str(reason)
-    except Exception as error:  # noqa: BLE001 (no crash may stop the next check)
+    except Exception as error:  # noqa: BLE001 (a crash must not stop the other checks)
         lab.journal.record["tracebacks"][check.name] = traceback.format_exc()
         where = traceback.extract_tb(error.__traceback__)[-1]
-        # The further lines of a CUDA error are advice that is always the same.
+        # Later lines of CUDA errors are boilerplate.
         first = traceback.format_exception_only(error)[-1].partition("\n")[0]
         passed, detail = False, f"{first} ({Path(where.filename).name}:{where.lineno})"
     return Record(check.name, passed, round(time.monotonic() - started, 3), detail)
 
 
 def run_checks(chosen: Sequence[Check], lab: Lab) -> None:
-    """Run checks in order; record and print each at once."""
+    """Run checks in order; record and print each result immediately."""
     said = {True: "passed ", False: "FAILED ", None: "skipped"}
     for check in chosen:
         record = run_check(check, lab)
@@ -182,12 +182,14 @@ def exit_status(journal: Journal) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=9, help="start no check that would end later (default 9)")
+    parser.add_argument(
+        "--minutes", type=float, default=9, help="time budget; skip checks that would exceed it (default 9)"
+    )
     parser.add_argument("--json", type=Path, help="write results here after every check")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="only checks whose names contain one of these")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="run only checks whose names contain one of these")
     parser.add_argument("--table", type=Path, metavar="JSON", help="only print the tables of an earlier run")
     return parser.parse_args()
 
@@ -200,7 +202,7 @@ def main() -> int:
         return 0
     device = torch.device(args.device)
     if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", 0)  # not all of torch.cuda takes a device without an index
+        device = torch.device("cuda", 0)  # some torch.cuda functions need an index
     sizes = GPU_SIZES if device.type == "cuda" else CPU_SIZES
     lab = Lab(device, sizes, Clock.of_minutes(args.minutes), Journal(args.json))
     command = " ".join(["python -m benchmarks.gpu", *sys.argv[1:]])
@@ -211,12 +213,12 @@ def main() -> int:
     if lab.is_cuda:
         torch.cuda.set_device(device)
     else:
-        torch.set_num_threads(1)  # on tensors this small, more threads only cost time
-    torch.backends.cudnn.allow_tf32 = False  # as loading a checkpoint in float32 does
+        torch.set_num_threads(1)  # more threads are slower on tensors this small
+    torch.backends.cudnn.allow_tf32 = False  # as when loading a checkpoint in float32
     chosen = [each for each in plan(sizes) if not args.only or any(word in each.name for word in args.only)]
     faulthandler.dump_traceback_later(60 * args.minutes + _HANGING_S, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
-        with cudnn_attention(False):  # it makes a new plan for each length, so at each step
+        with cudnn_attention(False):  # cuDNN builds a new plan for each length, i.e. at each step
             run_checks(chosen, lab)
     finally:
         faulthandler.cancel_dump_traceback_later()

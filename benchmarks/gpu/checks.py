@@ -1,4 +1,4 @@
-"""Whether replies are correct on this device: for every kind of step and attention kernel, and when memory runs out."""
+"""Checks that replies are correct for all step types and attention kernels, and after running out of memory."""
 
 import importlib.util
 import itertools
@@ -40,7 +40,7 @@ from models.transformers.runner import Steps
 from rendering.renderers.pyrender_egl import cuda_ordinals
 
 Replies = dict[tuple[int, int], tuple[int, ...]]
-"""The reply to each question and turn."""
+"""Replies by (question, turn)."""
 Schedule = Sequence[Sequence[int]]
 """The questions of each call, in order; each takes its next turn."""
 
@@ -50,9 +50,12 @@ ALONE: Schedule = [(row,) for row in range(5) for call in TOGETHER if row in cal
 _TURNS = 6
 
 
-def play(taker: Taker, workload: Workload, schedule: Schedule, told: Replies | None = None) -> Replies:
-    """Run every call of a schedule. With `told`, those replies enter the conversations instead of the model's, so that
-    one difference does not cause others."""
+def play(taker: Taker, workload: Workload, schedule: Schedule, forced: Replies | None = None) -> Replies:
+    """Run every call of a schedule.
+
+    If `forced` is given, conversations continue with those replies instead of the model's, so that one difference does
+    not cause others.
+    """
     conversations, replies = workload.begin(), Replies()
     turns = [0] * len(conversations)
     left = [sum(row in call for call in schedule) for row in range(len(conversations))]
@@ -65,12 +68,12 @@ def play(taker: Taker, workload: Workload, schedule: Schedule, told: Replies | N
             if turns[row] == left[row]:
                 taker.release(conversations[row])
             else:
-                workload.proceed(conversations[row], (told or replies)[key], key[1])
+                workload.proceed(conversations[row], (forced or replies)[key], key[1])
     return replies
 
 
 def exact(lab: Lab, steps: Steps) -> str:
-    """In float32, replies are equal token for token: batched or alone, with KV reuse or without, for any kind of step.
+    """In float32, replies are identical: batched or alone, with or without KV reuse, for any type of step.
 
     The reference is each question alone, re-encoding, with eager steps.
     """
@@ -98,7 +101,7 @@ def exact(lab: Lab, steps: Steps) -> str:
 
 
 def not_taken(lab: Lab, steps: Steps, counted: Counted) -> str:
-    """The problem if graphs were asked for and not replayed, else an empty string."""
+    """The problem if graphs were requested but not replayed, else an empty string."""
     captured, replayed = counted.graphs_captured, counted.graphs_replayed
     refused = any("No CUDA graph" in line for line in counted.log)
     if not lab.is_cuda or "graphs" not in steps or (replayed > captured > 0 and not refused):
@@ -107,7 +110,7 @@ def not_taken(lab: Lab, steps: Steps, counted: Counted) -> str:
 
 
 def how_taken(counted: Counted) -> str:
-    """Graphs, programs and logged warnings, to append to a sentence."""
+    """Graphs, programs and logged warnings, to append to a result."""
     said = ""
     if counted.graphs_captured:
         said += f"; {counted.graphs_captured} graphs captured, {counted.graphs_replayed} replays"
@@ -119,7 +122,7 @@ def how_taken(counted: Counted) -> str:
 
 
 def same_share(first: Replies, second: Replies) -> tuple[float, float]:
-    """The share of equal replies, and that of tokens before the first difference of their reply."""
+    """The fraction of equal replies, and the fraction of tokens before the first difference in each reply."""
     equal = sum(first[key] == second[key] for key in first)
     common = tokens = 0
     for key, reply in first.items():
@@ -129,12 +132,12 @@ def same_share(first: Replies, second: Replies) -> tuple[float, float]:
 
 
 LEAST_SHARE = 0.7
-"""Share of tokens that must agree in bfloat16. Random weights have many near ties. On a CPU 87 to 100 % agree; with
-positions off by one or without a mask, 13 to 48 %."""
+"""The fraction of tokens that must agree in bfloat16. Random weights have many near ties: on a CPU, 87 to 100 % agree;
+with positions off by one or without a mask, 13 to 48 %."""
 
 
 def agreement(lab: Lab, steps: Steps, cudnn: bool = False) -> str:
-    """How often replies agree in bfloat16, where rounding depends on the kernel and the batch.
+    """Most replies agree in bfloat16, where rounding depends on the kernel and the batch.
 
     The reference is each question alone, re-encoding, with eager steps and without cuDNN attention.
     """
@@ -193,8 +196,8 @@ class _Masked:
 def masked_rows(lab: Lab) -> str:
     """In every attention kernel that accepts the call, fully masked rows are finite and the others correct.
 
-    Padding attends to nothing, and NaN there would spread. What the package does not use, cuDNN and masks that are
-    boolean or of minus infinity, is reported but does not fail.
+    Padding attends to nothing, and NaN there would spread. cuDNN and boolean or minus-infinity masks, which the package
+    does not use, are reported but cannot fail the check.
     """
     kernels = {
         "math": SDPBackend.MATH,
@@ -236,10 +239,10 @@ def sampling(lab: Lab) -> str:
         for seed, schedule in ((1, TOGETHER), (1, TOGETHER), (1, ALONE), (2, TOGETHER))
     ]
     first, again, alone, other = taken
-    require(first == again, "the same seed gave other replies the second time")
+    require(first == again, "the same seed gave different replies the second time")
     require(first == alone, f"{same_share(first, alone)[0]:.0%} of replies of a batch are those of each row alone")
-    require(same_share(first, other)[0] < 0.2, "another seed gave the same replies: nothing was sampled")
-    return f"{len(first)} replies: twice the same, in a batch as alone, others with another seed"
+    require(same_share(first, other)[0] < 0.2, "another seed gave the same replies: sampling has no effect")
+    return f"{len(first)} replies: repeatable, equal in a batch and alone, different with another seed"
 
 
 @dataclass
@@ -253,8 +256,10 @@ class Call:
 
 
 class Watch:
-    """A forward hook that records each prompt. With `most_rows`, the first step of a larger batch fails as on a full
-    device."""
+    """A forward hook that records each prompt.
+
+    With `most_rows`, the first step of a larger batch simulates running out of memory.
+    """
 
     def __init__(self, most_rows: int | None = None) -> None:
         self.calls: list[Call] = []
@@ -285,8 +290,10 @@ def watched(bench: Bench, most_rows: int | None = None) -> Iterator[Watch]:
 
 
 def _halving(taker: Taker, conversations: Sequence[Conversation]) -> tuple[Replies, list[int]]:
-    """One turn of all conversations as a run takes it: running out of memory halves the batch size. Returns the replies
-    by position, and the batch sizes that did not fit."""
+    """Take one turn of all conversations; as in a run, running out of memory halves the batch size.
+
+    Returns the replies by position, and the batch sizes that did not fit.
+    """
     size, replies, failed = len(conversations), Replies(), list[int]()
     while len(replies) < len(conversations):
         start = len(replies)
@@ -300,7 +307,7 @@ def _halving(taker: Taker, conversations: Sequence[Conversation]) -> tuple[Repli
         else:
             replies |= {(start + place, 0): row.tokens for place, row in enumerate(result.rows)}
             continue
-        size = max(1, len(batch) // 2)  # outside the handler, whose error would hold the failed call
+        size = max(1, len(batch) // 2)  # outside the handler, whose error would keep the failed call's tensors
     return replies, failed
 
 
@@ -330,10 +337,10 @@ class Shortage:
 
 
 def _run_short(lab: Lab) -> Shortage:
-    """Run a batch that does not fit while other conversations are held. In float32, so that replies must be equal.
+    """Run a batch that does not fit while other conversations are cached. Uses float32, so that replies must be equal.
 
-    The limit lies between what half the batch reserves and what all of it allocates: at a limit PyTorch frees all that
-    it only reserves. A CPU has no such limit: there the failure is simulated.
+    The limit is between what half the batch reserves and what the whole batch allocates, because PyTorch frees
+    unused reserved memory at the limit. A CPU has no such limit, so the failure is simulated.
     """
     rows, bench = lab.sizes.capped_rows, lab.bench(lab.sizes.middle, torch.float32)
     workload = Workload(rows + 2, 1, lab.sizes.image_size)
@@ -348,7 +355,7 @@ def _run_short(lab: Lab) -> Shortage:
     half, _ = peaks(rows // 2)
     whole, expected = peaks(rows)
     taker = make()
-    taker.take(workload.begin()[rows:])  # others, whose keys and values are held
+    taker.take(workload.begin()[rows:])  # other conversations, to be cached
     limit = half.allocated + (whole.allocated - half.allocated) // 2
     if half.reserved < whole.allocated:
         limit = half.reserved + (whole.allocated - half.reserved) // 2
@@ -358,24 +365,24 @@ def _run_short(lab: Lab) -> Shortage:
 
 
 def halving(lab: Lab) -> str:
-    """After running out of memory, halved batches give every question the reply that it has in the whole batch."""
+    """After running out of memory, halved batches give the same replies as the whole batch."""
     short = lab.memo["shortage"] = _run_short(lab)
     require(bool(short.failed), f"nothing ran out of memory: {[call.rows for call in short.watch.calls]} rows fitted")
     equal, _ = same_share(short.expected, short.replies)
-    require(equal == 1, f"{equal:.0%} of replies are those of the whole batch")
+    require(equal == 1, f"only {equal:.0%} of replies equal those of the whole batch")
     limit = f" at {short.limit_bytes / 2**30:.2f} GiB" if lab.is_cuda else " (simulated)"
     return f"batches of {short.failed} did not fit{limit}: {len(short.replies)} replies, none lost, all equal"
 
 
 def retry_holds_nothing(lab: Lab) -> str:
-    """Nothing of a failed attempt is held when the batch is retried."""
+    """A failed attempt keeps no memory when the batch is retried."""
     short: Shortage | None = lab.memo.get("shortage")
     if short is None:
         raise Skipped("memory did not run out")
     first, *later = short.watch.calls
-    require(bool(later), "nothing was tried again")
+    require(bool(later), "nothing was retried")
     held = [call for call in later if call.held]
-    require(not held, f"tensors of the failed call are there at {len(held)} of {len(later)} later prompts")
+    require(not held, f"tensors of the failed call still exist at {len(held)} of {len(later)} later prompts")
     if not lab.is_cuda:
         return f"tensors of the failed step are gone at all {len(later)} later prompts"
     again = later[0]
@@ -386,9 +393,9 @@ def retry_holds_nothing(lab: Lab) -> str:
 
 
 def planned_batch(lab: Lab) -> str:
-    """The batch size that a run would plan fits at full length: nothing is evicted or encoded twice.
+    """The planned batch size fits at full length: nothing is evicted or encoded twice.
 
-    To save time only the first tokens of a reply are generated, then repeated up to 512, the default of
+    To save time, generates only the first tokens of a reply and repeats them up to 512, the default of
     --max-new-tokens.
     """
     sizes, bench = lab.sizes, lab.bench(lab.sizes.large, lab.dtype)
@@ -397,7 +404,7 @@ def planned_batch(lab: Lab) -> str:
     columns = buffer_columns(tokens_each)
     question_bytes = work_of(bench.model, lab.dtype.itemsize).kv_bytes_per_token * columns
     lab.tidy()
-    # A CPU's memory would hold far more than it can compute in this time.
+    # A CPU's memory would fit far more rows than it can compute in this time.
     budget = int(free_bytes(lab.device) * KV_SHARE) if lab.is_cuda else int(question_bytes * (sizes.planned_rows + 0.5))
     rows = fitting_batch(budget, question_bytes, sizes.planned_rows)
     workload = LongReplies(rows, sizes.turns, sizes.image_size, reply_tokens)
@@ -481,7 +488,7 @@ def _usable_kernels(device: torch.device) -> dict[str, list[str]]:
 
 
 def _version(module: str) -> str | None:
-    """The version of an installed module; None where it is not there."""
+    """The version of a module; None if it is not installed."""
     if importlib.util.find_spec(module) is None:
         return None
     from importlib.metadata import PackageNotFoundError, version
@@ -493,7 +500,7 @@ def _version(module: str) -> str | None:
 
 
 def _driver() -> str:
-    """The driver's version by nvidia-smi."""
+    """The driver version reported by nvidia-smi."""
     try:
         asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
@@ -503,13 +510,13 @@ def _driver() -> str:
 
 
 def egl_devices(lab: Lab) -> str:
-    """Find the EGL device that is the GPU under test."""
+    """The GPU under test has an EGL device."""
     try:
         ordinals = cuda_ordinals()
     except OSError as error:
         raise Skipped(f"no EGL: {error}") from None
     if not ordinals:
-        raise Skipped("EGL has no devices: no driver is installed for it")
+        raise Skipped("EGL has no devices: no EGL driver is installed")
     if not lab.is_cuda:
         return f"CUDA ordinals of EGL devices: {ordinals}"
     index = lab.device.index or 0
@@ -518,7 +525,7 @@ def egl_devices(lab: Lab) -> str:
 
 
 def views(lab: Lab) -> str:
-    """pyrender draws on a GPU."""
+    """pyrender renders on a GPU."""
     missing = [name for name in ("open3d", "pyrender") if importlib.util.find_spec(name) is None]
     if missing:
         raise Skipped(f"{', '.join(missing)} not installed")
@@ -528,5 +535,7 @@ def views(lab: Lab) -> str:
 
     row = measure("pyrender", room(200_000), Intrinsics(640, 480, focal_px=300.0), poses(12))
     software = [word for word in ("llvmpipe", "softpipe", "swrast", "software") if word in row.device.lower()]
-    require(not software, f"drawn by {row.device}")
-    return f"{row.view_ms:.1f} ms a view of {row.faces:,} faces, the first {row.first_view_ms:.0f} ms, by {row.device}"
+    require(not software, f"rendered in software by {row.device}")
+    return (
+        f"{row.view_ms:.1f} ms per view of {row.faces:,} faces, the first {row.first_view_ms:.0f} ms, by {row.device}"
+    )

@@ -1,4 +1,4 @@
-"""What checks share: models with random weights, runners over them, counters, the clock and the results."""
+"""Shared by all checks: models with random weights, their runners, counters, the clock and the results."""
 
 import gc
 import itertools
@@ -25,7 +25,7 @@ from models.transformers.footprint import Rates, measure_rates
 from models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
 
 EVERYTHING = 2**60
-"""A limit on keys and values that is never reached."""
+"""A memory limit for keys and values that is never reached."""
 _SMALL = ("tiny", "45m")
 _END_EVERY = range(0, 860, 8)
 
@@ -50,12 +50,12 @@ def require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What to run on a kind of device. Shapes are names in `benchmarks.turns.SHAPES`.
+    """Sizes of the checks for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
 
     Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate `sample_tokens` of each reply.
     `rows` are the batch sizes whose steps are timed, over replies of `step_tokens` after `history` earlier turns.
     `capped_rows` is the batch that runs out of memory, `planned_rows` the largest that may be planned.
-    `compiled_agreement`: whether there is time to compile for one more model.
+    `compiled_agreement`: whether to spend time on compiling one more model.
     """
 
     middle: str
@@ -86,7 +86,7 @@ CPU_SIZES = Sizes(
 
 @dataclass
 class Journal:
-    """All results so far, in a file that is complete at any time.
+    """All results so far, in a file that is always complete.
 
     Top-level keys: `settings`, `machine`, `checks` (one record each), `steps` (timings of decoding steps), `ways`
     (timings of whole ways by name), `tracebacks` (of checks that crashed).
@@ -151,7 +151,7 @@ class Taker:
         return self.runner.run(batch, action_format())
 
     def release(self, conversation: Conversation) -> None:
-        """Forget a conversation."""
+        """Release a conversation."""
         self.encoder.release(conversation.id)
         self.runner.release(conversation.id)
 
@@ -203,7 +203,7 @@ class Bench:
 
 @dataclass
 class Lab:
-    """The device, the sizes, the results so far, what checks leave for later ones (`memo`), and the models."""
+    """The device, the sizes, the results so far, values that checks share (`memo`), and the models."""
 
     device: torch.device
     sizes: Sizes
@@ -232,7 +232,7 @@ class Lab:
         if (shape, dtype) not in self._benches:
             if shape not in _SMALL:
                 self._benches.clear()
-                torch._dynamo.reset()  # its programs may hold what they were compiled for
+                torch._dynamo.reset()  # compiled programs may keep references to the models
                 self.tidy()
             self._benches[shape, dtype] = Bench(shape, self.device, dtype)
         return self._benches[shape, dtype]

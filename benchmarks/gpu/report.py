@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 FASTER = {"eager": 25, "graphs": 50}
-"""Targets: how many times faster than the original way lockstep with KV reuse should be, by kind of step."""
+"""Target speed-ups of lockstep with KV reuse over the original way, by type of step."""
 BEHIND = 2
-"""Target: the largest multiple of its roofline that the fastest way may take."""
+"""Target: the fastest way takes at most this multiple of its roofline."""
 
 
 def markdown(record: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def _machine(record: dict[str, Any]) -> str:
 
 
 def _checks(checks: Sequence[dict[str, Any]]) -> str:
-    """How many passed, and which failed."""
+    """The numbers of passed, failed and skipped checks, and the names of failed ones."""
     failed = [each["name"] for each in checks if each["passed"] is False]
     skipped = sum(each["passed"] is None for each in checks)
     named = f" ({', '.join(failed)})" if failed else ""

@@ -1,4 +1,4 @@
-"""How fast decoding steps and whole ways are on this device, compared with their rooflines."""
+"""Measures decoding steps and whole ways on this device and compares them with their rooflines."""
 
 import re
 import warnings
@@ -144,7 +144,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
 
 
 def cudnn_effect(lab: Lab) -> str:
-    """Time eager steps with cuDNN attention allowed; the difference is what its plans cost."""
+    """Time eager steps with cuDNN attention allowed; the difference is the cost of its plans."""
     lab.require_cuda()
     rows, shape = lab.sizes.rows[0], lab.sizes.large
     said = steps_at_all_rows(lab, "eager", cudnn=True, rows=(rows,))
@@ -161,10 +161,9 @@ Counts = dict[str, float]
 
 
 def _of_a_step(lab: Lab, steps: Steps, observe: Callable[[Callable[[], object]], Counter[str]]) -> Counts:
-    """What `observe` counts in one decoding step.
+    """The counts of `observe` per decoding step.
 
-    Takes the difference between replies of _LONG and of _SHORT tokens, in which prefill and other costs per call
-    cancel out.
+    Takes the difference between replies of _LONG and of _SHORT tokens, which cancels prefill and other costs per call.
     """
     bench, rows = lab.bench(lab.sizes.large, lab.dtype), lab.sizes.rows[0]
     workload = Workload(rows, 2, lab.sizes.image_size)
@@ -230,8 +229,8 @@ def kernels(lab: Lab, steps: Steps) -> str:
 class WayFigures:
     """Seconds of a whole way.
 
-    `host_s` is the part outside the model: processing images and texts. Unless `scaled` is empty, it names the sample
-    from which all are scaled up; `measured_s` is what the sample took.
+    `host_s` is the part outside the model: processing images and texts. If `scaled` is not empty, it names the sample
+    from which all times are extrapolated; `measured_s` is the time of the sample.
     `ratio` compares with one question at a time, re-encoding, of the same shape; `behind` is the multiple of
     `roofline_s`.
     """
