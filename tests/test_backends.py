@@ -379,6 +379,10 @@ class TestErrors:
         with pytest.raises(ModelError, match=f"no checkpoint folder {model}"):
             TransformersBackend(model, ModelOptions())
 
+    def test_the_name_of_a_hosted_model_points_to_the_engine_for_servers(self):
+        with pytest.raises(ModelError, match="--engine openai --base-url URL"):
+            TransformersBackend("gpt-4o", ModelOptions())
+
     def test_a_folder_without_a_checkpoint(self, tmp_path):
         with pytest.raises(ModelError, match=r"no config\.json"):
             TransformersBackend(str(tmp_path), ModelOptions())

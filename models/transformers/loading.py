@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from transformers.utils import logging
 
 from models import EMBEDDED, EXPLORER, ModelError
-from models.transformers.families import family_of
+from models.transformers.families import FAMILIES, family_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -175,9 +175,11 @@ def _existing_source(model: str) -> str:
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
         if Path(model).name == EXPLORER.name:
             raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
+        names = ", ".join(family.name for family in FAMILIES)
         raise ModelError(
-            f"there is no checkpoint folder {model}: --model takes a Qwen3-VL checkpoint, as a folder or a hub id such "
-            f"as Qwen/Qwen3-VL-8B-Instruct, or {EMBEDDED}; models behind a web API are not supported"
+            f"there is no checkpoint folder {model}: --model takes a checkpoint of {names}, as a folder or a hub id "
+            f"such as {FAMILIES[0].example}, or {EMBEDDED}; for a model behind a server, add --engine openai "
+            "--base-url URL"
         )
     return model
 
