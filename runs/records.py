@@ -140,10 +140,12 @@ class TurnRecord:
     scan: ScanRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The line as an object; omits `scan` if it is None."""
+        """The line as an object; omits `scan` if it is None and `retries` if it is 0."""
         line = asdict(self)
         if self.scan is None:
             del line["scan"]
+        if not self.reply.retries:
+            del line["reply"]["retries"]
         return line
 
     @classmethod
