@@ -85,7 +85,7 @@ class MoveRecord:
 class ReplyRecord:
     """The model's reply and its costs.
 
-    `seconds` is the time of the whole batch's call. Lines of older versions have no `retries`.
+    `seconds` is the time of the whole batch's call. `retries` is not written when it is 0.
     """
 
     text: str
