@@ -35,7 +35,7 @@ def renderer(request):
         made = RAYCAST
     else:
         with skipped_where_missing():
-            made = ChildRenderer(request.param, view_limit_s=20.0)
+            made = ChildRenderer(request.param, view_limit_s=20.0).started()
     yield made
     made.close()
 

@@ -64,7 +64,8 @@ class ChildRenderer:
     def started(self) -> Self:
         """Wait until the child has drawn its test picture; raises RenderError where it cannot draw."""
         try:
-            self._await_start()
+            if self._starting:
+                self._await_start()
         except BaseException:  # including an interrupt, so that a hanging child does not outlive this process
             self._stop()
             raise
@@ -99,6 +100,7 @@ class ChildRenderer:
     def _view_once(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         if self._process is None:
             self._launch()
+        if self._starting:
             self._await_start()
         while self._dead:
             key = self._dead.popleft()
@@ -132,9 +134,11 @@ class ChildRenderer:
         theirs.close()
         self._keys.clear()
         self._sent.clear()
+        self._starting = True
 
     def _await_start(self) -> None:
         self.device = self._receive(START_LIMIT_S)
+        self._starting = False
         _log.debug("the renderer %s runs on %s", self.name, self.device)
 
     def _request(self, *request: object) -> Any:
