@@ -193,9 +193,9 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
     ("size", "words"),
     [
         ((640, 470), "--image-size: .*must be multiples of 32"),
-        ((32, 64), "--image-size takes views of 4 to 16384 squares"),
-        ((8192, 4096), "--image-size takes views of 4 to 16384 squares"),
-        ((32, 32 * 201), "at most 200 times"),
+        ((32, 64), "--image-size: .*with 4 to 16384 squares"),
+        ((8192, 4096), "--image-size: .*with 4 to 16384 squares"),
+        ((32, 32 * 201), "at most 200:1"),
     ],
 )
 def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):
