@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import ClassVar
 
 from models import EMBEDDED, EXPLORER, ModelError
 
@@ -19,7 +18,7 @@ class ViewSettings:
     The defaults suit any model that was not trained on views of one size.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     image_size: tuple[int, int] = (640, 480)
     focal: float = 300.0
@@ -37,6 +36,8 @@ def own_view_settings(model: str) -> ViewSettings | None:
 
     Reads one small file; loads no model. Raises ModelError for a file that is damaged.
     """
+    from pydantic import TypeAdapter, ValidationError  # only to read a file: training writes them without
+
     folder = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     path = folder / VIEWS_FILE
     try:

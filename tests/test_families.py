@@ -176,7 +176,7 @@ class TestMemory:
         assert answers[0] == answers[1]
 
     def test_the_plan_finds_a_batch_size_and_a_time(self, tiny: Tiny, rooms: RoomScans, tmp_path):
-        config = rooms.config(tmp_path, model=tiny.path, device="cpu", plan=True)
+        config = rooms.config(tmp_path, model=tiny.path, device="cpu", plan=True, image_size=(224, 224))
         lines = "\n".join(plan_lines(config, questions_of(config)))
         assert plan_run(config, questions_of(config)).batch_size == len(questions_of(config))
         assert "Time expected" in lines

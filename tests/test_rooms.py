@@ -482,7 +482,7 @@ def test_questions_of_older_rooms_do_not_stay_beside_new_scans(tmp_path: Path, m
 
     monkeypatch.setattr("data.rooms.writer.room_questions", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_rooms(tmp_path, 2, SEED + 1, COARSE)
+        write_rooms(tmp_path, 3, SEED, COARSE)
     assert not (tmp_path / "questions.jsonl").exists()
     assert not (tmp_path / "rooms.json").exists()
 

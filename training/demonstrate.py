@@ -14,7 +14,8 @@ import numpy as np
 from data.scoring import score_answer
 from models import Backend, ModelOptions
 from models.engines import make_backend
-from training.episodes import VIEWS, pupil_episodes, room_episodes
+from training.episodes import pupil_episodes, room_episodes
+from training.notes import VIEWS
 from training.splits import SPLITS
 from training.store import read_shard, shard_path, shards_in, write_shard
 

@@ -20,14 +20,13 @@ from data.rooms.sight import standing_points
 from envs.environment import ExplorationEnv
 from envs.library import SceneLibrary
 from models import Backend, Reply
-from models.views import ViewSettings
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
 from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView
-from training.notes import VIEWS_AROUND
+from training.notes import VIEWS, VIEWS_AROUND
 from training.reading import asked
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
@@ -56,11 +55,6 @@ BOLD_SHARE = 0.3
 """Share of demonstrations in which the teacher walks, if at all, without regard to obstacles."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that start at the first view; the others start anywhere a person can stand."""
-
-
-VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
-"""What the explorer learns from, saved with its checkpoints: views of 45 tokens each and 108 degrees wide, so that four
-of them see all around and what stands where two meet is whole in both; and room for the longest replies."""
 
 
 @dataclass(frozen=True, eq=False)

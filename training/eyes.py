@@ -12,8 +12,7 @@ from agent.policies.replies import action_format
 from models import Backend, ModelOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
-from training.episodes import VIEWS
-from training.notes import FIRST, Note, notes_in, seen_from_first, view_text
+from training.notes import FIRST, VIEWS, Note, notes_in, seen_from_first, view_text
 from training.store import read_shard, shards_in
 from training.teacher import NEAR_M
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from data.rooms.geometry import wrap_deg
 from envs.actions import CameraAction
+from models.views import ViewSettings
 from rendering.camera import CameraPose
 
 STEP_M = 0.25
@@ -21,6 +22,9 @@ LONGEST_WALK_M = 1.5
 """Far enough to see behind objects, and short enough to be often unobstructed when a pupil misjudges the free space."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
+VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
+"""The explorer's views, saved with its checkpoints: 45 tokens each and 108 degrees wide, so that four cover the full
+circle and objects where two meet are whole in both. Its longest replies fit the limit."""
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)
 """The start pose, which is the origin of the notes' coordinates."""
 

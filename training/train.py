@@ -26,9 +26,8 @@ from data.rooms.furniture import CATEGORIES
 from models.transformers.untrained import ModelSizes
 from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
-from training.episodes import VIEWS
 from training.model import SIZES, use_fast_layers, write_untrained
-from training.notes import PLACE_WORD, VIEWS_AROUND, notes_in
+from training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
 from training.splits import SPLITS
 from training.store import StoredEpisode, read_shard, shards_in
 

@@ -86,7 +86,7 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
     """Note in a new folder how its rooms are made; raises ValueError where it has rooms that were made otherwise."""
     path = out / MADE_WITH_FILE
     try:
-        earlier = json.loads(path.read_text(encoding="utf-8"))
+        earlier = json.loads(path.read_bytes())
     except FileNotFoundError:
         if (out / QUESTIONS_FILE).exists() or (out / "scannet").exists():
             raise ValueError(
