@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,9 @@ from runs.reader import RunReader, question_folder, run_folders
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)
+# No example fails for being slow: a busy machine is slow now and then.
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 
 @dataclass(frozen=True)
