@@ -87,6 +87,8 @@ def ask(
     A failed question returns a trajectory with status "failed". Raises ConfigError, QuestionError, RenderError,
     ModelError or RunError if the question cannot be asked, PolicyError if a policy raises an error.
     """
+    if isinstance(options, str):
+        raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
     return _trajectories(config, questions_of(config), policy, log_root is not None)[0]

@@ -227,8 +227,9 @@ class RunConfig:
         if self.batch and self.question is not None and Path(self.question).suffix in QUESTION_FILES:
             raise ConfigError(f"--question asks one question; did you mean --questions {self.question}?")
         if (self.ply is None) != (self.question is None):
-            missing = "--ply FILE, the scan" if self.ply is None else "--question TEXT, the question"
-            raise ConfigError(f"--ply and --question belong together: add {missing}")
+            if self.ply is None:
+                raise ConfigError("--question needs a scan to ask about: add --ply FILE")
+            raise ConfigError("--ply needs a question to ask: add --question TEXT")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full at every turn: it needs --max-batched-turns all")
         if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":

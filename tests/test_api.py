@@ -135,6 +135,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
         ({"policy": TurnAndAnswer, "temperature": 1.0}, "temperature cannot be given with a policy"),
         ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
+        ({"options": "left"}, r"options takes a list of choices, such as \["),
     ],
 )
 def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):
