@@ -86,7 +86,9 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             after, render_s = sight.result()
             turn = finish_turn(state, decision, after, batch, render_s)
             record_turn(run.log, state, run.library)
-            done = f"{decision.error}; {in_words(decision.action)}" if decision.error else in_words(decision.action)
+            ended_without_answer = turn.is_final and not decision.action.done
+            outcome = "no turns left" if ended_without_answer else in_words(decision.action)
+            done = f"{decision.error}; {outcome}" if decision.error else outcome
             log.debug("[%s] turn %d said: %s\n  -> %s", state.label, turn.index, decision.reply.text.strip(), done)
 
 
