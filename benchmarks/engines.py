@@ -86,7 +86,7 @@ def turns_of(config: RunConfig, policy: ModelPolicy | None = None) -> dict[int, 
 
 
 def room_config(folder: Path, args: argparse.Namespace) -> RunConfig:
-    """A run over so many questions about procedural rooms, on views that are drawn in no time."""
+    """A run over --questions questions about procedural rooms, with views small enough to render at no cost."""
     write_rooms(folder, rooms=8, seed=0)
     return RunConfig(
         batch=True, questions=folder / QUESTIONS_FILE, scan_root=folder, num_questions=args.questions,
@@ -140,7 +140,7 @@ def noise(seed: int, turn: int, width: int, height: int) -> np.ndarray:
 
 
 def workers(args: argparse.Namespace, folder: Path) -> None:
-    """Turns per second of so many processes, each an ordinary run on rooms of its own."""
+    """Turns per second of 1, 2 and 4 processes, each an ordinary run on separate rooms."""
     width, height = map(str, args.image_size)
     print("| workers | turns per second | ms of wall time a turn |\n|---|---|---|")
     with server_process() as url:

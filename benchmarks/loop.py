@@ -26,7 +26,7 @@ FEW, MANY = 4, 36
 
 
 class Wander(Policy):
-    """Moves in every turn but the last, each question on a path of its own."""
+    """Moves in every turn but the last, each question along a different path."""
 
     name = "wander"
 
