@@ -180,7 +180,7 @@ class Parts:
             replicas="auto",
             continue_from=config.continue_from if config.retry_failed else None,
         )
-        scenes = len({(question.dataset, question.scene_name) for question in questions})
+        scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
 

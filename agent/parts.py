@@ -36,15 +36,11 @@ def cut(questions: Sequence[Question], of: int) -> list[list[Question]]:
     """
     sizes: dict[tuple[str, str], int] = {}
     for question in questions:
-        sizes[_scene(question)] = sizes.get(_scene(question), 0) + 1
+        sizes[question.scene] = sizes.get(question.scene, 0) + 1
     if len(sizes) < of:
         raise ValueError(f"{len(sizes)} scenes cannot be cut into {of} parts: each part needs at least one scene")
     loads, part_of = [0] * of, {}
     for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
         part_of[scene] = loads.index(min(loads))
         loads[part_of[scene]] += sizes[scene]
-    return [[question for question in questions if part_of[_scene(question)] == part] for part in range(of)]
-
-
-def _scene(question: Question) -> tuple[str, str]:
-    return question.dataset, question.scene_name
+    return [[question for question in questions if part_of[question.scene] == part] for part in range(of)]

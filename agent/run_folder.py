@@ -88,11 +88,11 @@ def require_same_scans(
     Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
     either: their questions fail.
     """
-    pending = {scene_of(question): question for question in questions if not run.is_done(question.id)}
+    pending = {question.scene: question for question in questions if not run.is_done(question.id)}
     reader, checked = RunReader(run.folder), set()
     for number in reader.begun:
         question = whole[number - 1]
-        scene = scene_of(question)
+        scene = question.scene
         if scene not in pending or scene in checked or (recorded := reader.scan(number)) is None:
             continue
         checked.add(scene)
@@ -106,11 +106,6 @@ def require_same_scans(
                 f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
                 "different scan: resume with the former, or start a new run"
             )
-
-
-def scene_of(question: Question) -> tuple[str, str]:
-    """The dataset and name of a question's scene."""
-    return question.dataset, question.scene_name
 
 
 def note_resumption(run: RunWriter, config: RunConfig) -> None:

@@ -133,6 +133,11 @@ class Question:
         return OPEN_TYPES.get(self.question_type) or QUESTION_TYPES[self.question_type]
 
     @property
+    def scene(self) -> tuple[str, str]:
+        """The dataset and the scene's name, which together name a scan."""
+        return self.dataset, self.scene_name
+
+    @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options, in order."""
         found = (_LETTERED_OPTION.match(option) for option in self.options)

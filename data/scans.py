@@ -88,7 +88,7 @@ def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
     _require_root(scan_root)
-    scenes = dict.fromkeys((question.dataset, question.scene_name) for question in questions)
+    scenes = dict.fromkeys(question.scene for question in questions)
     found = {scene for scene in scenes if _has_scan(scan_root, *scene)}
     return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
 
@@ -116,7 +116,7 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
     """The questions grouped by scan. Scans are in order of first appearance; the order within a scan is kept."""
     groups: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
-        groups.setdefault((question.dataset, question.scene_name), []).append(question)
+        groups.setdefault(question.scene, []).append(question)
     return [question for group in groups.values() for question in group]
 
 
@@ -140,6 +140,6 @@ def _has_scan(scan_root: Path, dataset: str, scene_name: str) -> bool:
 
 
 def _count(dataset: str, questions: Sequence[Question], found: set[tuple[str, str]]) -> ScanCount:
-    asked = [(question.dataset, question.scene_name) for question in questions if question.dataset == dataset]
+    asked = [question.scene for question in questions if question.dataset == dataset]
     with_scan = [scene for scene in asked if scene in found]
     return ScanCount(dataset, len(set(asked)), len(set(with_scan)), len(asked), len(with_scan))

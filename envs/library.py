@@ -68,10 +68,9 @@ class SceneLibrary:
         """The question's scan file; raises ScanNotFound."""
         if self._ply is not None:
             return self._ply
-        key = question.dataset, question.scene_name
-        if key not in self._paths:
-            self._paths[key] = find_scan(self._scan_root, *key)
-        return self._paths[key]
+        if question.scene not in self._paths:
+            self._paths[question.scene] = find_scan(self._scan_root, *question.scene)
+        return self._paths[question.scene]
 
     def scene_of(self, question: Question) -> Scene:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
