@@ -303,8 +303,8 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
 
     Loads no weights. Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or
-    --compile, is missing, and if a GPU is too small for the weights, which --plan only reports. Raises ConfigError if
-    the model does not take views of this size.
+    --compile, is missing, and if a GPU is too small for the weights, which --plan only reports. The view size must be
+    resolved: see `suited`.
     """
     if config.policy is not None or config.model.startswith("scripted:"):
         return plan_without_model(config, questions)
@@ -313,7 +313,6 @@ def plan_run(config: "RunConfig", questions: Sequence[Question]) -> Plan:
     from models.transformers.footprint import footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
-    config = suited(config)
     if config.plan_device is not None:
         model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype, config.tiles_per_view)
     else:
@@ -370,7 +369,7 @@ def plan_lines(config: "RunConfig", questions: Sequence[Question]) -> list[str]:
     """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
     config = suited(config)
     plan = plan_run(config, questions)
-    scans = {(question.dataset, question.scene_name) for question in questions}
+    scans = {question.scene for question in questions}
     turns, (width, height) = config.steps + 1, config.view.image_size
     lines = [
         f"Questions: {len(questions)} on {len(scans)} scans, {turns} turns each at most",
