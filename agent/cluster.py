@@ -322,9 +322,10 @@ def new_worker(ray: Any, replicas: Replicas) -> Any:
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:
-    """By default one replica per GPU of the cluster, or per machine if no GPU is needed or available.
+    """By default as many replicas as the cluster has GPUs for, or one per machine if no GPU is needed or available.
 
-    Raises ConfigError if the cluster has too few resources for --replicas.
+    A replica has one GPU, or --tensor-parallel-size GPUs of one machine. Raises ConfigError if the cluster has too few
+    resources.
     """
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in resources]
@@ -332,10 +333,16 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
     wanted = None if config.replicas == "auto" else config.replicas
     needs_gpu = config.engine != "openai" and config.policy is None and not config.model.startswith("scripted:")
     if any(gpus) and config.device != "cpu" and needs_gpu:
-        count = wanted or sum(gpus)
-        if count > sum(gpus):
-            raise ConfigError(f"--replicas {count}: the cluster has {sum(gpus)} GPUs, and each replica needs one")
-        return Replicas(count, 1, max(1, min(c // g for c, g in zip(cpus, gpus, strict=True) if g)))
+        size = config.tensor_parallel_size
+        fitting = [each // size for each in gpus]
+        count = wanted or sum(fitting)
+        if not 0 < count <= sum(fitting):
+            needs = "one" if size == 1 else f"{size} on the same machine (--tensor-parallel-size)"
+            machines = " + ".join(str(each) for each in gpus if each)
+            raise ConfigError(
+                f"--replicas {config.replicas}: the cluster has {machines} GPUs, and each replica needs {needs}"
+            )
+        return Replicas(count, size, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
     if not shares:

@@ -247,6 +247,7 @@ def machine(cpus: int, gpus: int = 0) -> dict:
     [
         ([machine(16, 2), machine(32, 8), machine(4)], {}, (10, 1, 4)),
         ([machine(16, 2)], {"replicas": 1}, (1, 1, 8)),
+        ([machine(16, 4), machine(8, 1)], {"engine": "vllm", "tensor_parallel_size": 2}, (2, 2, 8)),
         ([machine(16, 2)], {"device": "cpu"}, (1, 0, 16)),
         ([machine(16, 2)], {"model": "scripted:random", "replicas": 4}, (4, 0, 4)),
         ([machine(16), machine(4)], {}, (2, 0, 8)),
@@ -264,6 +265,11 @@ def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settin
 def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
     with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
         replicas_of(machines, RunConfig(ray=True, replicas=3))
+
+
+def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
+        replicas_of([machine(8, 2), machine(8, 2)], RunConfig(ray=True, engine="vllm", tensor_parallel_size=4))
 
 
 @pytest.mark.parametrize(
