@@ -43,8 +43,9 @@ FLOOR_TOLERANCE_M = 0.25
 FACES_TO_SAMPLE = 2_000_000
 # Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
 CLOUD_MAX_POINTS = 500_000
-# Embree's BVH plus Open3D's copies of vertices and faces; measured 80 to 87 on scans of 5 and 20 million faces.
-BVH_BYTES_PER_FACE = 90
+# Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
+# 12 of `corner_colours`.
+RAY_CASTING_BYTES_PER_FACE = 90 + 12
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,10 @@ class Surface:
     texturing: Texturing | None = None
 
     @cached_property
-    def corners(self) -> np.ndarray:
-        """(3, M) int32: the faces' vertices by corner, each row contiguous."""
-        return np.ascontiguousarray(self.faces.T)
-
-    @cached_property
-    def channels(self) -> np.ndarray:
-        """(3, N) float32: the colours by channel, each row contiguous."""
-        return np.ascontiguousarray(self.colours.T, dtype=np.float32)
+    def corner_colours(self) -> np.ndarray:
+        """(3, M, 4) uint8: red, green, blue and padding of each face's first, second and third vertex."""
+        padded = np.pad(self.colours, ((0, 0), (0, 1)))
+        return padded[self.faces.T]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +145,7 @@ class Scene:
         """Estimated size of the scene, including what ray casting builds on first use."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
         textures = self.texturing.nbytes if self.texturing else 0
-        per_channel = 12 * (len(self.surface.faces) + len(self.surface.vertices))
-        return sum(arrays.values()) + textures + per_channel + BVH_BYTES_PER_FACE * len(self.surface.faces)
+        return sum(arrays.values()) + textures + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
     def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
         """Embree's ray caster for `surface`, built on first use and shared. Thread-safe."""

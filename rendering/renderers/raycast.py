@@ -1,5 +1,6 @@
 """Renders views on the CPU by casting a ray through each pixel with Embree; works everywhere."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -9,6 +10,8 @@ from rendering.geometry import Texturing
 from rendering.renderers.base import BACKGROUND_RGB, NEAR_M
 from rendering.scene import Scene, Surface
 
+# Open3D's `primitive_ids` of a ray that hits nothing.
+_NO_FACE = np.uint32(0xFFFFFFFF)
 # Offsets to a pixel's own row or column and to the next one.
 _NEXT = np.array([[0], [1]])
 
@@ -21,17 +24,18 @@ class RaycastRenderer:
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB."""
         hits = _cast(scene, pose, intrinsics)
-        seen = np.flatnonzero(np.isfinite(hits["t_hit"].numpy()))
-        faces = hits["primitive_ids"].numpy().ravel()[seen]
-        second_third = hits["primitive_uvs"].numpy().reshape(-1, 2)[seen]
-        image = np.empty((intrinsics.height * intrinsics.width, 3), dtype=np.uint8)
-        image[:] = BACKGROUND_RGB
-        image[seen] = _surface_colours(scene.surface, faces, second_third)
+        faces = hits["primitive_ids"].numpy().ravel()
+        second, third = np.ascontiguousarray(hits["primitive_uvs"].numpy().reshape(-1, 2).T)
+        weights = (1.0 - second - third, second, third)
+        image = _vertex_colours(scene.surface, faces, weights)
+        if scene.texturing:
+            _paint_textures(scene.texturing, faces, np.stack(weights), image)
+        image[faces == _NO_FACE] = BACKGROUND_RGB
         return image.reshape(intrinsics.height, intrinsics.width, 3)
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """Depth (H, W) float32, metres along the optical axis; inf if there is no surface."""
-        return _cast(scene, pose, intrinsics)["t_hit"].numpy()
+        return _cast(scene, pose, intrinsics)["t_hit"].numpy() + np.float32(NEAR_M)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -44,7 +48,7 @@ def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.
 
 
 def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
-    """Open3D's hits of the rays through all pixels; `t_hit` is metres along the optical axis."""
+    """Open3D's hits of the rays through all pixels; `t_hit` is metres along the optical axis from the near plane."""
     import open3d as o3d
 
     camera_to_world = pose.camera_to_world.astype(np.float32)
@@ -55,9 +59,7 @@ def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
         along = directions[:, axis]
         rays[..., axis] = camera_to_world[axis, 3] + NEAR_M * along
         rays[..., 3 + axis] = along
-    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
-    hits["t_hit"] += NEAR_M
-    return hits
+    return scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
 
 
 @lru_cache(maxsize=8)
@@ -69,24 +71,26 @@ def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
     return np.stack([x, y, np.ones_like(x)], axis=1).astype(np.float32)
 
 
-def _surface_colours(surface: Surface, faces: np.ndarray, second_third: np.ndarray) -> np.ndarray:
-    """(K, 3) uint8 colours at points on `faces` (K,), given the barycentric weights (K, 2) of corners 2 and 3."""
-    second, third = np.ascontiguousarray(second_third.T)
-    weights = np.stack([1.0 - second - third, second, third])
-    corners = [corner.take(faces) for corner in surface.corners]
-    colours = np.empty((3, len(faces)), dtype=np.float32)
-    for shade, channel in zip(colours, surface.channels, strict=True):  # whole channels at a time: 3 times as fast
-        shade[:] = 0.5
+def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
+    """(K, 3) uint8 colours at points on `faces` (K,) with barycentric weights; arbitrary for _NO_FACE."""
+    corners = [_rows(colours, faces) for colours in surface.corner_colours]
+    colours = np.empty((len(faces), 3), dtype=np.uint8)
+    for channel in range(3):  # whole channels: 3 times as fast as products of shape (K, 3)
+        shade = np.full(len(faces), 0.5, dtype=np.float32)
         for weight, corner in zip(weights, corners, strict=True):
-            shade += weight * channel.take(corner)
-    if surface.texturing:
-        _paint_textures(surface.texturing, faces, weights, colours.T)
-    return colours.T.astype(np.uint8)
+            shade += weight * corner[:, channel]
+        colours[:, channel] = shade
+    return colours
+
+
+def _rows(colours: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """(K, 4) uint8 rows of `colours` (M, 4), each read as one integer."""
+    return colours.view(np.uint32).ravel().take(faces, mode="clip").view(np.uint8).reshape(-1, 4)
 
 
 def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
     """Overwrite the colours (K, 3) of points on textured faces; `weights` (3, K) are barycentric."""
-    image_of = texturing.face_image[faces]
+    image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
     for index in np.unique(image_of[image_of >= 0]):
         here = np.flatnonzero(image_of == index)
         uv = (texturing.face_uv[faces[here]] * weights[:, here].T[..., None]).sum(axis=1)
