@@ -4,11 +4,11 @@ import numpy as np
 
 from rendering.geometry import shade
 
-# For randomly scattered points, discs with the distance to the k-th neighbour as radius cover each spot k times on
+# A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
 COVERING_NEIGHBOURS = 10
 NORMAL_NEIGHBOURS = 20
-# Limits the radius to this many medians, so that an isolated point does not become a wall.
+# Limits a radius to this many medians, so that an isolated point does not become a wall.
 MAX_RELATIVE_RADIUS = 3.0
 LONE_POINT_RADIUS_M = 0.05
 CORNERS = 6
@@ -18,7 +18,7 @@ CONE_HEIGHT = 0.12
 
 
 def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of one flat double cone per point.
+    """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of a flat double cone around each point.
 
     `points` is (N, 3) float32 metres. If `colours` (N, 3) is None, the discs are shaded by their normals.
     """
@@ -63,7 +63,7 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
 
 
 def _normals(points: np.ndarray) -> np.ndarray:
-    """(N, 3) float32 unit normals of the plane through each point's neighbours, sign arbitrary."""
+    """(N, 3) float32 unit normals of the planes through each point's neighbours; their signs are arbitrary."""
     import open3d as o3d
 
     cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# Larger coordinates are treated as read errors, like NaN; float32 cannot resolve centimetres there.
-FARTHEST_M = 1e6
+# Larger coordinates are dropped like NaN: float32 cannot resolve centimetres there.
+MAX_COORDINATE_M = 1e6
 # Larger meshes get smooth shading; flat shading needs three vertices per face.
 FLAT_SHADING_MAX_FACES = 1_000_000
 
@@ -61,18 +61,18 @@ def no_faces() -> np.ndarray:
     return np.zeros((0, 3), dtype=np.int32)
 
 
-def cleaned(geometry: Geometry, farthest_m: float = FARTHEST_M) -> Geometry:
+def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> Geometry:
     """Removes invalid vertices and faces.
 
-    Vertices are dropped if NaN, infinite or at least `farthest_m` from the origin along an axis; faces if they use
-    such a vertex or repeat one. A mesh also loses its unused vertices. A mesh without any face left becomes a cloud.
+    Drops vertices with a coordinate that is NaN, infinite or at least `max_coordinate_m` in magnitude, faces that use
+    such a vertex or repeat one, and vertices that no face of a mesh uses. A mesh with no faces left becomes a cloud.
 
     Raises ValueError if a face refers to a vertex that does not exist.
     """
-    finite = (np.abs(geometry.vertices) < farthest_m).all(axis=1)
+    finite = (np.abs(geometry.vertices) < max_coordinate_m).all(axis=1)
     faces = geometry.faces
     if len(faces) and (faces.min() < 0 or faces.max() >= len(finite)):
-        raise ValueError("a face refers to a vertex that the file does not have")
+        raise ValueError("a face refers to a vertex that does not exist")
     a, b, c = faces.T
     keep = finite[a] & finite[b] & finite[c] & (a != b) & (b != c) & (c != a)
     if not keep.all():
@@ -124,7 +124,7 @@ def _with_unshared_vertices(geometry: Geometry, face_colours: np.ndarray) -> Geo
 
 
 def face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(M, 3) float32 normals; their length is twice the face's area."""
+    """(M, 3) float32 normals, whose length is twice the face's area."""
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))
     return np.cross(b - a, c - a)
 

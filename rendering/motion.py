@@ -7,7 +7,7 @@ import numpy as np
 from rendering.camera import CameraPose
 from rendering.scene import Bounds, Scene
 
-# Smallest distance to a surface ahead, and the radius of the camera's body around its line of motion.
+# The smallest distance to a surface ahead, and the radius of the camera's body.
 CLEARANCE_M = 0.2
 BODY_RAYS = 8
 _TINY_M = 1e-6
@@ -33,9 +33,8 @@ def move(
 ) -> MoveOutcome:
     """Turn left by `rotation_deg`, then move along the new heading as far as bounds and surfaces allow.
 
-    A move across a side of the bounds stops there. A move beyond the lower or upper bound has its height clamped and
-    keeps its horizontal part. A camera that starts outside the bounds, or within the clearance of a surface, may still
-    move away.
+    The bounds stop a move where it crosses one of their sides, and clamp its height without shortening the horizontal
+    part. A camera that starts outside the bounds, or within the clearance of a surface, may still move away.
     """
     target = pose.moved(rotation_deg, forward_m, left_m, up_m)
     start, goal = pose.position, target.position
@@ -57,7 +56,7 @@ def _length(vector: np.ndarray) -> float:
 def _clip_to_bounds(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """(3,) the goal with its height clamped, then pulled back along the move to the bounds.
 
-    If the start is outside the bounds, they are extended to include it.
+    Bounds that do not include the start are extended to it.
     """
     lower, upper = np.minimum(bounds.lower, start), np.maximum(bounds.upper, start)
     goal = np.array([goal[0], goal[1], np.clip(goal[2], lower[2], upper[2])])
@@ -81,7 +80,7 @@ def _stop_at_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.n
 def _body_points(scene: Scene, centre: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """(1 + BODY_RAYS, 3): the centre, then points on a ring around it, perpendicular to `direction`.
 
-    Where a surface is nearer than the ring's radius, the ring shrinks to stay on the camera's side of it.
+    The ring shrinks where a surface is closer than its radius, to stay on the camera's side of it.
     """
     helper = np.eye(3)[np.abs(direction).argmin()]
     across = np.cross(direction, helper)

@@ -1,7 +1,7 @@
 """Reads PLY files of every encoding and detects truncated ones.
 
-Open3D fills the missing part of a truncated file with zeros and only prints a warning, so half a scan would pass for
-a room. trimesh rejects valid files that mix polygon sizes.
+Open3D zero-fills the missing part of a truncated file and only prints a warning, so half a scan would pass for a room.
+trimesh rejects valid files that mix polygon sizes.
 
 Format: Greg Turk, "The PLY Polygon File Format", 1994.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from rendering.geometry import Geometry, Texturing, no_faces
-from rendering.textures import NO_PICTURE, Picture, make_picture
+from rendering.textures import MISSING_TEXTURES, Texture, make_texture
 
 _log = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ _HEADER_LIMIT_BYTES = 1 << 20
 _COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
 _XYZ = ("x", "y", "z")
 _FACE_NAMES = ("vertex_indices", "vertex_index")
-# Texture coordinates of a vertex as MeshLab, Blender and CloudCompare name them.
+# Names of a vertex's texture coordinates in files from MeshLab, Blender and CloudCompare.
 _UV_NAMES = (("s", "t"), ("u", "v"), ("texture_u", "texture_v"))
 
 
 @dataclass(frozen=True)
 class _Property:
-    """`type` is a numpy type code; `count_type` is the type code of a list's length, None for a single value."""
+    """`type` is a numpy type code; `count_type` is the type code of a list's length, or None for a scalar."""
 
     name: str
     type: str
@@ -51,15 +51,15 @@ class _Element:
 
 @dataclass(frozen=True)
 class _Header:
-    """`pictures` are the texture files in the order that `texnumber` indexes."""
+    """`textures` are the names of the image files, indexed by `texnumber`."""
 
     encoding: str
     elements: list[_Element]
     size_bytes: int
-    pictures: list[str]
+    textures: list[str]
 
 
-# A column whose lists vary in length is a list of tuples.
+# A ragged column, whose lists vary in length, is a list of tuples.
 Column = np.ndarray | list[tuple]
 Table = dict[str, Column]
 
@@ -67,9 +67,9 @@ Table = dict[str, Column]
 def read_ply(path: Path) -> Geometry:
     """The mesh or cloud in a PLY file. Triangulates polygons as fans and ignores alpha.
 
-    Textures follow MeshLab: a comment "TextureFile NAME" for each image, and texture coordinates by face ("texcoord",
-    with "texnumber" if there are several images) or by vertex. Unreadable images are logged. Raises ValueError with
-    the reason if the file is not a PLY file or is incomplete.
+    Textures follow MeshLab: a comment "TextureFile NAME" for each image, and texture coordinates per face ("texcoord",
+    with "texnumber" if there are several images) or per vertex. Logs unreadable images. Raises ValueError if the file
+    is not a PLY file or is incomplete.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
@@ -80,8 +80,8 @@ def read_ply(path: Path) -> Geometry:
         raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
     positions = _columns(vertices, _XYZ, _dtype(vertices, _XYZ))
-    fans = _triangles(faces)
-    texturing = _texturing(path, header.pictures, vertices, faces, fans)
+    fans = _triangulate(faces)
+    texturing = _texturing(path, header.textures, vertices, faces, fans)
     face_colours = _colours(faces)
     return Geometry(
         vertices=positions,
@@ -93,7 +93,7 @@ def read_ply(path: Path) -> Geometry:
 
 
 def _read_header(start: bytes) -> _Header:
-    """Parse the header at the beginning of `start`; raises ValueError if there is none."""
+    """Parse the header at the beginning of `start`; raises ValueError if it is missing or malformed."""
     if start.split(b"\n", 1)[0].strip() != b"ply":
         raise ValueError("it is not a PLY file")
     head, end, rest = start.partition(b"end_header")
@@ -102,13 +102,13 @@ def _read_header(start: bytes) -> _Header:
         raise ValueError("its header has no end_header line")
     encoding = ""
     elements: list[_Element] = []
-    pictures: list[str] = []
+    textures: list[str] = []
     for line in head.decode("latin-1").splitlines()[1:]:
         match line.split():
             case ["format", name, *_]:
                 encoding = name
             case ["comment", "TextureFile", *words]:
-                pictures.append(" ".join(words))
+                textures.append(" ".join(words))
             case ["element", name, count]:
                 elements.append(_Element(name, int(count), []))
             case ["property", "list", count_type, item_type, name] if elements:
@@ -117,7 +117,7 @@ def _read_header(start: bytes) -> _Header:
                 elements[-1].properties.append(_Property(name, _type(item_type)))
     if encoding not in _BYTE_ORDERS:
         raise ValueError(f"its format {encoding!r} is not one of {', '.join(_BYTE_ORDERS)}")
-    return _Header(encoding, elements, len(head) + len(end) + newline + 1, pictures)
+    return _Header(encoding, elements, len(head) + len(end) + newline + 1, textures)
 
 
 def _type(name: str) -> str:
@@ -127,11 +127,13 @@ def _type(name: str) -> str:
 
 
 def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
-    """The columns of every element that is needed, by element name."""
-    elements = _needed(header.elements)
+    """The columns of every element up to the last one that is needed, by element name."""
+    names = [element.name for element in header.elements]
+    last = max((names.index(name) for name in ("vertex", "face") if name in names), default=-1)
+    elements = header.elements[: last + 1]
     if header.encoding != "ascii":
         return _read_elements(elements, body, _BYTE_ORDERS[header.encoding])
-    # Parse an ascii file into doubles, then read these like a binary file.
+    # Parse an ascii file into doubles, then read those like a binary file.
     try:
         numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
     except ValueError as error:
@@ -151,13 +153,6 @@ def _cast(column: Column, code: str | None) -> Column:
     return column.astype(code) if code and isinstance(column, np.ndarray) else column
 
 
-def _needed(elements: list[_Element]) -> list[_Element]:
-    """The elements up to the last of vertices and faces; later ones are not read."""
-    names = [element.name for element in elements]
-    last = max((names.index(name) for name in ("vertex", "face") if name in names), default=-1)
-    return elements[: last + 1]
-
-
 def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> dict[str, Table]:
     """The columns of each element; `order` is numpy's byte order character."""
     tables: dict[str, Table] = {}
@@ -170,7 +165,7 @@ def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> di
         if rows is not None and all((rows[_count(name)] == size).all() for name, size in sizes.items()):
             tables[element.name] = {prop.name: rows[prop.name] for prop in element.properties}
         elif sizes:
-            tables[element.name], end = _read_uneven(element, body, offset, order)
+            tables[element.name], end = _read_ragged(element, body, offset, order)
         else:
             raise _truncated(element, (len(body) - offset) // dtype.itemsize)
         offset = end
@@ -178,12 +173,12 @@ def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> di
 
 
 def _count(name: str) -> str:
-    """The name of the column with the lengths of the list `name`."""
+    """The name of the column that holds the lengths of the list `name`."""
     return f"{name} count"
 
 
 def _first_list_sizes(element: _Element, body: np.ndarray, offset: int, order: str) -> dict[str, int]:
-    """The length of each list in the element's first row. In most files all rows share it."""
+    """The length of each list in the element's first row. In most files, all rows have the same lengths."""
     sizes: dict[str, int] = {}
     for prop in element.properties:
         if prop.count_type:
@@ -199,7 +194,7 @@ def _first_list_sizes(element: _Element, body: np.ndarray, offset: int, order: s
 
 
 def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
-    """The numpy type of a row, with lists of the given sizes."""
+    """The numpy type of a row whose lists have the given sizes."""
     fields: list[tuple] = []
     for prop in element.properties:
         if prop.count_type:
@@ -210,8 +205,8 @@ def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
     return np.dtype(fields)
 
 
-def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
-    """Read an element whose lists vary in length row by row: its columns, and the offset after the last row."""
+def _read_ragged(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
+    """Read an element whose lists vary in length: its columns, and the offset after the last row."""
     data = body.tobytes()
     columns: dict[str, list] = {prop.name: [] for prop in element.properties}
     for row in range(element.count):
@@ -235,7 +230,7 @@ def _read_uneven(element: _Element, body: np.ndarray, offset: int, order: str) -
 
 def _truncated(element: _Element, count: int) -> ValueError:
     return ValueError(
-        f"it is truncated or damaged: its header declares {element.count} rows of {element.name}, {count} can be read"
+        f"truncated or damaged: its header declares {element.count} {element.name} rows, but only {count} can be read"
     )
 
 
@@ -243,7 +238,7 @@ def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
     """The named columns, (K, len(names)); raises ValueError if one is missing."""
     missing = [name for name in names if name not in table]
     if missing:
-        raise ValueError(f"its rows lack {', '.join(missing)}")
+        raise ValueError(f"its rows have no {' or '.join(missing)}")
     first = np.asarray(table[names[0]])
     columns: np.ndarray = np.empty((len(first), len(names)), dtype=dtype)
     for index, name in enumerate(names):
@@ -253,18 +248,18 @@ def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
 
 def _dtype(table: Table, names: tuple[str, ...]) -> type:
     """float32 if the file stores float32, else float64, which keeps the precision of large coordinates."""
-    kinds = {np.asarray(table[name]).dtype.newbyteorder("=") for name in names if name in table}
-    return np.float32 if kinds == {np.dtype(np.float32)} else np.float64
+    types = {np.asarray(table[name]).dtype.newbyteorder("=") for name in names if name in table}
+    return np.float32 if types == {np.dtype(np.float32)} else np.float64
 
 
-def _known_names(table: Table, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+def _present_names(table: Table, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
     """The first of `choices` whose columns are all in the table."""
     return next((names for names in choices if all(name in table for name in names)), None)
 
 
 def _colours(table: Table) -> np.ndarray | None:
-    """(K, 3) uint8 or None if the table has no colours. Scales floats from 0..1 and uint16 from 0..65535."""
-    names = _known_names(table, _COLOUR_NAMES)
+    """(K, 3) uint8, or None if the table has no colours. Scales floats from 0..1 and uint16 from 0..65535."""
+    names = _present_names(table, _COLOUR_NAMES)
     if names is None:
         return None
     kind = np.asarray(table[names[0]]).dtype.newbyteorder("=")
@@ -280,16 +275,15 @@ def _colours(table: Table) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class _Fans:
-    """`triangles` (M, 3) int32 vertex indices; `polygons` (M,) the polygon each came from, and `corners` (M, 3) the
-    corners of that polygon."""
+    """`triangles` (M, 3) int32 vertex indices; `polygons` (M,) the polygon each triangle is part of; `corners` (M, 3)
+    the positions of its vertices in that polygon."""
 
     triangles: np.ndarray
     polygons: np.ndarray
     corners: np.ndarray
 
 
-def _triangles(table: Table) -> _Fans:
-    """Triangulate the table's polygons as fans."""
+def _triangulate(table: Table) -> _Fans:
     polygons = next((table[name] for name in _FACE_NAMES if name in table), [])
     if isinstance(polygons, np.ndarray):
         groups = [(np.arange(len(polygons)), polygons)]
@@ -311,46 +305,46 @@ def _triangles(table: Table) -> _Fans:
 
 def _texturing(path: Path, names: list[str], vertices: Table, faces: Table, fans: _Fans) -> Texturing | None:
     """The texturing of the triangles; None if the file has no texture coordinates or no image can be read."""
-    face_uv, known = _face_uv(vertices, faces, fans)
-    if not known.any():
+    face_uv, has_uv = _face_uv(vertices, faces, fans)
+    if not has_uv.any():
         return None
-    pictures = [_picture(path.parent / name) for name in names]
+    textures = [_read_texture(path.parent / name) for name in names]
     numbers = np.asarray(faces["texnumber"]).astype(np.int32)[fans.polygons] if "texnumber" in faces else 0
-    face_image = np.where(known & (numbers >= 0), numbers, -1)
+    face_image = np.where(has_uv & (numbers >= 0), numbers, -1)
     # The last entry stands for numbers beyond the images that the header names.
-    readable = np.array([*(picture is not None for picture in pictures), False])
-    lacking = (face_image >= 0) & ~readable[np.minimum(face_image, len(pictures))]
-    if lacking.any():
-        _log.warning(NO_PICTURE, path, 1, 1)
-        face_image[lacking] = -1
+    readable = np.array([*(texture is not None for texture in textures), False])
+    missing = (face_image >= 0) & ~readable[np.minimum(face_image, len(textures))]
+    if missing.any():
+        _log.warning(MISSING_TEXTURES, path, 1, 1)
+        face_image[missing] = -1
     if (face_image < 0).all():
         return None
     unused = np.zeros((1, 1, 3), dtype=np.uint8)  # keeps the numbering; no face refers to an unreadable image
-    return Texturing(face_uv, face_image, tuple(unused if each is None else each.pixels for each in pictures))
+    return Texturing(face_uv, face_image, tuple(unused if each is None else each.pixels for each in textures))
 
 
 def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np.ndarray]:
-    """Texture coordinates (M, 3, 2) float32, u right and v up, and (M,) bool: whether the triangle has any."""
+    """Texture coordinates (M, 3, 2) float32, u right and v up, and (M,) bool: which triangles have them."""
     if "texcoord" in faces:
         column = faces["texcoord"]
         sizes = np.array([len(row) for row in column], dtype=np.int64)
         if (sizes % 2).any():
             raise ValueError("the texture coordinates of its faces are not pairs")
         pairs = np.concatenate([*column, (0.0, 0.0)]).reshape(-1, 2).astype(np.float32)
-        known = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
+        has_uv = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
         first = (np.cumsum(sizes) - sizes)[fans.polygons] // 2
-        return pairs[np.where(known[:, None], first[:, None] + fans.corners, -1)], known
-    names = _known_names(vertices, _UV_NAMES)
-    known = np.full(len(fans.triangles), names is not None)
+        return pairs[np.where(has_uv[:, None], first[:, None] + fans.corners, -1)], has_uv
+    names = _present_names(vertices, _UV_NAMES)
+    has_uv = np.full(len(fans.triangles), names is not None)
     if names is None:
-        return np.zeros((len(known), 3, 2), dtype=np.float32), known
-    return _columns(vertices, names, np.float32)[fans.triangles], known
+        return np.zeros((len(has_uv), 3, 2), dtype=np.float32), has_uv
+    return _columns(vertices, names, np.float32)[fans.triangles], has_uv
 
 
-def _picture(path: Path) -> Picture | None:
-    """The picture in a file, or None if it cannot be read."""
+def _read_texture(path: Path) -> Texture | None:
+    """The image in a file, or None if it cannot be read."""
     try:
         with Image.open(path) as image:
-            return make_picture(image)
+            return make_texture(image)
     except (OSError, Image.DecompressionBombError):
         return None

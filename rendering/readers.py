@@ -13,7 +13,7 @@ import numpy as np
 
 from rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
 from rendering.ply import read_ply
-from rendering.textures import NO_PICTURE, Picture, make_picture, merged_texturing, tinted
+from rendering.textures import MISSING_TEXTURES, Texture, make_texture, merged_texturing, tinted
 
 if TYPE_CHECKING:
     import trimesh
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # Grey level of uncoloured parts in a file whose other parts have colours.
-UNKNOWN_GREY = 160
+UNCOLOURED_GREY = 160
 # glTF extensions that compress the geometry itself; trimesh would read it as zeros.
 _COMPRESSED = {"KHR_draco_mesh_compression", "EXT_meshopt_compression"}
 
 
 def read_geometry(path: Path) -> Geometry:
-    """The file's geometry in the file's own axes. Raises SceneError if it cannot be read completely, or MemoryError."""
+    """The file's geometry, in the file's axes. Raises SceneError if it cannot be read completely, or MemoryError."""
     reader = reader_of(path)
     if path.stat().st_size == 0:
         raise SceneError(f"{path} is empty: download or export it again")
@@ -38,7 +38,7 @@ def read_geometry(path: Path) -> Geometry:
     except Exception as error:  # third-party parsers raise arbitrary exceptions on damaged files
         _log.debug("%s cannot be read", path, exc_info=True)
         why = str(error) or type(error).__name__
-        raise SceneError(f"{path} cannot be read, {why}: download or export it again") from error
+        raise SceneError(f"{path} cannot be read ({why}): download or export it again") from error
     if not len(geometry.vertices):
         raise SceneError(f"{path} contains no vertices: download or export it again")
     return geometry
@@ -59,26 +59,26 @@ def read_pcd(path: Path) -> Geometry:
     """Read a PCD point cloud with Open3D; raises ValueError if the file is truncated."""
     import open3d as o3d
 
-    # Check the header first: without a POINTS line Open3D allocates memory for an uninitialised count.
+    # Check the header first: without a POINTS line, Open3D allocates memory for an uninitialised count.
     header, rows = _pcd_header(path)
     declared = int(header["POINTS"][0])
     cloud = o3d.io.read_point_cloud(str(path), format="pcd")
     sizes = dict(zip(header.get("FIELDS", []), header.get("SIZE", []), strict=False))
     if rows is None and "8" in (sizes.get(axis) for axis in "xyz"):
-        raise SceneError(f"{path} has binary coordinates of 8 bytes, which Open3D reads as 0: save them as float")
+        raise SceneError(f"{path} has 8-byte binary coordinates, which Open3D reads as 0: save them as 4-byte floats")
     found = len(cloud.points) if rows is None else min(rows, len(cloud.points))
     if found < declared:
-        raise ValueError(f"it is truncated or damaged: its header declares {declared} points, {found} can be read")
+        raise ValueError(f"truncated or damaged: its header declares {declared} points, but only {found} can be read")
     if {"r", "g", "b"} <= sizes.keys():
-        _log.warning("%s: ignoring colours in separate fields r, g and b; save them as one field rgb", path)
+        _log.warning("%s: ignoring colours in separate fields r, g and b; save them in a single field rgb", path)
     colours = (np.asarray(cloud.colors) * 255).round().astype(np.uint8) if cloud.has_colors() else None
     return Geometry(np.asarray(cloud.points), no_faces(), colours)
 
 
 def _pcd_header(path: Path) -> tuple[dict[str, list[str]], int | None]:
-    """The values of a PCD header by keyword, and the number of rows of an ascii file (None for a binary one).
+    """The values of a PCD header by keyword, and the number of rows if the file is ascii (else None).
 
-    Rows are counted here because Open3D silently pads missing ones.
+    Counts the rows because Open3D silently pads missing ones.
     """
     header: dict[str, list[str]] = {}
     with path.open("rb") as file:
@@ -99,19 +99,19 @@ def read_with_trimesh(path: Path) -> Geometry:
     if path.suffix.lower() == ".obj" and _has_byte_colours(path):
         raise SceneError(f"{path} has vertex colours above 1, the maximum in OBJ: divide by 255 and export it again")
     scene = load_scene(path, process=False)
-    meshes, clouds, lacking = [], [], 0
+    meshes, clouds, untextured = [], [], 0
     appearance = _AppearanceReader()
     for node in scene.graph.nodes_geometry:
         transform, name = scene.graph[node]
         part = scene.geometry[name]
         if isinstance(part, Trimesh) and len(part.faces):
             mesh = appearance.geometry(part, _transformed(part.vertices, transform))
-            lacking += mesh.texturing is None and getattr(part.visual, "uv", None) is not None
+            untextured += mesh.texturing is None and getattr(part.visual, "uv", None) is not None
             meshes.append(coloured(cleaned(mesh, math.inf)))
         elif isinstance(part, PointCloud):
             clouds.append(cleaned(_cloud_part(part, transform), math.inf))
-    if lacking:
-        _log.warning(NO_PICTURE, path, lacking, len(meshes))
+    if untextured:
+        _log.warning(MISSING_TEXTURES, path, untextured, len(meshes))
     if not meshes and not clouds:
         raise ValueError("it contains neither a mesh nor a point cloud")
     return _merged(meshes or clouds)
@@ -147,10 +147,10 @@ def _cloud_part(cloud: "trimesh.PointCloud", transform: np.ndarray) -> Geometry:
 
 
 class _AppearanceReader:
-    """Reads colours and textures of one file's meshes; decodes a texture shared by several meshes once."""
+    """Reads the colours and textures of a file's meshes; decodes a shared texture only once."""
 
     def __init__(self) -> None:
-        self._pictures: dict[tuple[int, bytes], Picture] = {}
+        self._textures: dict[tuple[int, bytes], Texture] = {}
 
     def geometry(self, mesh: "trimesh.Trimesh", vertices: np.ndarray) -> Geometry:
         """The mesh with `vertices` (N, 3). Textures override vertex colours, which override a material's colour."""
@@ -162,49 +162,48 @@ class _AppearanceReader:
             return Geometry(vertices, faces, face_colours=np.asarray(visual.face_colors)[:, :3].astype(np.uint8))
         if visual.kind != "texture":
             return Geometry(vertices, faces)
-        picture = None if visual.uv is None else self._picture(visual.material)
-        if picture is None:
-            return Geometry(vertices, faces, _plain_colours(mesh))
+        texture = None if visual.uv is None else self._texture(visual.material)
+        if texture is None:
+            return Geometry(vertices, faces, _untextured_colours(mesh))
         texturing = Texturing(
             face_uv=np.asarray(visual.uv, dtype=np.float32)[faces],
             face_image=np.zeros(len(faces), dtype=np.int32),
-            images=(picture.pixels,),
+            images=(texture.pixels,),
         )
-        return Geometry(vertices, faces, np.tile(picture.mean, (len(vertices), 1)), texturing=texturing)
+        return Geometry(vertices, faces, np.tile(texture.mean, (len(vertices), 1)), texturing=texturing)
 
-    def _picture(self, material: "trimesh.visual.material.Material") -> Picture | None:
-        """The material's texture, or None."""
+    def _texture(self, material: "trimesh.visual.material.Material") -> Texture | None:
         image = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)
         if image is None or _is_placeholder(material):
             return None
-        factor = _factor(material)
+        factor = _base_colour_factor(material)
         key = id(image), b"" if factor is None else factor.tobytes()
-        if key not in self._pictures:
-            self._pictures[key] = make_picture(image, factor)
-        return self._pictures[key]
+        if key not in self._textures:
+            self._textures[key] = make_texture(image, factor)
+        return self._textures[key]
 
 
-def _plain_colours(mesh: "trimesh.Trimesh") -> np.ndarray | None:
-    """(N, 3) uint8: the vertex colours of a mesh with a material, else the material's colour; None without either.
+def _untextured_colours(mesh: "trimesh.Trimesh") -> np.ndarray | None:
+    """(N, 3) uint8 vertex colours of a mesh with a material, else the material's colour; None if it has neither.
 
-    Vertex colours are taken as sRGB even in glTF, because scanners write them so.
+    Treats vertex colours as sRGB even in glTF, because that is what scanners write.
     """
     from trimesh.visual.color import to_rgba
 
     material = mesh.visual.material
-    # trimesh stores them in the first place for glTF and in the second for OBJ.
-    own = mesh.visual.vertex_attributes.get("color", mesh.vertex_attributes.get("color"))
-    if own is not None:
-        return tinted(to_rgba(own)[:, :3], _factor(material))
+    # For glTF, trimesh keeps vertex colours in `visual.vertex_attributes`; for OBJ, in `vertex_attributes`.
+    colours = mesh.visual.vertex_attributes.get("color", mesh.vertex_attributes.get("color"))
+    if colours is not None:
+        return tinted(to_rgba(colours)[:, :3], _base_colour_factor(material))
     if _is_placeholder(material) or getattr(material, "baseColorFactor", material) is None:
         return None
-    factor = _factor(material)
+    factor = _base_colour_factor(material)
     colour = material.main_color[:3] if factor is None else tinted(np.full(3, 255, dtype=np.uint8), factor)
     return np.tile(np.asarray(colour, dtype=np.uint8), (len(mesh.vertices), 1))
 
 
-def _factor(material: "trimesh.visual.material.Material") -> np.ndarray | None:
-    """(3,) the linear factor, 0 to 1, by which a glTF material multiplies its colours; None if it has none."""
+def _base_colour_factor(material: "trimesh.visual.material.Material") -> np.ndarray | None:
+    """(3,) linear factor, 0 to 1, that a glTF material multiplies its colours by; None if it has none."""
     factor = getattr(material, "baseColorFactor", None)
     return None if factor is None else np.asarray(factor, dtype=np.float64)[:3] / 255
 
@@ -218,12 +217,12 @@ def _is_placeholder(material: "trimesh.visual.material.Material") -> bool:
 
 
 def _merged(parts: list[Geometry]) -> Geometry:
-    """Concatenate parts. If only some have colours the others become grey; if none has, colours are None."""
-    first = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
-    faces = [part.faces + at for part, at in zip(parts, first, strict=True)]
+    """Concatenate parts. If only some have colours, the others become grey; if none has, colours are None."""
+    offsets = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
+    faces = [part.faces + offset for part, offset in zip(parts, offsets, strict=True)]
     colours = None
     if any(part.colours is not None for part in parts):
-        grey = [np.full((len(part.vertices), 3), UNKNOWN_GREY, dtype=np.uint8) for part in parts]
+        grey = [np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8) for part in parts]
         colours = np.concatenate([g if p.colours is None else p.colours for p, g in zip(parts, grey, strict=True)])
     return Geometry(
         vertices=np.concatenate([part.vertices for part in parts]),

@@ -27,20 +27,20 @@ _Y_UP_SUFFIXES = (".glb", ".gltf")
 
 # Up to this distance float32 resolves a tenth of a millimetre.
 FAR_M = 1000.0
-SMALLEST_ROOM_M, LARGEST_ROOM_M = 0.5, 100.0
-# Above this height, warn if the room is higher than wide: it may lie on its side.
-HIGH_ROOM_M = 3.5
+MIN_ROOM_M, MAX_ROOM_M = 0.5, 100.0
+# Above this height, warn about a room that is taller than it is wide: it may lie on its side.
+TALL_ROOM_M = 3.5
 BOUNDS_PERCENTILES = (2.0, 98.0)
-# A vertex this many robust extents away from most others is a stray, and so is any face that uses it. The limit is
-# generous: if walls are two triangles each, most of a room's vertices may belong to a lamp. Nearer strays are
-# down-weighted because they stretch faces into slivers.
-STRAY_EXTENTS = 10.0
+# A vertex this many robust extents away from most others is an outlier, and so is any face that uses it. The limit is
+# generous: if walls are two triangles each, most of a room's vertices may belong to a lamp. Closer outliers are
+# down-weighted, because they stretch faces into slivers.
+OUTLIER_EXTENTS = 10.0
 SURFACE_SAMPLES = 20_000
-# Downward rays per side of the room in the search for the floor, and the height difference that still counts as floor:
-# it admits steps, rugs and thresholds, but not beds or tables.
+# Side of the grid of downward rays that search for the floor, and the tolerance for a height to count as floor. The
+# tolerance includes steps, rugs and thresholds, but not beds or tables.
 FLOOR_RAYS = 32
 FLOOR_TOLERANCE_M = 0.25
-FACES_TO_SAMPLE = 2_000_000
+MAX_FACES_SAMPLED = 2_000_000
 # Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
 CLOUD_MAX_POINTS = 500_000
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
@@ -70,8 +70,8 @@ class Bounds:
 class Surface:
     """The triangles used for rendering and collisions.
 
-    `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8, and `texturing` if faces have
-    images.
+    `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8, and `texturing` if any face has a
+    texture.
     """
 
     vertices: np.ndarray
@@ -103,21 +103,20 @@ class Scene:
 
     @property
     def texturing(self) -> Texturing | None:
-        """The images of a textured mesh."""
+        """The textures of `surface`; None if it has none."""
         return self.surface.texturing
 
     @cached_property
     def surface_points(self) -> np.ndarray:
-        """(K, 3) float32 points sampled evenly over a mesh's area without strays, or a cloud's points.
+        """(K, 3) float32 points sampled evenly over a mesh's area without outliers, or a cloud's points.
 
-        Unlike vertices, these weigh a wall of two triangles the same as one of two thousand. Deterministic: the seed is
-        fixed.
+        Unlike vertices, they weight a wall of two triangles the same as one of two thousand. The seed is fixed.
         """
         return _surface_points(self.vertices, self.faces)
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The box from the 2nd to the 98th percentile of `surface_points`, which is robust to strays."""
+        """The box from the 2nd to the 98th percentile of `surface_points`, which is robust to outliers."""
         lower, upper = np.percentile(self.surface_points.astype(np.float64), BOUNDS_PERCENTILES, axis=0)
         return Bounds(lower, upper)
 
@@ -125,30 +124,29 @@ class Scene:
     def floor_z_m(self) -> float:
         """Height of the floor, world metres: normally the lower bound.
 
-        Casts rays down from half the room's height. If rays miss the lower bound and most hit one other height, that
+        Casts rays down from half the room's height. If none hits the lower bound and most hit one other height, that
         height is the floor; geometry below it is an artefact of a mirror or a stairwell.
         """
         x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
-        start = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
-        below = self.heights_below(start)
+        origins = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
+        below = self.heights_below(origins)
         lowest = float(self.bounds.lower[2])
         if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
             return lowest
         floor = float(np.median(below))
-        if not np.isfinite(floor):  # most rays fall through holes
+        if not np.isfinite(floor):  # most rays miss the scan
             return lowest
-        level = np.abs(below - floor) <= FLOOR_TOLERANCE_M
-        return floor if level.mean() > 0.5 else lowest
+        return floor if (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5 else lowest
 
     @property
     def nbytes(self) -> int:
-        """Estimated size of the scene, including what ray casting builds on first use."""
+        """Estimated memory of the scene, including what ray casting allocates on first use."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
         textures = self.texturing.nbytes if self.texturing else 0
         return sum(arrays.values()) + textures + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
     def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
-        """Embree's ray caster for `surface`, built on first use and shared. Thread-safe."""
+        """Embree's ray caster for `surface`, built on first use. Thread-safe."""
         with self._lock:
             return self._ray_caster
 
@@ -160,17 +158,16 @@ class Scene:
         caster.add_triangles(
             o3d.core.Tensor(self.surface.vertices), o3d.core.Tensor(self.surface.faces.astype(np.uint32))
         )
-        # The first ray builds the BVH, which must not happen in two threads at once.
+        # Cast a ray to build the BVH while the lock is held: two threads must not build it at once.
         caster.cast_rays(o3d.core.Tensor(np.array([[0, 0, 0, 0, 0, 1]], dtype=np.float32)))
         return caster
 
     def heights_below(self, points: np.ndarray) -> np.ndarray:
-        """(K,) world metres: the height of the first surface straight below each of `points` (K, 3); -inf if none."""
+        """(K,) heights, world metres, of the first surface directly below `points` (K, 3); -inf if there is none."""
         return points[:, 2] - self.cast(points, np.tile([0.0, 0.0, -1.0], (len(points), 1)))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        """Distances (R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface; inf
-        if there is none."""
+        """(R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface, or inf."""
         import open3d as o3d
 
         rays = np.concatenate([origins, directions], axis=1, dtype=np.float32)
@@ -178,17 +175,16 @@ class Scene:
 
 
 def _wide_box(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper corner, (3,) each, of a generous box around the scan; vertices outside are strays."""
+    """Lower and upper corner, (3,) each, of a generous box around the scan; vertices outside it are outliers."""
     lower, upper = np.percentile(vertices, BOUNDS_PERCENTILES, axis=0)
-    margin = STRAY_EXTENTS * max(upper - lower)
+    margin = OUTLIER_EXTENTS * max(upper - lower)
     return lower - margin, upper + margin
 
 
 def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     if not len(faces):
         return vertices
-    # Subsample the faces of a huge mesh.
-    faces = faces[:: 1 + len(faces) // FACES_TO_SAMPLE]
+    faces = faces[:: 1 + len(faces) // MAX_FACES_SAMPLED]
     lower, upper = _wide_box(vertices)
     near = np.all((vertices >= lower) & (vertices <= upper), axis=1)
     faces = faces[near[faces].all(axis=1)] if not near.all() else faces
@@ -196,11 +192,11 @@ def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     if not weights.sum() > 0:
         return vertices
     # Stratified sampling: one random point in each of SURFACE_SAMPLES equal shares of the total weight.
-    random = np.random.default_rng(0)
-    shares = (np.arange(SURFACE_SAMPLES) + random.random(SURFACE_SAMPLES)) / SURFACE_SAMPLES
-    cumulated = np.cumsum(weights)
-    chosen = faces[np.searchsorted(cumulated, shares * cumulated[-1]).clip(max=len(faces) - 1)]
-    a, b = random.random((2, SURFACE_SAMPLES, 1), dtype=np.float32)
+    rng = np.random.default_rng(0)
+    shares = (np.arange(SURFACE_SAMPLES) + rng.random(SURFACE_SAMPLES)) / SURFACE_SAMPLES
+    cumulative = np.cumsum(weights)
+    chosen = faces[np.searchsorted(cumulative, shares * cumulative[-1]).clip(max=len(faces) - 1)]
+    a, b = rng.random((2, SURFACE_SAMPLES, 1), dtype=np.float32)
     beyond = a + b > 1
     a, b = np.where(beyond, 1 - a, a), np.where(beyond, 1 - b, b)
     corner = vertices[chosen[:, 0]]
@@ -208,7 +204,7 @@ def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(M,) float64: each face's area times its squared shape quality.
+    """(M,) float64: each face's area times the square of its shape quality.
 
     The quality, 4 sqrt(3) area / (a^2 + b^2 + c^2), is 1 for an equilateral triangle and near 0 for a sliver: R. E.
     Bank, "PLTMG: A Software Package for Solving Elliptic Partial Differential Equations".
@@ -222,7 +218,7 @@ def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 def make_scene(name: str, geometry: Geometry) -> Scene:
     """Build a scene from a geometry with z up; raises ValueError if no vertex is usable."""
-    vertices = np.ascontiguousarray(near_origin(name, geometry.vertices), dtype=np.float32)
+    vertices = np.ascontiguousarray(_recentred(name, geometry.vertices), dtype=np.float32)
     faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
     geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
@@ -232,50 +228,49 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
         assert colours is not None, "coloured() colours every mesh"
         surface = Surface(geometry.vertices, geometry.faces, colours, geometry.texturing)
         return Scene(name, geometry.vertices, geometry.faces, colours, surface)
-    points, known_colours = thinned(name, geometry.vertices, geometry.colours)
+    points, known_colours = downsampled(name, geometry.vertices, geometry.colours)
     surface = Surface(*disc_mesh(points, known_colours))
     grey = np.full_like(points, 160, dtype=np.uint8)
     return Scene(name, points, geometry.faces, grey if known_colours is None else known_colours, surface)
 
 
-def near_origin(name: str, vertices: np.ndarray) -> np.ndarray:
-    """Recentre vertices so far from the origin that float32 would lose millimetres, such as national grid coordinates.
+def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
+    """Recentre coordinates too large for millimetre precision in float32, such as those of a national grid.
 
-    Subtracts their rounded median and logs it; other vertices are returned unchanged.
+    Subtracts their rounded median and logs it. Returns other vertices unchanged.
     """
     if not (np.abs(vertices) >= FAR_M).any():  # true for nearly all scans, and much faster than a median
         return vertices
     finite = vertices[np.isfinite(vertices).all(axis=1)]
     if not len(finite):
         return vertices
-    middle = np.round(np.median(finite, axis=0)).astype(np.float64)
-    if np.abs(middle).max() < FAR_M:
+    centre = np.round(np.median(finite, axis=0)).astype(np.float64)
+    if np.abs(centre).max() < FAR_M:
         return vertices
-    _log.info("%s: moved the origin of its coordinates to (%.0f, %.0f, %.0f)", name, *middle)
-    return vertices.astype(np.float64) - middle
+    _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
+    return vertices.astype(np.float64) - centre
 
 
-def warn_of_unlikely_size(scene: Scene, path: Path) -> None:
-    """Log a warning if a scan cannot be a room in metres, or seems to lie on its side."""
+def _warn_about_implausible_size(scene: Scene, path: Path) -> None:
     width, depth, height = (float(side) for side in scene.bounds.extent)
     extent = f"{width:.3g} x {depth:.3g} x {height:.3g}"
-    if not SMALLEST_ROOM_M < max(width, depth, height) < LARGEST_ROOM_M:
+    if not MIN_ROOM_M < max(width, depth, height) < MAX_ROOM_M:
         _log.warning("%s spans %s m, which is not the size of a room: are its coordinates in metres?", path, extent)
-    elif height > HIGH_ROOM_M and height > min(width, depth):
+    elif height > TALL_ROOM_M and height > min(width, depth):
         _log.warning(
-            "%s spans %s m and is higher than wide: if it lies on its side, set --up-axis to y or z", path, extent
+            "%s spans %s m and is taller than it is wide: if it lies on its side, set --up-axis to y or z", path, extent
         )
 
 
-def thinned(
+def downsampled(
     name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The cloud's points (K, 3) and colours (K, 3), reduced to one per cell of a 1 mm grid.
+    """Points (K, 3) and colours (K, 3) of a cloud, downsampled to one point per cell of a 1 mm grid.
 
-    If more than `max_points` remain, the grid gets coarser, and the result is logged.
+    If more than `max_points` remain, uses a coarser grid and logs it.
     """
     lower, upper = _wide_box(points)
-    # At most a million cells along each axis, so that a cell index fits into an int64.
+    # At most a million cells along each axis, so that a cell's index fits into an int64.
     cell_m = max(1e-3, float(max(upper - lower)) / 1e6)
     kept = _one_per_cell(points, cell_m)
     while len(kept) > max_points:
@@ -283,13 +278,15 @@ def thinned(
         cell_m *= 1.05 * (len(kept) / max_points) ** 0.5
         kept = kept[_one_per_cell(points[kept], cell_m)]
         if len(kept) <= max_points:
-            _log.warning("%s: thinned %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m)
+            _log.warning(
+                "%s: downsampled %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m
+            )
     return points[kept], None if colours is None else colours[kept]
 
 
 def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
     """Sorted indices of the first point in each cell of a grid."""
-    # Clip strays to the wide box, so that cell indices fit into an int64.
+    # Clip outliers to the wide box, so that cell indices fit into an int64.
     lower, upper = _wide_box(points)
     cells = ((points.clip(lower, upper) - lower) / cell_m).astype(np.int64)
     sizes = cells.max(axis=0) + 1
@@ -300,7 +297,7 @@ def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
 def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
     """Load a PLY, PCD, GLB, GLTF or OBJ file and rotate it so that z is up.
 
-    `up_axis` is the axis that is up in the file; "auto" means y for glTF, as its specification says, else z. Raises
+    `up_axis` is the up axis of the file; "auto" means y for glTF, as its specification requires, else z. Raises
     SceneError.
     """
     path = Path(path)
@@ -311,26 +308,26 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
             geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
         scene = make_scene(path.stem, geometry)
     except ValueError as error:
-        raise SceneError(f"{path} cannot be used, {error}: download or export it again") from error
+        raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
-        raise SceneError(f"{path} does not fit into memory: thin it out, or download it again") from error
-    warn_of_unlikely_size(scene, path)
+        raise SceneError(f"{path} does not fit into memory: simplify it, or download it again") from error
+    _warn_about_implausible_size(scene, path)
     return scene
 
 
 @dataclass(eq=False)
 class _Entry:
-    """A cache entry; `scene` is None until the lock's holder has loaded it."""
+    """`scene` is None until the thread that holds `lock` has loaded it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     scene: Scene | None = None
 
 
 class SceneCache:
-    """An LRU cache of scenes by path, limited to `max_bytes` in total; scenes are loaded with `up_axis`.
+    """An LRU cache of scenes by path, limited to `max_bytes` in total; loads scenes with `up_axis`.
 
-    Thread-safe: concurrent requests for a scene load it once. A single scene larger than `max_bytes` is still cached,
-    alone. An evicted scene is freed once no one references it.
+    Thread-safe: concurrent requests for a scene load it once. Always keeps the newest scene, even if it is larger than
+    `max_bytes`. An evicted scene is freed once nothing references it.
     """
 
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto") -> None:
@@ -340,7 +337,7 @@ class SceneCache:
         self._lock = threading.Lock()
 
     def get(self, path: str | Path) -> Scene:
-        """The scene of this file, loaded if necessary. Raises SceneError; failures are not cached."""
+        """The scene of this file, loaded if necessary. Raises SceneError; does not cache failures."""
         path = Path(path)
         with self._lock:
             entry = self._entries.setdefault(path, _Entry())
@@ -349,11 +346,10 @@ class SceneCache:
             if entry.scene is None:
                 entry.scene = load_scene(path, self._up_axis)
             scene = entry.scene
-        self._shrink()
+        self._evict()
         return scene
 
-    def _shrink(self) -> None:
-        """Evict the least recently used scenes until the rest fits; always keeps the newest."""
+    def _evict(self) -> None:
         with self._lock:
             sizes = {path: entry.scene.nbytes for path, entry in self._entries.items() if entry.scene}
             total = sum(sizes.values())

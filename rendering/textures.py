@@ -9,15 +9,16 @@ from PIL import Image
 
 from rendering.geometry import Geometry, Texturing
 
-# Texture atlases of scans exceed Pillow's default limit against decompression bombs. Pillow rejects twice this.
-LARGEST_PICTURE_PIXELS = 16384 * 16384
-Image.MAX_IMAGE_PIXELS = LARGEST_PICTURE_PIXELS
+# Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
+# twice the limit.
+MAX_IMAGE_PIXELS = 16384 * 16384
+Image.MAX_IMAGE_PIXELS = MAX_IMAGE_PIXELS
 
-NO_PICTURE = (
-    "%s: %d of %d meshes have texture coordinates but no texture, and use other colours or shading: is an .mtl or "
-    f"image file missing, unreadable, or larger than {2 * LARGEST_PICTURE_PIXELS:,} pixels?"
+MISSING_TEXTURES = (
+    "%s: %d of %d meshes have texture coordinates but no texture, so they use other colours or shading: is an .mtl or "
+    f"image file missing, unreadable, or larger than {2 * MAX_IMAGE_PIXELS:,} pixels?"
 )
-"""Log format; arguments: the file, the number of meshes without their texture, the number of meshes."""
+"""Log format; arguments: the file, the number of meshes with a missing texture, the number of meshes."""
 
 _BYTES = np.arange(256) / 255
 
@@ -48,7 +49,7 @@ def tinted(colours: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class Texture:
     """`pixels` (h, w, 3) uint8 RGB."""
 
     pixels: np.ndarray
@@ -59,9 +60,9 @@ class Picture:
         return self.pixels.reshape(-1, 3).mean(axis=0).round().astype(np.uint8)
 
 
-def make_picture(image: Image.Image, factor: np.ndarray | None = None) -> Picture:
+def make_texture(image: Image.Image, factor: np.ndarray | None = None) -> Texture:
     """Decode an image and tint it by `factor` (3,), if given."""
-    return Picture(tinted(np.asarray(image.convert("RGB")), factor))
+    return Texture(tinted(np.asarray(image.convert("RGB")), factor))
 
 
 def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
@@ -73,18 +74,18 @@ def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
         return None
     uvs, indices = [], []
     images: list[np.ndarray] = []
-    places: dict[int, int] = {}
+    index_by_id: dict[int, int] = {}
     for part in parts:
         if part.texturing is None:
             uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
             indices.append(np.full(len(part.faces), -1, dtype=np.int32))
             continue
         for image in part.texturing.images:
-            if id(image) not in places:
-                places[id(image)] = len(images)
+            if id(image) not in index_by_id:
+                index_by_id[id(image)] = len(images)
                 images.append(image)
         # The last entry maps -1, an untextured face, to itself.
-        place_of = np.array([*(places[id(image)] for image in part.texturing.images), -1], dtype=np.int32)
+        new_index = np.array([*(index_by_id[id(image)] for image in part.texturing.images), -1], dtype=np.int32)
         uvs.append(part.texturing.face_uv)
-        indices.append(place_of[part.texturing.face_image])
+        indices.append(new_index[part.texturing.face_image])
     return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))

@@ -18,12 +18,12 @@ HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
 GRID_CELLS = 32
 # In low rooms the camera stays at least this far below the upper bound.
 HEADROOM_M = 0.2
-# Preferred distances from the camera to its surroundings; the first one that any position meets is used.
+# Distances to keep from all surfaces, in order of preference; the first that any position satisfies is used.
 CLEARANCES_M = (0.6, 0.4, 0.2, 0.0)
-# Positions less open than this share of the most open one are rejected; they may be inside a wardrobe.
-OPENNESS = 0.25
-# A surface point is visible if it lies at most this far behind the rendered depth.
-SEEN_TOLERANCE_M = 0.05
+# Rejects positions less open than this share of the most open one: they may be inside a wardrobe.
+MIN_OPENNESS = 0.25
+# A surface point is visible if it is at most this far behind the rendered depth.
+VISIBLE_TOLERANCE_M = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def first_view(
     pitch_deg: float,
     criterion: Criterion,
 ) -> FirstView:
-    """The best of the four headings at `start_position`; the first one wins ties.
+    """The view with the best of the four headings at `start_position`; the first heading wins ties.
 
     "visibility" scores the visible share of the scanned surface, "sharpness" the variance of the image's Laplacian.
     """
@@ -65,12 +65,12 @@ def first_view(
 
 
 def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth: np.ndarray) -> float:
-    """Share, 0 to 1, of the scene's surface points that are visible in a view with this `depth` (H, W)."""
+    """Fraction of the scene's surface points that are visible in a view with this `depth` (H, W)."""
     pixels, distances = project(scene.surface_points, pose, intrinsics)
     columns, rows = np.floor(pixels).astype(np.int64).T
     inside = (distances > 0) & (columns >= 0) & (columns < intrinsics.width) & (rows >= 0) & (rows < intrinsics.height)
-    seen = distances[inside] <= depth[rows[inside], columns[inside]] + SEEN_TOLERANCE_M
-    return float(np.count_nonzero(seen) / len(distances))
+    visible = distances[inside] <= depth[rows[inside], columns[inside]] + VISIBLE_TOLERANCE_M
+    return float(np.count_nonzero(visible) / len(distances))
 
 
 def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
@@ -93,32 +93,30 @@ def sharpness(image: np.ndarray) -> float:
 
 
 def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(3,) float64 metres: the free position nearest to the middle of the room, `camera_height_m` above the floor
+    """(3,) float64 metres: the free position closest to the middle of the room, `camera_height_m` above the floor
     (lower in a low room).
 
     A free position has the floor below it, a clearance around it, and an open view: the middle of an L-shaped room may
-    be outside the room, or inside a wardrobe. In a narrow room the clearance is reduced step by step. If no open
-    position has the floor below it, a warning is logged and any open position is accepted.
+    be outside the room, or inside a wardrobe. Reduces the clearance step by step in a narrow room. If no open position
+    has the floor below it, logs a warning and accepts any open position.
     """
     candidates = _grid(scene, camera_height_m)
     around = _free_distances(scene, candidates)
     level = around[:, : len(_RING)]
     openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
     on_floor = np.abs(scene.heights_below(candidates) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
-    if not on_floor.any() or openness[on_floor].max() < OPENNESS * openness.max():
-        _log.warning("%s: no open position is above the floor; the first view may not be above it either", scene.name)
+    if not on_floor.any() or openness[on_floor].max() < MIN_OPENNESS * openness.max():
+        _log.warning("%s: no open position is above the floor; the first view may be outside the room", scene.name)
         on_floor[:] = True
-    open_enough = openness >= OPENNESS * openness[on_floor].max()
-    nearest = around.min(axis=1)
+    open_enough = openness >= MIN_OPENNESS * openness[on_floor].max()
+    clearance = around.min(axis=1)
     # Some position always qualifies: the last clearance is 0.
-    free = next(
-        free for clearance_m in CLEARANCES_M if (free := on_floor & open_enough & (nearest >= clearance_m)).any()
-    )
+    free = next(free for wanted_m in CLEARANCES_M if (free := on_floor & open_enough & (clearance >= wanted_m)).any())
     return candidates[int(np.argmax(free))]
 
 
 def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(K, 3) grid positions over the floor plan at eye height, nearest to the middle first."""
+    """(K, 3) grid positions over the floor plan at eye height, closest to the middle first."""
     bounds = scene.bounds
     ceiling = max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])
     eye = min(scene.floor_z_m + camera_height_m, ceiling)
@@ -126,15 +124,15 @@ def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
     positions = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
-    off_middle = np.linalg.norm(positions - bounds.middle, axis=1)
-    return positions[np.argsort(off_middle, kind="stable")]
+    distance = np.linalg.norm(positions - bounds.middle, axis=1)
+    return positions[np.argsort(distance, kind="stable")]
 
 
 def _ring(elevation_deg: float, count: int) -> np.ndarray:
     """(count, 3) unit vectors spaced evenly around z at one elevation."""
-    turn = np.arange(count) * (2 * np.pi / count)
+    azimuth = np.arange(count) * (2 * np.pi / count)
     level, rise = np.cos(np.radians(elevation_deg)), np.sin(np.radians(elevation_deg))
-    return np.column_stack([level * np.cos(turn), level * np.sin(turn), np.full(count, rise)])
+    return np.column_stack([level * np.cos(azimuth), level * np.sin(azimuth), np.full(count, rise)])
 
 
 _RING = _ring(0.0, 16)
@@ -142,6 +140,6 @@ _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
 def _free_distances(scene: Scene, positions: np.ndarray) -> np.ndarray:
-    """(K, 32) metres to the next surface around each position, level directions first; inf if there is none."""
+    """(K, 32) metres from each position to the first surface in _AROUND's directions, level ones first; inf if none."""
     origins = np.repeat(positions, len(_AROUND), axis=0)
     return scene.cast(origins, np.tile(_AROUND, (len(positions), 1))).reshape(len(positions), -1)

@@ -1,4 +1,4 @@
-"""Small scenes made by hand, whose every coordinate the tests know."""
+"""Small scenes made of boxes with known coordinates."""
 
 import numpy as np
 
@@ -22,19 +22,19 @@ def box(lower, upper, colour=GREY) -> Geometry:
 
 def scene_of(*parts: Geometry, name: str = "room") -> Scene:
     """One scene of coloured parts."""
-    first = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
+    offsets = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
     return make_scene(
         name,
         Geometry(
             np.concatenate([part.vertices for part in parts]),
-            np.concatenate([part.faces + at for part, at in zip(parts, first, strict=True)]).astype(np.int32),
+            np.concatenate([part.faces + offset for part, offset in zip(parts, offsets, strict=True)]).astype(np.int32),
             np.concatenate([part.colours for part in parts]),
         ),
     )
 
 
 def closed_room() -> Scene:
-    """A hollow room: 0..6 x 0..5 x 0..2.5 m, nothing in it."""
+    """An empty hollow room: 0..6 x 0..5 x 0..2.5 m."""
     return scene_of(box((0, 0, 0), (6, 5, 2.5)))
 
 

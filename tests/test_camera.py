@@ -20,7 +20,7 @@ def pixel(pose: CameraPose, point) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("heading", "look"), [(0, (1, 0, 0)), (90, (0, 1, 0)), (180, (-1, 0, 0)), (270, (0, -1, 0))])
-def test_heading_counts_counter_clockwise_from_plus_x(heading, look):
+def test_heading_is_counter_clockwise_from_plus_x(heading, look):
     assert CameraPose(0, 0, 0, heading).camera_to_world[:3, 2] == pytest.approx(look, abs=1e-12)
 
 
@@ -53,7 +53,7 @@ def test_moving_there_and_back_is_the_identity(pose, forward, left, up):
 
 
 @given(st.floats(-89, 89), LENGTHS)
-def test_walking_stays_level_whatever_the_pitch(pitch, forward):
+def test_walking_stays_level_at_any_pitch(pitch, forward):
     assert CameraPose(0, 0, 1.6, 10, pitch).moved(0, forward, 0, 0).z_m == 1.6
 
 
@@ -61,11 +61,11 @@ def test_camera_turns_before_it_moves():
     assert CameraPose(0, 0, 0, 0).moved(90, 2, 0, 0).position == pytest.approx([0, 2, 0], abs=1e-12)
 
 
-def test_a_point_straight_ahead_is_at_the_middle():
+def test_a_point_straight_ahead_is_in_the_middle_of_the_image():
     assert pixel(CameraPose(1, 2, 1.5, 90), (1, 5, 1.5)) == pytest.approx((320, 240))
 
 
-def test_a_point_to_the_left_is_left_and_a_point_above_is_above():
+def test_a_point_to_the_upper_left_is_in_the_upper_left_of_the_image():
     column, row = pixel(CameraPose(0, 0, 0, 0), (3, 1, 0.5))
     assert column == pytest.approx(320 - 100)
     assert row == pytest.approx(240 - 50)
@@ -80,5 +80,5 @@ def test_a_left_turn_moves_a_landmark_right():
     assert pixel(CameraPose(0, 0, 0, 0).turned(10), (3, 0, 0))[0] > 320
 
 
-def test_a_rise_moves_a_landmark_down():
+def test_rising_moves_a_landmark_down():
     assert pixel(CameraPose(0, 0, 0, 0).moved(0, 0, 0, 0.3), (3, 0, 0))[1] == pytest.approx(270)

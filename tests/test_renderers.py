@@ -34,15 +34,15 @@ def renderer(request):
     if request.param == "raycast":
         made = RAYCAST
     else:
-        with skipped_where_missing():
+        with skip_if_unavailable():
             made = ChildRenderer(request.param, view_limit_s=20.0).started()
     yield made
     made.close()
 
 
 @contextmanager
-def skipped_where_missing():
-    """Skip what needs a renderer that does not start here, but where ALL_RENDERERS says that all must."""
+def skip_if_unavailable():
+    """Skip the test if a renderer does not start here; with ALL_RENDERERS in the environment, fail."""
     try:
         yield
     except RenderError as error:
@@ -51,10 +51,10 @@ def skipped_where_missing():
         pytest.skip(str(error))
 
 
-def middle_of(image: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, float]:
-    """Mean column and row, in pixels, of what has about this colour."""
+def centre_of(image: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, float]:
+    """Mean column and row of the pixels with about this colour."""
     rows, columns = np.nonzero(np.abs(image.astype(int) - colour).max(axis=2) < 40)
-    assert len(rows), "the landmark is not in the picture"
+    assert len(rows), "the landmark is not in view"
     return columns.mean() + 0.5, rows.mean() + 0.5
 
 
@@ -66,36 +66,36 @@ def middle_of(image: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, f
         (185, -20, BLUE, (0.3, 2.5, 0.3)),
     ],
 )
-def test_a_landmark_is_drawn_where_it_is_projected(renderer, heading, pitch, colour, point):
+def test_a_landmark_is_rendered_where_it_projects_to(renderer, heading, pitch, colour, point):
     pose = CameraPose(3, 2.5, 1.3, heading, pitch)
     (expected,), _ = project(np.array([point]), pose, VIEW)
-    assert middle_of(renderer.render(landmark_room(), pose, VIEW), colour) == pytest.approx(expected, abs=1.0)
+    assert centre_of(renderer.render(landmark_room(), pose, VIEW), colour) == pytest.approx(expected, abs=1.0)
 
 
 def test_a_left_strafe_and_a_left_turn_move_a_landmark_right(renderer):
     scene = landmark_room()
-    column, row = middle_of(renderer.render(scene, POSE, VIEW), RED)
+    column, row = centre_of(renderer.render(scene, POSE, VIEW), RED)
     strafed, turned, risen = POSE.moved(0, 0, 0.5, 0), POSE.turned(10), POSE.moved(0, 0, 0, 0.4)
-    assert middle_of(renderer.render(scene, strafed, VIEW), RED)[0] > column + 5
-    assert middle_of(renderer.render(scene, turned, VIEW), RED)[0] > column + 5
-    assert middle_of(renderer.render(scene, risen, VIEW), RED)[1] > row + 5
+    assert centre_of(renderer.render(scene, strafed, VIEW), RED)[0] > column + 5
+    assert centre_of(renderer.render(scene, turned, VIEW), RED)[0] > column + 5
+    assert centre_of(renderer.render(scene, risen, VIEW), RED)[1] > row + 5
 
 
-def test_depth_counts_along_the_optical_axis(renderer):
+def test_depth_is_measured_along_the_optical_axis(renderer):
     depth = renderer.depth(closed_room(), CameraPose(3, 2.5, 1.25, 0), VIEW)
     assert depth.dtype == np.float32
     assert depth.shape == (128, 160)
     assert depth[64, 40:120] == pytest.approx(np.full(80, 3.0), abs=0.01)
 
 
-def test_the_blind_renderer_shows_grey_and_knows_the_depth():
+def test_the_blind_renderer_renders_grey_and_real_depth():
     blind, scene = make_renderer("blind"), landmark_room()
     view = blind.render(scene, POSE, VIEW)
     assert view.shape == (128, 160, 3) and (view == 128).all()
     assert np.array_equal(blind.depth(scene, POSE, VIEW), RaycastRenderer().depth(scene, POSE, VIEW))
 
 
-def test_where_nothing_is_there_is_background_and_infinite_depth(renderer):
+def test_empty_pixels_are_background_with_infinite_depth(renderer):
     scene = scene_of(box((5, 2, 1), (5.5, 3, 1.5), RED))
     image, depth = renderer.render(scene, POSE, VIEW), renderer.depth(scene, POSE, VIEW)
     assert tuple(image[2, 2]) == BACKGROUND_RGB
@@ -103,22 +103,22 @@ def test_where_nothing_is_there_is_background_and_infinite_depth(renderer):
     assert depth[64, 80] == pytest.approx(2.0, abs=0.01)
 
 
-def test_faces_are_seen_from_both_sides_in_their_own_colour(renderer):
+def test_faces_are_unlit_and_visible_from_both_sides(renderer):
     scene = scene_of(box((0, 0, 0), (6, 5, 2.5), (200, 100, 50)))
     assert np.abs(renderer.render(scene, POSE, VIEW).astype(int) - (200, 100, 50)).max() <= 1
     outside = renderer.render(scene, CameraPose(-3, 2.5, 1.3, 0), VIEW)
     assert np.abs(outside[64, 80].astype(int) - (200, 100, 50)).max() <= 1
 
 
-def same_picture(renderer, scene, pose, view=VIEW) -> None:
-    """Assert that the renderer's picture and depth are those of raycast, edges aside."""
+def assert_matches_raycast(renderer, scene, pose, view=VIEW) -> None:
+    """Compare image and depth with those of raycast, except at edges."""
     image, expected = (r.render(scene, pose, view).astype(int) for r in (renderer, RAYCAST))
     apart = np.abs(image - expected).max(axis=2)
     assert np.quantile(apart, 0.9) <= 2
     assert (apart > 40).mean() < 0.03
     depth, expected_depth = (r.depth(scene, pose, view) for r in (renderer, RAYCAST))
     assert (np.isfinite(depth) != np.isfinite(expected_depth)).mean() < 0.02
-    # With anti-aliasing a depth is that of some spot within its pixel: as far apart as two neighbours, at most.
+    # An anti-aliased depth is that of any point in the pixel, so it may differ as much as neighbouring pixels do.
     depth, expected_depth = (np.nan_to_num(d, posinf=100.0) for d in (depth, expected_depth))
     inner = expected_depth[1:-1, 1:-1]
     shifts = [(slice(0, -2), slice(1, -1)), (slice(2, None), slice(1, -1)), (slice(1, -1), slice(0, -2))]
@@ -127,32 +127,32 @@ def same_picture(renderer, scene, pose, view=VIEW) -> None:
     assert (np.abs(depth[1:-1, 1:-1] - inner) > allowed).mean() < 0.02
 
 
-def test_a_coloured_mesh_looks_the_same_everywhere(renderer):
-    same_picture(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10))
+def test_a_coloured_mesh_looks_the_same_in_every_renderer(renderer):
+    assert_matches_raycast(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10))
 
 
-def test_pictures_need_not_be_multiples_of_four_pixels_wide(renderer):
-    same_picture(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10), Intrinsics(101, 67, 50.0))
+def test_widths_need_not_be_multiples_of_four(renderer):
+    assert_matches_raycast(renderer, landmark_room(), CameraPose(2, 2, 1.5, 30, -10), Intrinsics(101, 67, 50.0))
 
 
-def test_a_mesh_without_colours_shows_its_shape(renderer):
+def test_a_mesh_without_colours_is_shaded(renderer):
     plain = box((0, 0, 0), (6, 5, 2.5))
     scene = make_scene("plain", Geometry(plain.vertices, plain.faces))
     pose = CameraPose(1, 1, 1.3, 40, -10)
-    same_picture(renderer, scene, pose)
+    assert_matches_raycast(renderer, scene, pose)
     assert len(np.unique(renderer.render(scene, pose, VIEW)[::4, ::4, 0])) >= 3
 
 
 def textured_wall(width: int):
-    """A wall at x = 2 with a picture of four colours that repeats twice from left to right, beside a plain wall."""
+    """A wall at x = 2 with a texture of four colours, repeated twice from left to right, beside an untextured wall."""
     half = width // 2
-    picture = np.zeros((width, width, 3), dtype=np.uint8)
-    picture[:half, :half], picture[:half, half:], picture[half:, :half] = RED, GREEN, BLUE
-    picture[half:, half:] = (90, 60, 30)
+    image = np.zeros((width, width, 3), dtype=np.uint8)
+    image[:half, :half], image[:half, half:], image[half:, :half] = RED, GREEN, BLUE
+    image[half:, half:] = (90, 60, 30)
     vertices = np.float32([[2, 2, 0], [2, -2, 0], [2, -2, 2], [2, 2, 2], [2, -4, 0], [2, -4, 2]])
     faces = np.int32([[0, 1, 2], [0, 2, 3], [1, 4, 5], [1, 5, 2]])
     corner_uv = np.float32([[0, 0], [2, 0], [2, 1], [0, 1], [0, 0], [0, 0]])
-    texturing = Texturing(corner_uv[faces], np.int32([0, 0, -1, -1]), (picture,))
+    texturing = Texturing(corner_uv[faces], np.int32([0, 0, -1, -1]), (image,))
     return make_scene("textured", Geometry(vertices, faces, np.tile(np.uint8(GREY), (6, 1)), texturing=texturing))
 
 
@@ -176,24 +176,24 @@ def test_a_texture_is_upright_and_repeats(renderer, point, colour, width):
     assert np.abs(image[int(row), int(column)].astype(int) - colour).max() <= 3
 
 
-def test_a_textured_mesh_looks_the_same_everywhere(renderer):
-    same_picture(renderer, textured_wall(61), CameraPose(0, 0, 1, -20))
+def test_a_textured_mesh_looks_the_same_in_every_renderer(renderer):
+    assert_matches_raycast(renderer, textured_wall(61), CameraPose(0, 0, 1, -20))
 
 
 def room_cloud(points: int, seed: int = 0) -> Geometry:
-    """Points strewn over the inside of the closed room, red where x > 5.9, with 3 mm of noise."""
-    random = np.random.default_rng(seed)
+    """Random points on the walls, floor and ceiling of the closed room, with 3 mm of noise; red where x > 5.9."""
+    rng = np.random.default_rng(seed)
     size = np.array([6.0, 5.0, 2.5])
     areas = np.array([size[1] * size[2], size[0] * size[2], size[0] * size[1]])
-    axis = random.choice(3, points, p=areas / areas.sum())
-    positions = random.random((points, 3)) * size
-    positions[np.arange(points), axis] = random.integers(0, 2, points) * size[axis]
-    positions += random.normal(0, 0.003, positions.shape)
+    axis = rng.choice(3, points, p=areas / areas.sum())
+    positions = rng.random((points, 3)) * size
+    positions[np.arange(points), axis] = rng.integers(0, 2, points) * size[axis]
+    positions += rng.normal(0, 0.003, positions.shape)
     colours = np.where(positions[:, :1] > 5.9, RED, GREY).astype(np.uint8)
     return Geometry(positions.astype(np.float32), no_faces(), colours)
 
 
-def test_a_cloud_of_40000_points_looks_closed(renderer):
+def test_a_cloud_of_40000_points_has_no_holes(renderer):
     scene = make_scene("cloud", room_cloud(40_000))
     for heading in (0, 130):
         depth = renderer.depth(scene, CameraPose(3, 2.5, 1.3, heading), VIEW)
@@ -202,30 +202,30 @@ def test_a_cloud_of_40000_points_looks_closed(renderer):
     assert (np.abs(image[40:90, 60:100] - RED).max(axis=2) < 10).mean() > 0.99
 
 
-def test_a_cloud_looks_the_same_everywhere(renderer):
-    same_picture(renderer, make_scene("cloud", room_cloud(5_000)), POSE.turned(20))
+def test_a_cloud_looks_the_same_in_every_renderer(renderer):
+    assert_matches_raycast(renderer, make_scene("cloud", room_cloud(5_000)), POSE.turned(20))
 
 
-def test_views_drawn_in_parallel_are_those_drawn_one_by_one(renderer):
+def test_parallel_views_equal_sequential_views(renderer):
     scenes = [landmark_room(), closed_room()]
     jobs = [(scenes[i % 2], POSE.turned(40 * i), VIEW) for i in range(8)]
-    alone = [renderer.render(*job) for job in jobs]
+    sequential = [renderer.render(*job) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda job: renderer.render(*job), jobs))
-    assert all((a == b).all() for a, b in zip(alone, together, strict=True))
+        parallel = list(pool.map(lambda job: renderer.render(*job), jobs))
+    assert all((a == b).all() for a, b in zip(sequential, parallel, strict=True))
 
 
 def test_a_renderer_does_not_keep_a_scene_alive(renderer):
     scene = landmark_room()
     renderer.render(scene, POSE, VIEW)
-    gone = weakref.ref(scene)
+    reference = weakref.ref(scene)
     del scene
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     assert renderer.render(closed_room(), POSE, VIEW).shape == (128, 160, 3)
 
 
-def test_a_name_that_is_none_is_refused():
+def test_an_unknown_renderer_is_refused():
     with pytest.raises(RenderError, match="choose one of auto, raycast, pyrender, open3d"):
         make_renderer("vulkan")
 
@@ -237,41 +237,41 @@ def test_a_name_that_is_none_is_refused():
         ("open3d", "VK_DRIVER_FILES", "mesa-vulkan-drivers"),
     ],
 )
-def test_a_named_renderer_without_its_driver_says_what_to_install(monkeypatch, name, variable, package):
+def test_the_error_for_a_missing_driver_says_what_to_install(monkeypatch, name, variable, package):
     monkeypatch.setenv(variable, "/nowhere")
     with pytest.raises(RenderError, match=rf"(?s){name}.*apt-get install.*{package}"):
         make_renderer(name)
 
 
-def test_auto_falls_back_to_raycast_and_says_so(monkeypatch, caplog):
+def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nowhere")
     with caplog.at_level(logging.INFO):
         assert isinstance(make_renderer("auto"), RaycastRenderer)
     assert "renderer auto: raycast, because" in caplog.text
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_view_is_retried_when_the_child_dies_or_hangs(gl_name, blow, caplog):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_view_is_retried_when_the_child_dies_or_hangs(gl_name, signal_number, caplog):
     with closing(ChildRenderer(gl_name, view_limit_s=3.0)) as child:
         before = child.render(landmark_room(), POSE, VIEW)
         first_pid = child.pid
-        os.kill(first_pid, blow)
+        os.kill(first_pid, signal_number)
         assert (child.render(landmark_room(), POSE, VIEW) == before).all()
         assert child.pid != first_pid
     assert "retrying this view" in caplog.text
 
 
-def test_a_view_that_never_comes_is_an_error_that_names_the_fix(gl_name):
+def test_a_view_that_times_out_is_an_error_with_the_fix(gl_name):
     with closing(ChildRenderer(gl_name, view_limit_s=0.0)) as child:
-        with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*choose the renderer raycast"):
+        with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*--renderer raycast"):
             child.render(landmark_room(), POSE, VIEW)
         assert child.pid is None
 
 
 @pytest.fixture(scope="module")
 def gl_name() -> str:
-    """The name of a renderer in a child process that works here."""
-    with skipped_where_missing():
+    """The name of a renderer that runs in a child process and works here."""
+    with skip_if_unavailable():
         make_renderer("pyrender").close()
     return "pyrender"
 
@@ -287,7 +287,7 @@ def gl_name() -> str:
         (0, [], None),
     ],
 )
-def test_views_are_drawn_on_the_egl_device_that_is_the_cuda_device(cuda_device, ordinals, index):
+def test_the_egl_device_is_found_by_its_cuda_ordinal(cuda_device, ordinals, index):
     assert egl_device_of(cuda_device, ordinals) == index
 
 
@@ -296,19 +296,17 @@ MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
 
 @pytest.mark.skipif(not MESA.exists(), reason="needs Mesa's EGL driver")
 @pytest.mark.parametrize(("vendor", "ordinals"), [(MESA, {None}), (Path("/nowhere"), set())])
-def test_without_nvidias_driver_no_egl_device_has_a_cuda_ordinal(vendor, ordinals):
+def test_egl_devices_have_no_cuda_ordinal_without_nvidias_driver(vendor, ordinals):
     code = "from rendering.renderers.pyrender_egl import cuda_ordinals; print(set(cuda_ordinals()))"
-    assert in_a_process(code, {"__EGL_VENDOR_LIBRARY_FILENAMES": str(vendor)}) == str(ordinals)
+    assert run_python(code, {"__EGL_VENDOR_LIBRARY_FILENAMES": str(vendor)}) == str(ordinals)
 
 
-def test_a_painter_says_on_which_device_it_draws(gl_name):
-    """As if EGL's first device were CUDA's fourth."""
+def test_a_painter_reports_its_device(gl_name):
+    """Pretends that EGL's first device has CUDA ordinal 3."""
     code = "import rendering.renderers.pyrender_egl as egl; egl.cuda_ordinals = lambda: [3]; "
-    assert in_a_process(code + "print(egl.PyrenderPainter(3).device)").endswith("(EGL device 0, CUDA device 3)")
-    assert in_a_process(code + "print(egl.PyrenderPainter(0).device)").endswith("(EGL device 0)")
-    assert in_a_process(code + "print(egl.PyrenderPainter(3).device)", {"EGL_DEVICE_ID": "0"}).endswith(
-        "(EGL device 0)"
-    )
+    assert run_python(code + "print(egl.PyrenderPainter(3).device)").endswith("(EGL device 0, CUDA device 3)")
+    assert run_python(code + "print(egl.PyrenderPainter(0).device)").endswith("(EGL device 0)")
+    assert run_python(code + "print(egl.PyrenderPainter(3).device)", {"EGL_DEVICE_ID": "0"}).endswith("(EGL device 0)")
 
 
 def test_the_environments_egl_device_overrides_the_cuda_device(gl_name, monkeypatch, caplog):
@@ -352,9 +350,7 @@ def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, 
         (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", "pip install -r requirements.txt"),
     ],
 )
-def test_open3d_is_missed_before_the_weights_are_read_but_after_torch_is_imported(
-    rooms: RoomScans, tmp_path, error, fix
-):
+def test_open3d_is_checked_before_weights_are_read_but_after_torch_is_imported(rooms: RoomScans, tmp_path, error, fix):
     model = write_untrained_checkpoint(tmp_path / "model")
     for weights in model.glob("*.safetensors"):
         weights.unlink()
@@ -365,7 +361,7 @@ def test_open3d_is_missed_before_the_weights_are_read_but_after_torch_is_importe
     assert "torch first: True" in ended.stdout
 
 
-def test_bilinear_samples_repeat_and_count_v_upwards():
+def test_bilinear_sampling_repeats_with_v_up():
     image = np.uint8([[[0, 0, 0], [100, 100, 100]], [[200, 200, 200], [40, 40, 40]]])
     uv = np.array([[0.25, 0.75], [0.75, 0.75], [0.25, 0.25], [0.5, 0.75], [1.25, -0.25], [0.0, 0.75]])
     assert sample(image, uv)[:, 0] == pytest.approx([0, 100, 200, 50, 0, 50])
@@ -375,11 +371,11 @@ def test_importing_loads_no_graphics_library():
     modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl, renderers.open3d_filament"
     imports = "; ".join(f"import rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
-    assert in_a_process(f"import sys; {imports}; {check}") == "[]"
+    assert run_python(f"import sys; {imports}; {check}") == "[]"
 
 
-def in_a_process(code: str, environment: dict[str, str] | None = None) -> str:
-    """What some Python code prints in a process with these additional environment variables."""
+def run_python(code: str, environment: dict[str, str] | None = None) -> str:
+    """The output of Python code run in a new process with these additional environment variables."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[1],

@@ -13,13 +13,13 @@ from PIL import Image
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
 
 from rendering.geometry import Geometry, no_faces
-from rendering.scene import Scene, SceneCache, SceneError, load_scene, make_scene, thinned
+from rendering.scene import Scene, SceneCache, SceneError, downsampled, load_scene, make_scene
 
 NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
 
 
 def ply(vertices, faces=(), encoding="binary_little_endian", kind="float", colours=None, alpha=False) -> bytes:
-    """A PLY file of rows of coordinates, polygons and colours."""
+    """A PLY file with these coordinates, polygons and colours."""
     names = [(kind, name) for name in "xyz"]
     if colours is not None:
         names += [("uchar", name) for name in ("red", "green", "blue", *(["alpha"] if alpha else []))]
@@ -53,7 +53,7 @@ FOUR_COLOURS = [RED, GREEN, BLUE, GREY]
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes bytes or text into a file of the given name and returns its path."""
+    """Writes bytes or text to a file of the given name and returns its path."""
 
     def write(name: str, content: bytes | str):
         path = tmp_path / name
@@ -77,7 +77,7 @@ def test_a_ply_mesh_is_read_in_every_encoding(file, encoding, kind, alpha):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "binary_little_endian", "binary_big_endian"])
-def test_polygons_become_triangles(file, encoding):
+def test_polygons_are_triangulated(file, encoding):
     scene = load_scene(file("scan.ply", ply([*CORNERS, [5, 5, 5]], [[0, 1, 2, 3], [0, 1, 4]], encoding, "float")))
     assert len(scene.faces) == 3
 
@@ -98,7 +98,7 @@ def test_a_mesh_with_an_empty_face_element_is_a_cloud(file):
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
-def test_sixteen_bits_a_channel_are_read_in_either_order(file, order):
+def test_16_bit_colours_are_read_in_either_byte_order(file, order):
     header = f"ply\nformat binary_{order}_endian 1.0\nelement vertex 1\n" + "".join(
         f"property {kind} {name}\n"
         for kind, names in (("float", "xyz"), ("ushort", ("red", "green", "blue")))
@@ -110,15 +110,15 @@ def test_sixteen_bits_a_channel_are_read_in_either_order(file, order):
     assert scene.colours.tolist() == [[200, 40, 20]]
 
 
-def textured_ply(faces: list[str], *, by_vertex: str = "", numbered: bool = False, pictures=("wood.png",)) -> str:
-    """An ascii PLY of four corners whose faces (rows) have places in pictures, or whose vertices have (names)."""
-    lines = ["ply", "format ascii 1.0", *(f"comment TextureFile {name}" for name in pictures), "element vertex 4"]
+def textured_ply(faces: list[str], *, by_vertex: str = "", numbered: bool = False, textures=("wood.png",)) -> str:
+    """An ascii PLY of four corners with texture coordinates in the rows `faces` or in vertex properties `by_vertex`."""
+    lines = ["ply", "format ascii 1.0", *(f"comment TextureFile {name}" for name in textures), "element vertex 4"]
     lines += [f"property float {name}" for name in ["x", "y", "z", *by_vertex.split()]]
     lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
     lines += [] if by_vertex else ["property list uchar float texcoord"]
     lines += ["property int texnumber"] if numbered else []
-    places = [(0, 0), (1, 0), (1, 1), (0, 1)]
-    rows = [[*corner, *(place if by_vertex else ())] for corner, place in zip(CORNERS, places, strict=True)]
+    vertex_uv = [(0, 0), (1, 0), (1, 1), (0, 1)]
+    rows = [[*corner, *(uv if by_vertex else ())] for corner, uv in zip(CORNERS, vertex_uv, strict=True)]
     return "\n".join([*lines, "end_header", *(" ".join(map(str, row)) for row in rows), *faces, ""])
 
 
@@ -133,9 +133,9 @@ QUAD_UV = [[[0, 0], [1, 0], [1, 1]], [[0, 0], [1, 1], [0, 1]]]
         *(textured_ply(["4 0 1 2 3"], by_vertex=names) for names in ("s t", "u v", "texture_u texture_v")),
     ],
 )
-def test_a_ply_has_its_picture(file, text):
+def test_a_ply_texture_is_loaded(file, text):
     stream = io.BytesIO()
-    picture(RED).save(stream, format="PNG")
+    texture_image(RED).save(stream, format="PNG")
     file("wood.png", stream.getvalue())
     texturing = load_scene(file("scan.ply", text)).texturing
     assert texturing.face_uv.tolist() == QUAD_UV
@@ -143,13 +143,13 @@ def test_a_ply_has_its_picture(file, text):
     assert tuple(texturing.images[0][-1, -1]) == RED
 
 
-def test_a_ply_may_have_several_pictures_and_faces_without(file, caplog):
+def test_a_ply_may_have_several_textures_and_untextured_faces(file, caplog):
     for name, colour in (("dark wood.png", RED), ("wall.png", BLUE)):
         stream = io.BytesIO()
-        picture(colour).save(stream, format="PNG")
+        texture_image(colour).save(stream, format="PNG")
         file(name, stream.getvalue())
     faces = ["3 0 1 2 6 0 0 1 0 1 1 1", "3 0 2 3 0 0", "3 0 1 3 6 0 0 1 0 0 1 0", "3 0 1 2 6 0 0 1 0 1 1 -1"]
-    text = textured_ply(faces, numbered=True, pictures=("dark wood.png", "wall.png"))
+    text = textured_ply(faces, numbered=True, textures=("dark wood.png", "wall.png"))
     texturing = load_scene(file("scan.ply", text)).texturing
     assert texturing.face_image.tolist() == [1, -1, 0, -1]
     assert [tuple(image[-1, -1]) for image in texturing.images] == [RED, BLUE]
@@ -157,14 +157,14 @@ def test_a_ply_may_have_several_pictures_and_faces_without(file, caplog):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("pictures", [(), ("gone.png",), ("scan.ply",)])
-def test_a_ply_without_its_picture_is_shaded_and_says_so(file, caplog, pictures):
-    scene = load_scene(file("scan.ply", textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], pictures=pictures)))
+@pytest.mark.parametrize("textures", [(), ("gone.png",), ("scan.ply",)])
+def test_a_ply_with_a_missing_texture_is_shaded_and_logged(file, caplog, textures):
+    scene = load_scene(file("scan.ply", textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], textures=textures)))
     assert "texture coordinates but no texture" in caplog.text
     assert scene.texturing is None and scene.colours is not None
 
 
-def test_a_ply_whose_places_are_no_pairs_is_an_error(file):
+def test_an_odd_number_of_texture_coordinates_is_an_error(file):
     with pytest.raises(SceneError, match="not pairs"):
         load_scene(file("scan.ply", textured_ply(["3 0 1 2 5 0 0 1 0 1"])))
 
@@ -184,30 +184,30 @@ def test_points_at_absurd_distances_are_dropped(file):
 
 
 @pytest.mark.parametrize("origin", [(5e5, 4.6e6, 120.0), (-3e3, 0.0, 0.0)])
-def test_a_scan_in_a_countrys_grid_keeps_its_shape(file, caplog, origin):
+def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origin):
     near, faces = np.array([*CORNERS, [0.1234, 0.5678, 0.9012]]), [*TRIANGLES, [0, 1, 4]]
     with caplog.at_level("INFO"):
         scene = load_scene(file("far.ply", ply((near + origin).tolist(), faces, kind="double")))
     corners = scene.vertices[scene.faces]
     np.testing.assert_allclose(corners - corners[0, 0], near[faces], atol=1e-5)
     assert np.abs(scene.vertices).max() < 10
-    assert "far: moved the origin of its coordinates to (" in caplog.text
+    assert "far: moved the origin to (" in caplog.text
 
 
 @pytest.mark.parametrize(("scale", "warned"), [(1.0, False), (1000.0, True), (0.001, True)])
-def test_a_scan_that_is_not_in_metres_is_warned_about(file, caplog, scale, warned):
+def test_a_scan_not_in_metres_logs_a_warning(file, caplog, scale, warned):
     load_scene(file("room.ply", ply((scale * np.array(CORNERS)).tolist(), TRIANGLES)))
     assert ("are its coordinates in metres?" in caplog.text) == warned
 
 
 @pytest.mark.parametrize(("up_axis", "warned"), [("auto", True), ("z", True), ("y", False)])
-def test_a_room_on_its_side_is_warned_about(file, caplog, up_axis, warned):
+def test_a_room_on_its_side_logs_a_warning(file, caplog, up_axis, warned):
     room = trimesh.creation.box(bounds=[[0, 0, 0], [6, 2.5, 5]])
     load_scene(file("room.obj", room.export(file_type="obj")), up_axis)
     assert ("set --up-axis to y or z" in caplog.text) == warned
 
 
-def test_a_word_among_the_numbers_of_an_ascii_ply_is_an_error(file):
+def test_a_word_in_the_rows_of_an_ascii_ply_is_an_error(file):
     with pytest.raises(SceneError, match="its rows contain something that is not a number"):
         load_scene(file("scan.ply", ply(CORNERS, TRIANGLES, "ascii").replace(b"1.0 2.0", b"1.0 two")))
 
@@ -218,14 +218,14 @@ def test_nan_points_of_a_cloud_are_dropped(file):
 
 
 def dense_room(step: float = 0.1) -> Geometry:
-    """The inside of a room of 6 x 5 x 2.5 m in small triangles."""
+    """A hollow room of 6 x 5 x 2.5 m in small triangles."""
     room = box((0, 0, 0), (6, 5, 2.5))
     vertices, faces = trimesh.remesh.subdivide_to_size(room.vertices, room.faces, step)
     return Geometry(vertices.astype(np.float32), faces.astype(np.int32), np.full(vertices.shape, 99, dtype=np.uint8))
 
 
 @pytest.mark.parametrize("distance_m", [8, 50, 5000])
-def test_strays_do_not_widen_the_bounds(distance_m):
+def test_outliers_do_not_widen_the_bounds(distance_m):
     room = dense_room()
     vertices = room.vertices.copy()
     vertices[:: len(vertices) // 40] += np.float32(distance_m)
@@ -234,12 +234,12 @@ def test_strays_do_not_widen_the_bounds(distance_m):
     assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.05)
 
 
-def test_strays_of_a_cloud_do_not_widen_the_bounds():
+def test_outliers_of_a_cloud_do_not_widen_the_bounds():
     points = np.concatenate([dense_room().vertices, np.full((30, 3), 700.0) + np.arange(30)[:, None]])
     assert make_scene("room", Geometry(points.astype(np.float32), no_faces())).bounds.upper.max() < 6.1
 
 
-def test_the_bounds_of_a_bare_room_are_not_those_of_its_detailed_lamp():
+def test_a_detailed_lamp_does_not_shrink_the_bounds_of_a_bare_room():
     lamp = trimesh.creation.icosphere(subdivisions=4, radius=0.4)
     lamp_part = Geometry(
         np.float32(lamp.vertices + np.array([3, 2.5, 1])),
@@ -251,7 +251,7 @@ def test_the_bounds_of_a_bare_room_are_not_those_of_its_detailed_lamp():
     assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.1)
 
 
-def test_rays_measure_metres_from_inside():
+def test_rays_from_inside_a_room_measure_metres():
     distances = closed_room().cast(
         np.array([[1, 2, 1], [1, 2, 1], [1, 2, 9]]), np.array([[1, 0, 0], [0, 0, -1], [0, 0, 1]])
     )
@@ -265,14 +265,14 @@ def test_rays_hit_a_cloud():
 
 
 @pytest.mark.parametrize(
-    ("cut", "complaint"),
+    ("cut", "message"),
     [
         (lambda data: b"", "is empty"),
         (lambda data: data[:30], "header has no end"),
-        (lambda data: data[: data.index(b"end_header") + 11], "declares 4 rows of vertex, 0 can be read"),
-        (lambda data: data[:-27], "declares 4 rows of vertex, 3 can be read"),
-        (lambda data: data[:-13], "declares 2 rows of face, 1 can be read"),
-        (lambda data: data[:-1], "declares 2 rows of face, 1 can be read"),
+        (lambda data: data[: data.index(b"end_header") + 11], "declares 4 vertex rows, but only 0 can be read"),
+        (lambda data: data[:-27], "declares 4 vertex rows, but only 3 can be read"),
+        (lambda data: data[:-13], "declares 2 face rows, but only 1 can be read"),
+        (lambda data: data[:-1], "declares 2 face rows, but only 1 can be read"),
         (lambda data: b"<html>not found</html>", "not a PLY file"),
         (lambda data: data.replace(b"float", b"quark"), "unknown type 'quark'"),
         (lambda data: data.replace(b"property float z\n", b""), "z"),
@@ -282,28 +282,28 @@ def test_rays_hit_a_cloud():
         (lambda data: data.replace(b"element vertex", b"element point"), "no vertices"),
     ],
 )
-def test_a_damaged_ply_is_named_with_its_fault(file, cut, complaint):
+def test_the_error_for_a_damaged_ply_names_file_and_damage(file, cut, message):
     path = file("scan.ply", cut(ply(CORNERS, TRIANGLES)))
-    with pytest.raises(SceneError, match=f"(?s)scan.ply.*{complaint}.*download or export it again"):
+    with pytest.raises(SceneError, match=f"(?s)scan.ply.*{message}.*download or export it again"):
         load_scene(path)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-def test_a_truncated_ascii_ply_is_noticed(file, share):
+def test_a_truncated_ascii_ply_is_an_error(file, share):
     data = ply(CORNERS, TRIANGLES, "ascii")
     body = data.index(b"end_header") + 11
     with pytest.raises(SceneError, match="truncated or damaged"):
         load_scene(file("scan.ply", data[: body + int(share * (len(data) - body - 4))]))
 
 
-def test_a_truncated_ply_of_mixed_polygons_is_noticed(file):
+def test_a_truncated_ply_of_mixed_polygons_is_an_error(file):
     faces = [[0, 1, 2, 3], [0, 1, 2]] * 5
-    with pytest.raises(SceneError, match="declares 10 rows of face, 9 can be read"):
+    with pytest.raises(SceneError, match="declares 10 face rows, but only 9 can be read"):
         load_scene(file("scan.ply", ply(CORNERS, faces)[:-1]))
 
 
 def test_a_face_that_refers_to_a_missing_vertex_is_an_error(file):
-    with pytest.raises(SceneError, match="a face refers to a vertex that the file does not have"):
+    with pytest.raises(SceneError, match="a face refers to a vertex that does not exist"):
         load_scene(file("scan.ply", ply(CORNERS, [[0, 1, 7]])))
 
 
@@ -327,10 +327,10 @@ def test_no_vertices_are_an_error(file):
         load_scene(file("scan.ply", ply([])))
 
 
-def test_what_is_no_scan_file_is_named(file, tmp_path):
+def test_paths_that_are_not_scan_files_are_named(file, tmp_path):
     (tmp_path / "folder.ply").mkdir()
-    for name, complaint in [("folder.ply", "is a folder"), ("none.ply", "does not exist")]:
-        with pytest.raises(SceneError, match=f"{name} {complaint}"):
+    for name, message in [("folder.ply", "is a folder"), ("none.ply", "does not exist")]:
+        with pytest.raises(SceneError, match=f"{name} {message}"):
             load_scene(tmp_path / name)
     with pytest.raises(SceneError, match=r"notes.txt is not a supported file type: convert it to one of .ply, .pcd"):
         load_scene(file("notes.txt", "hello"))
@@ -377,7 +377,7 @@ def test_pcd_coordinates_that_open3d_reads_as_zeros_are_refused(file):
     doubles = PCD_HEADER.replace("SIZE 4 4 4", "SIZE 8 8 8")
     ascii_rows = "\n".join(" ".join(map(str, corner)) for corner in CORNERS)
     assert len(load_scene(file("scan.pcd", doubles + "ascii\n" + ascii_rows)).vertices) == 4
-    with pytest.raises(SceneError, match="binary coordinates of 8 bytes"):
+    with pytest.raises(SceneError, match="8-byte binary coordinates"):
         load_scene(file("scan.pcd", (doubles + "binary\n").encode() + np.float64(CORNERS).tobytes()))
 
 
@@ -395,22 +395,22 @@ def test_obj_vertex_colours_are_fractions(file, colour, seen):
     assert {*map(tuple, load_scene(file("scan.obj", vertices + "f 1 2 3\n")).colours)} == {seen}
 
 
-def test_obj_vertex_colours_of_bytes_are_refused(file):
+def test_obj_vertex_colours_above_1_are_refused(file):
     vertices = "".join(f"v {' '.join(map(str, corner))} 200 30 {number}\n" for number, corner in enumerate(CORNERS))
     with pytest.raises(SceneError, match=r"vertex colours above 1, .* divide by 255"):
         load_scene(file("scan.obj", vertices + "f 1 2 3\n"))
 
 
-def picture(colour) -> Image.Image:
-    """A plain picture with a dark upper left quarter."""
+def texture_image(colour) -> Image.Image:
+    """An image of one colour with a black upper left quarter."""
     image = Image.new("RGB", (32, 32), colour)
     image.paste((0, 0, 0), (0, 0, 16, 16))
     return image
 
 
 def textured_quad(colour, factor=None) -> trimesh.Trimesh:
-    """A square in the plane y = 0 of glTF's axes, one metre wide, with its picture."""
-    material = trimesh.visual.material.PBRMaterial(baseColorTexture=picture(colour), baseColorFactor=factor)
+    """A textured square, 1 m wide, in the plane z = 0."""
+    material = trimesh.visual.material.PBRMaterial(baseColorTexture=texture_image(colour), baseColorFactor=factor)
     visual = trimesh.visual.TextureVisuals(uv=[[0, 0], [1, 0], [1, 1], [0, 1]], material=material)
     corners = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
     return trimesh.Trimesh(corners, [[0, 1, 2], [0, 2, 3]], visual=visual, process=False)
@@ -418,7 +418,7 @@ def textured_quad(colour, factor=None) -> trimesh.Trimesh:
 
 @pytest.fixture
 def glb() -> bytes:
-    """Two textured squares, a plain and a coloured box, each moved to its place; y is up."""
+    """Two textured squares, a plain box and a coloured box, each with its own transform; y is up."""
     coloured = trimesh.creation.box((1, 1, 1))
     coloured.visual = trimesh.visual.ColorVisuals(coloured, vertex_colors=np.tile([*GREEN, 255], (8, 1)))
     world = trimesh.Scene()
@@ -438,13 +438,13 @@ def test_a_glb_keeps_parts_transforms_and_textures(file, glb):
 
 
 @pytest.mark.parametrize(("up_axis", "top"), [("auto", [0, 0, 1]), ("y", [0, 0, 1]), ("z", [0, 1, 0])])
-def test_gltf_is_turned_upright(file, up_axis, top):
+def test_a_gltf_is_rotated_upright(file, up_axis, top):
     data = trimesh.creation.box(bounds=[[0, 0, 0], [0.1, 1, 0.1]]).export(file_type="glb")
     extent = np.ptp(load_scene(file("scan.glb", data), up_axis).vertices, axis=0)
     assert extent.argmax() == np.argmax(top)
 
 
-def test_turning_upright_is_no_mirroring(file):
+def test_rotating_upright_does_not_mirror(file):
     data = trimesh.creation.box(bounds=[[0, 0, 0], [1, 2, 3]]).export(file_type="glb")
     vertices = load_scene(file("scan.glb", data)).vertices
     assert vertices.min(axis=0) == pytest.approx([0, -3, 0])
@@ -458,7 +458,7 @@ def test_a_truncated_glb_is_an_error(file, glb, share):
 
 
 def changed_glb(data: bytes, change) -> bytes:
-    """A GLB whose JSON, changed in place, is laid out anew."""
+    """The GLB with its JSON chunk changed in place by `change`."""
     (length,) = struct.unpack_from("<I", data, 12)
     header = json.loads(data[20 : 20 + length])
     change(header)
@@ -469,26 +469,26 @@ def changed_glb(data: bytes, change) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         (lambda header: header["meshes"][0].update(primitives=[None]), "cannot be read"),
         (lambda header: header["bufferViews"][0].update(byteLength=10**15), "cannot be read"),
         (lambda header: header.update(extensionsRequired=["KHR_draco_mesh_compression"]), "compressed with KHR_draco"),
     ],
 )
-def test_a_glb_that_trimesh_cannot_take_is_an_error_of_its_own(file, glb, change, complaint):
-    with pytest.raises(SceneError, match=f"scan.glb.* {complaint}"):
+def test_a_glb_that_trimesh_cannot_read_is_an_error(file, glb, change, message):
+    with pytest.raises(SceneError, match=f"scan.glb.* {message}"):
         load_scene(file("scan.glb", changed_glb(glb, change)))
 
 
-def test_a_glb_of_the_first_version_is_an_error(file, glb):
-    with pytest.raises(SceneError, match=r"scan.glb cannot be read, only GLTF 2"):
+def test_a_gltf_1_file_is_an_error(file, glb):
+    with pytest.raises(SceneError, match=r"scan.glb cannot be read \(only GLTF 2"):
         load_scene(file("scan.glb", glb[:4] + struct.pack("<I", 1) + glb[8:]))
 
 
-def test_an_obj_has_its_materials_picture(file):
+def test_an_obj_has_its_materials_texture(file):
     stream = io.BytesIO()
-    picture(RED).save(stream, format="PNG")
+    texture_image(RED).save(stream, format="PNG")
     file("wood.png", stream.getvalue())
     file("scan.mtl", "newmtl wood\nmap_Kd wood.png\nnewmtl paint\nKd 0 0 1\n")
     path = file(
@@ -526,7 +526,7 @@ def test_an_obj_with_a_material_keeps_its_vertex_colours(file):
     assert scene.colours[scene.faces].tolist() == [[[255, 0, 0], [0, 255, 0], [0, 0, 255]]]
 
 
-def test_a_factor_multiplies_in_linear_light(file):
+def test_a_base_colour_factor_multiplies_linear_light(file):
     grey = trimesh.creation.box()
     material = trimesh.visual.material.PBRMaterial(baseColorFactor=[128, 128, 128, 255])
     grey.visual = trimesh.visual.TextureVisuals(material=material)
@@ -537,17 +537,17 @@ def test_a_factor_multiplies_in_linear_light(file):
 def test_a_texture_shared_by_meshes_is_stored_once(file):
     world = trimesh.Scene()
     quad, other = textured_quad(RED), textured_quad(BLUE)
-    for place, part in enumerate([quad, other, quad, quad, trimesh.creation.box()]):
-        world.add_geometry(part.copy(), transform=trimesh.transformations.translation_matrix([2 * place, 0, 0]))
+    for index, part in enumerate([quad, other, quad, quad, trimesh.creation.box()]):
+        world.add_geometry(part.copy(), transform=trimesh.transformations.translation_matrix([2 * index, 0, 0]))
     scene = load_scene(file("scan.glb", world.export(file_type="glb")))
     assert len(scene.texturing.images) == 2
     textured = scene.texturing.face_image >= 0
-    places = scene.vertices[scene.faces[textured, 0], 0] // 2
+    parts = scene.vertices[scene.faces[textured, 0], 0] // 2
     colours = [tuple(scene.texturing.images[index][-1, -1]) for index in scene.texturing.face_image[textured]]
-    assert dict(zip(places.tolist(), colours, strict=True)) == {0: RED, 1: BLUE, 2: RED, 3: RED}
+    assert dict(zip(parts.tolist(), colours, strict=True)) == {0: RED, 1: BLUE, 2: RED, 3: RED}
 
 
-def test_an_obj_without_its_materials_is_shaded_and_says_so(file, caplog):
+def test_an_obj_with_missing_materials_is_shaded_and_logged(file, caplog):
     lines = [f"v {x} {y} {z}" for x in (0, 1) for y in (0, 1) for z in (0, 1)]
     faces = ["f 1/1 2/1 4/1", "f 1/1 4/1 3/1", "f 1/1 3/1 7/1", "f 1/1 7/1 5/1", "f 1/1 5/1 6/1", "f 1/1 6/1 2/1"]
     scene = load_scene(file("scan.obj", "\n".join(["mtllib gone.mtl", *lines, "vt 0 0", "usemtl wood", *faces])))
@@ -555,16 +555,16 @@ def test_an_obj_without_its_materials_is_shaded_and_says_so(file, caplog):
     assert scene.texturing is None and len(np.unique(scene.colours, axis=0)) == 3
 
 
-def test_a_glb_whose_picture_cannot_be_read_is_shaded_and_says_so(file, caplog):
+def test_a_glb_with_an_unreadable_texture_is_shaded_and_logged(file, caplog):
     box = trimesh.creation.box()
-    material = trimesh.visual.material.PBRMaterial(baseColorTexture=picture(RED))
+    material = trimesh.visual.material.PBRMaterial(baseColorTexture=texture_image(RED))
     box.visual = trimesh.visual.TextureVisuals(uv=np.zeros((8, 2)), material=material)
     scene = load_scene(file("scan.glb", box.export(file_type="glb").replace(b"\x89PNG", b"\x89GIF")))
     assert "1 of 1 meshes have texture coordinates but no texture" in caplog.text
     assert scene.texturing is None and len(np.unique(scene.colours, axis=0)) == 3
 
 
-def test_an_obj_may_lie_in_a_countrys_grid(file):
+def test_an_obj_may_have_national_grid_coordinates(file):
     box = trimesh.creation.box(bounds=[[32e4, 54e5, 0], [32e4 + 1, 54e5 + 2, 3]])
     vertices = load_scene(file("scan.obj", box.export(file_type="obj"))).vertices
     assert np.ptp(vertices, axis=0) == pytest.approx([1, 2, 3], abs=1e-3)
@@ -586,17 +586,17 @@ def test_face_colours_are_kept(file):
     assert scene.colours[scene.faces].tolist() == [[[255, 0, 0]] * 3, [[0, 0, 255]] * 3]
 
 
-def test_a_crowded_cloud_is_thinned_and_says_so(caplog):
+def test_a_dense_cloud_is_downsampled_and_logged(caplog):
     random = np.random.default_rng(0)
     points = np.column_stack([random.random((100_000, 2)), np.zeros(100_000)]).astype(np.float32)
-    few, colours = thinned("crowd", points, np.zeros_like(points), max_points=8_000)
+    few, colours = downsampled("crowd", points, np.zeros_like(points), max_points=8_000)
     assert 4_000 < len(few) <= 8_000
     assert len(colours) == len(few)
-    assert "crowd: thinned 100000 points to" in caplog.text
+    assert "crowd: downsampled 100000 points to" in caplog.text
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
-def test_a_few_points_or_many_at_one_spot_are_a_scene(count):
+def test_few_or_coincident_points_are_a_scene(count):
     assert len(make_scene("few", Geometry(np.float32(CORNERS * 25)[:count], no_faces())).surface.faces) > 0
 
 
@@ -609,7 +609,7 @@ def scans(tmp_path):
     return paths
 
 
-def test_the_cache_loads_once_and_drops_the_oldest(scans):
+def test_the_cache_loads_once_and_evicts_the_least_recently_used(scans):
     size = load_scene(scans[0]).nbytes
     cache = SceneCache(max_bytes=2 * size)
     first, second = cache.get(scans[0]), cache.get(scans[1])
@@ -619,14 +619,14 @@ def test_the_cache_loads_once_and_drops_the_oldest(scans):
     assert cache.get(scans[1]) is not second
 
 
-def test_the_cache_frees_what_it_drops(scans):
+def test_the_cache_frees_evicted_scenes(scans):
     cache = SceneCache(max_bytes=1)
     alive = [weakref.ref(cache.get(path)) for path in scans]
     gc.collect()
     assert [scene() is not None for scene in alive] == [False, False, False, False, True]
 
 
-def test_two_threads_get_one_scene(scans):
+def test_concurrent_requests_load_a_scene_once(scans):
     cache = SceneCache(max_bytes=10**9)
     barrier = threading.Barrier(8)
 
@@ -638,7 +638,7 @@ def test_two_threads_get_one_scene(scans):
         assert len({id(scene) for scene in pool.map(get, range(8))}) == 2
 
 
-def test_the_cache_does_not_remember_an_error(scans):
+def test_the_cache_does_not_keep_errors(scans):
     cache = SceneCache(max_bytes=10**9)
     whole = scans[0].read_bytes()
     scans[0].write_bytes(whole[:-5])

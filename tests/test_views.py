@@ -14,22 +14,22 @@ VIEW = Intrinsics(160, 128, 80.0)
 RAYCAST = make_renderer("raycast")
 
 
-def test_an_empty_room_is_entered_in_its_middle():
+def test_the_start_is_in_the_middle_of_an_empty_room():
     assert start_position(closed_room(), 1.6) == pytest.approx([3, 2.5, 1.6], abs=0.1)
 
 
-def test_the_eye_stays_below_a_low_ceiling():
+def test_the_camera_stays_below_a_low_ceiling():
     low = scene_of(box((0, 0, 0), (4, 4, 1.4)))
     assert start_position(low, 1.6)[2] == pytest.approx(1.2, abs=0.05)
 
 
-def test_the_floor_counts_wherever_it_is():
+def test_the_camera_height_is_relative_to_the_floor():
     cellar = scene_of(box((0, 0, -3), (4, 4, -0.5)))
     assert start_position(cellar, 1.6)[2] == pytest.approx(-1.4, abs=0.05)
 
 
-def test_an_l_shaped_room_is_entered_inside():
-    # The middle of the bounds (3, 3) is outside: two wings along the x and the y axis.
+def test_the_start_is_inside_an_l_shaped_room():
+    # Two wings, along x and y; the middle of the bounds (3, 3) is outside the room.
     wings = scene_of(
         box((0, 0, -0.02), (6, 2, 0)),
         box((0, 2, -0.02), (2, 6, 0)),
@@ -46,22 +46,22 @@ def wardrobe(half_m):
     return box((3 - half_m, 2.5 - half_m, 0.0), (3 + half_m, 2.5 + half_m, 2.2))
 
 
-def outside_of_wardrobe(position, half_m):
+def is_outside_wardrobe(position, half_m):
     return max(abs(position[0] - 3), abs(position[1] - 2.5)) > half_m + 0.2
 
 
 @pytest.mark.parametrize("half_m", [0.5, 0.9])
 def test_the_start_is_not_inside_a_wardrobe(half_m):
-    assert outside_of_wardrobe(start_position(scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(half_m)), 1.6), half_m)
+    assert is_outside_wardrobe(start_position(scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(half_m)), 1.6), half_m)
 
 
-def test_a_scan_that_lacks_its_floor_is_not_entered_inside_a_wardrobe(caplog):
+def test_the_start_is_not_inside_a_wardrobe_in_a_scan_without_floor(caplog):
     room = box((0, 0, 0), (6, 5, 2.5))
     floorless = replace(room, faces=room.faces[room.vertices[room.faces, 2].max(axis=1) > 0])
     assert len(floorless.faces) == len(room.faces) - 2
     scene = scene_of(floorless, wardrobe(0.9))
     position = start_position(scene, 1.6)
-    assert outside_of_wardrobe(position, 0.9)
+    assert is_outside_wardrobe(position, 0.9)
     assert position[2] == pytest.approx(1.6, abs=0.1)
     assert "no open position is above the floor" in caplog.text
 
@@ -81,12 +81,12 @@ def test_a_scan_of_a_single_wall_or_point_has_a_start(corners):
 
 
 @pytest.mark.parametrize("size_m", [1.0, 1.4, 2.0])
-def test_a_ghost_of_a_floor_below_the_floor_is_not_stood_on(size_m, caplog):
+def test_a_ghost_surface_below_the_floor_is_ignored(size_m, caplog):
     ghost = box((1, 1, -0.55), (1 + size_m, 1 + size_m, -0.5))
     scene = scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(0.9), ghost)
     assert scene.floor_z_m == pytest.approx(0.0, abs=0.1)
     position = start_position(scene, 1.6)
-    assert outside_of_wardrobe(position, 0.9)
+    assert is_outside_wardrobe(position, 0.9)
     assert position[2] == pytest.approx(1.6, abs=0.1)
     assert not caplog.text
 
@@ -104,20 +104,20 @@ def test_a_scene_without_a_floor_still_has_a_start():
     assert (position <= wall.bounds.upper).all()
 
 
-def test_visibility_prefers_the_heading_with_most_surface():
-    # A corner of floor and walls towards +y; nothing at all elsewhere but a small patch under the camera.
+def test_visibility_prefers_the_heading_with_the_most_surface():
+    # A strip of floor leads to a wall at +y; the other directions are empty.
     scene = scene_of(box((-0.5, -0.5, -0.02), (0.5, 4, 0)), box((-2, 4, 0), (2, 4.02, 2.5)))
     assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0, "visibility").pose.heading_deg == 90
 
 
-def test_sharpness_prefers_the_heading_with_detail():
+def test_sharpness_prefers_the_heading_with_the_most_detail():
     stripes = [box((0.1, y, 0.2), (0.11, y + 0.1, 2.3), RED) for y in np.arange(1, 4, 0.2)]
     room = scene_of(box((0, 0, 0), (6, 5, 2.5)), *stripes)
     assert first_view(room, RAYCAST, VIEW, 1.6, 0.0, "sharpness").pose.heading_deg == 180
 
 
 @pytest.mark.parametrize("criterion", ["visibility", "sharpness"])
-def test_the_first_view_is_the_best_scored_and_the_same_every_time(criterion):
+def test_the_first_view_has_the_best_score_and_is_deterministic(criterion):
     first, again = (first_view(landmark_room(), RAYCAST, VIEW, 1.6, -5.0, criterion) for _ in range(2))
     assert first.pose == again.pose
     assert first.scores == again.scores
@@ -142,11 +142,11 @@ def test_projection_puts_a_point_straight_ahead_in_the_middle():
     assert depths == pytest.approx([3, -3])
 
 
-def test_sharpness_of_a_plain_picture_is_zero():
+def test_sharpness_of_a_uniform_image_is_zero():
     assert sharpness(np.full((8, 8, 3), 77, dtype=np.uint8)) == 0.0
 
 
-def test_a_camera_height_that_the_room_does_not_have_is_reported(caplog):
+def test_a_room_too_low_for_the_camera_height_logs_a_warning(caplog):
     first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0, "visibility")
     assert caplog.messages == [
         "room: the room is 2.50 m high, so the camera starts 2.30 m above the floor, not at --camera-height 9"

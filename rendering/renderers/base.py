@@ -7,7 +7,7 @@ import numpy as np
 from rendering.camera import CameraPose, Intrinsics
 from rendering.scene import Scene
 
-# Shown in holes of the scan and beyond its edges.
+# Colour of pixels without a surface, in holes of the scan and beyond its edges.
 BACKGROUND_RGB = (255, 255, 255)
 # Near plane; moves keep a larger distance from surfaces.
 NEAR_M = 0.02
@@ -16,13 +16,13 @@ FAR_M = 1000.0
 
 
 class RenderError(Exception):
-    """A renderer does not work here, or a view could not be rendered. The message is one sentence with the fix."""
+    """A renderer does not start, or a view cannot be rendered. The message is one sentence that includes the fix."""
 
 
 class Renderer(Protocol):
     """Renders unlit views of scenes in their scanned colours.
 
-    Resources built for a scene are kept as long as the scene is alive. Thread-safe.
+    Keeps what it builds for a scene as long as the scene is alive. Thread-safe.
     """
 
     @property

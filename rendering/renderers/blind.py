@@ -1,4 +1,4 @@
-"""A renderer of blank views, to measure what a model answers without seeing the room."""
+"""Renders blank views, to measure what a model answers without seeing the room."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ GREY = 128
 
 
 class BlindRenderer(RaycastRenderer):
-    """Every view is uniformly grey. Depth is real, so the first pose is the same as with the raycast renderer."""
+    """Renders uniformly grey views with real depth, so that the first pose is the same as with the raycast renderer."""
 
     name = "blind"
 

@@ -1,7 +1,7 @@
-"""A renderer that runs its graphics library in a child process.
+"""Renders in a child process, because graphics drivers can crash or hang their process.
 
-Graphics drivers can crash or hang their process; `eglInitialize` and Filament on software Vulkan have done both. Here
-a crash only ends the child, and a child that hangs is killed after a time limit.
+`eglInitialize` and Filament on software Vulkan have done both. A crash only ends the child, and a child that hangs is
+killed after a time limit.
 """
 
 import logging
@@ -31,20 +31,20 @@ _log = logging.getLogger(__name__)
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
 _FIXES = {
-    "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or choose the renderer raycast",
-    "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or choose the renderer raycast",
+    "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or use --renderer raycast",
+    "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or use --renderer raycast",
 }
 
 
 class ChildRenderer:
     """Renders with a Painter in a child process; see `rendering.renderers.base.Renderer`.
 
-    On start, the child must render a test image correctly. If it crashes or times out during a view, the view is
-    retried once in a new child. If that fails too, the view raises RenderError, and the next view starts another child.
+    A new child must first render a test image correctly. A view during which the child crashes or times out is retried
+    once in a new child, then raises RenderError; the next view starts another child.
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Launch a child with the painter `name`, "pyrender" or "open3d", without waiting for it; `started` does.
+        """Launch a child with the painter `name`, "pyrender" or "open3d"; `started` waits for it.
 
         With `cuda_device`, pyrender uses that GPU; see `PyrenderPainter`.
         """
@@ -56,17 +56,17 @@ class ChildRenderer:
         self._keys: weakref.WeakKeyDictionary[Scene, int] = weakref.WeakKeyDictionary()
         self._sent: set[int] = set()
         self._new_key = count()
-        # Filled by finalizers. They may run at any time, even while the lock is held, so they must not lock.
-        self._dead: deque[int] = deque()
+        # Keys of freed scenes. Finalizers append to it, possibly while the lock is held, so they must not lock.
+        self._freed: deque[int] = deque()
         self._process: subprocess.Popen | None = None
         self._launch()
 
     def started(self) -> Self:
-        """Wait until the child has drawn its test picture; raises RenderError where it cannot draw."""
+        """Wait until the child has rendered its test image; raises RenderError if it cannot."""
         try:
             if self._starting:
                 self._await_start()
-        except BaseException:  # including an interrupt, so that a hanging child does not outlive this process
+        except BaseException:  # also on an interrupt, so that a hanging child does not outlive this process
             self._stop()
             raise
         return self
@@ -102,9 +102,9 @@ class ChildRenderer:
             self._launch()
         if self._starting:
             self._await_start()
-        while self._dead:
-            key = self._dead.popleft()
-            if key in self._sent:  # else an earlier child had it
+        while self._freed:
+            key = self._freed.popleft()
+            if key in self._sent:  # otherwise it was sent to an earlier child
                 self._sent.remove(key)
                 self._request("drop", key)
         if scene not in self._keys:
@@ -112,7 +112,7 @@ class ChildRenderer:
             self._request("add", key, scene.surface)
             self._keys[scene] = key
             self._sent.add(key)
-            weakref.finalize(scene, self._dead.append, key).atexit = False
+            weakref.finalize(scene, self._freed.append, key).atexit = False
         return self._request(kind, self._keys[scene], pose, intrinsics)
 
     def _launch(self) -> None:
@@ -121,7 +121,7 @@ class ChildRenderer:
         root = str(Path(__file__).resolve().parents[2])
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
-        # In its own session, so that Ctrl-C interrupts only the run, which may still be waiting for a view.
+        # A new session keeps Ctrl-C from reaching the child: the run may still be waiting for a view.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
@@ -156,14 +156,14 @@ class ChildRenderer:
             raise self._failure("crashed") from error
         raise self._failure(f"did not answer within {limit_s:g} s")
 
-    def _failure(self, what: str) -> RenderError:
+    def _failure(self, problem: str) -> RenderError:
         """Stop the child; the error quotes the last line that it printed."""
         self._output.seek(0)
         output = self._output.read().decode(errors="replace").strip()
         self._stop()
         _log.debug("output of the renderer %s:\n%s", self.name, output)
         last = f" ({output.splitlines()[-1].strip()})" if output else ""
-        return RenderError(f"the renderer {self.name} {what}{last}: {_FIXES[self.name]}")
+        return RenderError(f"the renderer {self.name} {problem}{last}: {_FIXES[self.name]}")
 
     def _stop(self) -> None:
         if self._process is None:
@@ -185,7 +185,7 @@ def _make_painter(name: str, cuda_device: int | None) -> Painter:
     return FilamentPainter()
 
 
-def _draw_test_picture(painter: Painter) -> None:
+def _render_test_image(painter: Painter) -> None:
     """Render a square, red on the left and blue on the right; raises RuntimeError if colours or depth are wrong."""
     pose, intrinsics = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0), Intrinsics(64, 64, 64.0)
     red, blue = (200, 40, 20), (20, 40, 200)
@@ -207,7 +207,7 @@ def _draw_test_picture(painter: Painter) -> None:
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
     """Serve requests until the parent closes the connection."""
     painter = _make_painter(name, cuda_device)
-    _draw_test_picture(painter)
+    _render_test_image(painter)
     connection.send(painter.device)
     handlers: dict[str, Callable] = {
         "add": painter.add,

@@ -14,30 +14,30 @@ from rendering.renderers.raycast import RaycastRenderer
 _log = logging.getLogger(__name__)
 
 RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
-# Debian packages with the shared libraries that Open3D's wheels need.
+# Debian packages of the shared libraries that Open3D's wheels need.
 _OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
-# Mesa's software rasterisers; ray casting is faster on a CPU.
+# Mesa's software rasterisers. On a CPU, ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class RendererStart:
-    """A renderer that is starting: where it needs a child process, that is launched and tests itself meanwhile.
+    """Starts a renderer in the background: launches its child process, if it needs one, which then tests itself.
 
-    Constructing it raises RenderError for an unknown name; it loads nothing into this process. `renderer` waits for the
-    result. Close it in any case: that ends the child.
+    The constructor loads nothing into this process and raises RenderError for an unknown name. `renderer` waits for the
+    result. Always call `close`, which ends the child.
     """
 
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:
-            raise RenderError(f"there is no renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+            raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
         self._name = name
         self._child: ChildRenderer | None = None
         if name in ("auto", "pyrender", "open3d"):
             self._child = ChildRenderer("pyrender" if name == "auto" else name, cuda_device)
 
     def renderer(self) -> Renderer:
-        """The renderer, ready to draw; see `make_renderer`."""
+        """The renderer, once it works; see `make_renderer`."""
         _load_open3d()
         if self._child is None:
             return BlindRenderer() if self._name == "blind" else RaycastRenderer()
@@ -47,7 +47,7 @@ class RendererStart:
         return self._child
 
     def close(self) -> None:
-        """End the child, if there is one: a renderer that lives in it cannot be used afterwards."""
+        """End the child, if there is one; a renderer that uses it stops working."""
         if self._child is not None:
             self._child.close()
 
@@ -55,9 +55,9 @@ class RendererStart:
 def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     """Create the renderer of this name and check that it works.
 
-    "auto" selects pyrender if it renders on a GPU, else raycast, and logs the choice with its reason. Any other name
-    either gives that renderer or raises RenderError; there is no fallback. With `cuda_device`, pyrender uses that GPU
-    unless the environment sets EGL_DEVICE_ID; without, it uses the first EGL device.
+    "auto" selects pyrender if it renders on a GPU, else raycast, and logs the choice and its reason. Any other name
+    returns that renderer or raises RenderError, without a fallback. With `cuda_device`, pyrender uses that GPU unless
+    the environment sets EGL_DEVICE_ID; without it, the first EGL device.
 
     Loads Open3D, and raises RenderError if that fails: moves and first views cast rays with it under every renderer.
     If the process needs PyTorch on a GPU, load PyTorch first: in the other order, matrix products on the GPU have
@@ -73,26 +73,26 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
 
 def _load_open3d() -> None:
     try:
-        with _interrupts_delayed():
+        with _deferred_interrupts():
             import open3d  # noqa: F401
     except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
-        lacks_library = "shared object" in str(error)
-        fix = f"apt-get install {_OPEN3D_PACKAGES}" if lacks_library else "pip install -r requirements.txt"
+        library_missing = "shared object" in str(error)
+        fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install -r requirements.txt"
         raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
 
 
 @contextmanager
-def _interrupts_delayed() -> Iterator[None]:
-    """Delays interrupts to the end of the block: during its import, Open3D turns one into an ImportError or crashes."""
+def _deferred_interrupts() -> Iterator[None]:
+    """Defers SIGINT and SIGTERM to the end of the block, because they crash an import of Open3D or make it fail."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals only reach the main thread
+        yield  # only the main thread receives signals
         return
     caught: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in _INTERRUPTS}
+    previous = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in _INTERRUPTS}
     try:
         yield
     finally:
-        for each, handler in before.items():
+        for each, handler in previous.items():
             signal.signal(each, handler)
     if caught:
         raise KeyboardInterrupt

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FilamentPainter:
     """A Painter based on Open3D. Keeps all surfaces in one Filament scene and shows only the current one.
 
-    The image size of a canvas is fixed. A new size needs a new canvas, to which surfaces are added when next drawn.
+    A canvas has a fixed image size. Another size needs a new canvas, to which surfaces are added when next rendered.
     """
 
     device = "Vulkan"
@@ -29,7 +29,7 @@ class FilamentPainter:
         self._canvas = _new_canvas(*self._size)
 
     def add(self, key: int, surface: Surface) -> None:
-        """Store the surface; it is uploaded to Filament when first drawn."""
+        """Store the surface; Filament uploads it when it is first rendered."""
         self._surfaces[key] = surface
 
     def drop(self, key: int) -> None:

@@ -1,4 +1,4 @@
-"""The Painter protocol for graphics libraries, and the split of a surface into parts with one material each."""
+"""The Painter protocol for graphics libraries, and surfaces split into parts with one material each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rendering.scene import Surface
 
 
 class Painter(Protocol):
-    """Draws surfaces identified by keys. Runs in a child process and is used by a single thread."""
+    """Renders surfaces by key. Runs in a child process, in a single thread."""
 
     device: str
 

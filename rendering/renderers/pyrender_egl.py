@@ -22,8 +22,8 @@ _EGL_CUDA_DEVICE_NV = 0x323A
 class PyrenderPainter:
     """A Painter based on pyrender.
 
-    Keeps all surfaces in one pyrender scene and shows only the current one, because pyrender frees the GPU memory of
-    everything that is not in the scene it renders.
+    Keeps all surfaces in one pyrender scene and shows only the current one: pyrender frees the GPU memory of everything
+    outside the scene that it renders.
     """
 
     def __init__(self, cuda_device: int | None = None) -> None:
@@ -47,7 +47,7 @@ class PyrenderPainter:
         self._canvas = pyrender.OffscreenRenderer(64, 64)
         self._nodes: dict[int, pyrender.Node] = {}
         self.device = f"{GL.glGetString(GL.GL_RENDERER).decode()} ({where})"
-        # By default OpenGL expects image rows padded to 4 bytes, which RGB rows of most widths are not.
+        # By default, OpenGL expects image rows padded to 4 bytes, which RGB rows of most widths are not.
         GL.glPixelStorei(GL.GL_UNPACK_ALIGNMENT, 1)
 
     def add(self, key: int, surface: Surface) -> None:
@@ -69,7 +69,7 @@ class PyrenderPainter:
         return np.where(depth > 0, depth, np.inf).astype(np.float32)
 
     def _draw(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-        """Image and depth, 0 where there is no surface. Always renders both: DEPTH_ONLY gives an empty depth here."""
+        """Image and depth (0 where there is no surface). Always renders both: DEPTH_ONLY gives no depth here."""
         width, height, focal = intrinsics.width, intrinsics.height, intrinsics.focal_px
         self._canvas.viewport_width, self._canvas.viewport_height = width, height
         camera = self._pyrender.IntrinsicsCamera(focal, focal, width / 2, height / 2, znear=NEAR_M, zfar=FAR_M)
@@ -99,14 +99,14 @@ def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | Non
 
 
 def cuda_ordinals() -> list[int | None]:
-    """The CUDA ordinal of each EGL device, None for a device that CUDA does not see; [] if EGL cannot list devices.
+    """The CUDA ordinal of each EGL device, None for a device invisible to CUDA; [] if EGL cannot list devices.
 
     Devices are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Like PyTorch's, the ordinals count
     within CUDA_VISIBLE_DEVICES, whereas EGL lists all devices regardless of that variable. Sources: NVIDIA/cuda-python
-    pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError without
-    libEGL.
+    pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError if libEGL
+    is missing.
     """
-    # PyOpenGL is not used: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
+    # Not through PyOpenGL: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
     address_of.argtypes, address_of.restype = [ctypes.c_char_p], ctypes.c_void_p
 

@@ -12,12 +12,12 @@ from rendering.scene import Scene, Surface
 
 # Open3D's `primitive_ids` of a ray that hits nothing.
 _NO_FACE = np.uint32(0xFFFFFFFF)
-# Offsets to a pixel's own row or column and to the next one.
+# Offsets of the two neighbouring rows or columns that bilinear interpolation mixes.
 _NEXT = np.array([[0], [1]])
 
 
 class RaycastRenderer:
-    """Renders with the scene's own Open3D RaycastingScene; keeps no state per scene."""
+    """Renders with the scene's Open3D RaycastingScene; keeps no state per scene."""
 
     name = "raycast"
 
@@ -53,7 +53,7 @@ def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
 
     camera_to_world = pose.camera_to_world.astype(np.float32)
     rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
-    # One small product per row of pixels: BLAS would spread a large one over threads, which cost more than they gain.
+    # One small matrix product per pixel row: BLAS would split a large one over threads, which cost more than they gain.
     directions = camera_to_world[:3, :3] @ _pixel_directions(intrinsics)
     for axis in range(3):
         along = directions[:, axis]
@@ -64,7 +64,7 @@ def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
 
 @lru_cache(maxsize=8)
 def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
-    """(H, 3, W) float32 rays through pixel centres in camera axes, with z = 1 so that the ray parameter is depth."""
+    """(H, 3, W) float32 rays through pixel centres in camera axes; z = 1, so that the ray parameter is depth."""
     columns = (np.arange(intrinsics.width) + 0.5 - intrinsics.width / 2) / intrinsics.focal_px
     rows = (np.arange(intrinsics.height) + 0.5 - intrinsics.height / 2) / intrinsics.focal_px
     x, y = np.meshgrid(columns, rows)
@@ -73,9 +73,9 @@ def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
 
 def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
     """(K, 3) uint8 colours at points on `faces` (K,) with barycentric weights; arbitrary for _NO_FACE."""
-    corners = [_rows(colours, faces) for colours in surface.corner_colours]
+    corners = [_take_rows(colours, faces) for colours in surface.corner_colours]
     colours = np.empty((len(faces), 3), dtype=np.uint8)
-    for channel in range(3):  # whole channels: 3 times as fast as products of shape (K, 3)
+    for channel in range(3):  # 3 times as fast as products of shape (K, 3)
         shade = np.full(len(faces), 0.5, dtype=np.float32)
         for weight, corner in zip(weights, corners, strict=True):
             shade += weight * corner[:, channel]
@@ -83,8 +83,8 @@ def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.nd
     return colours
 
 
-def _rows(colours: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(K, 4) uint8 rows of `colours` (M, 4), each read as one integer."""
+def _take_rows(colours: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """The rows of `colours` (M, 4) uint8 at `faces`, (K, 4). Takes each row as one integer, which is faster."""
     return colours.view(np.uint32).ravel().take(faces, mode="clip").view(np.uint8).reshape(-1, 4)
 
 
