@@ -1,1 +1,1 @@
-"""A question's world: the camera's pose, its view, and the effect of an action. No prompts, models or logs."""
+"""The environment of a question: pose, view and the effects of actions. No prompts, models or logs."""

@@ -12,15 +12,15 @@ LIMITS = {
     "left_meters": MOVE_LIMIT_M,
     "z_delta_meters": HEIGHT_LIMIT_M,
 }
-"""The largest absolute value of each number in an action. Prompts state the same ranges."""
+"""The largest magnitude of each number in an action. Prompts state the same ranges."""
 
 
 @dataclass(frozen=True)
 class CameraAction:
     """One turn's decision. The camera turns first (+ = left), then moves along its new heading.
 
-    `answer` is a letter, a number as text, or free text for an open question; None while still exploring.
-    `done` is True only with an answer that the question accepts. Raises ValueError for numbers beyond LIMITS.
+    `answer` is a letter, a number as text, or free text for an open question; None while exploring. `done` requires an
+    answer that the question accepts. Raises ValueError for numbers outside LIMITS.
     """
 
     rotation_angle_degrees: float = 0.0

@@ -14,7 +14,7 @@ from rendering.scene import Scene
 
 @dataclass(frozen=True)
 class Extent:
-    """The room's ranges along x and y and the height of its floor, world metres."""
+    """The room's ranges along x and y, and the height of its floor, in world metres."""
 
     x_m: tuple[float, float]
     y_m: tuple[float, float]
@@ -31,8 +31,8 @@ class Extent:
 class Observation:
     """The camera's pose and its `view` (H, W, 3) uint8 RGB.
 
-    `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. A turn without
-    `moves_left` must answer.
+    `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. If `moves_left` is
+    0, the next action must answer.
     """
 
     view: np.ndarray
@@ -44,9 +44,9 @@ class Observation:
 
 
 class ExplorationEnv:
-    """A camera in the scan of one question that can move `steps` times. Scans come from a shared library.
+    """Explores the scan of one question with up to `steps` moves. Scans come from a shared library.
 
-    An error leaves the environment unchanged, so a step can be retried.
+    Errors leave the environment unchanged, so that a step can be retried.
     """
 
     def __init__(self, library: SceneLibrary, steps: int) -> None:
@@ -58,17 +58,17 @@ class ExplorationEnv:
     @property
     def scene(self) -> Scene:
         """The question's scan."""
-        assert self._scene is not None, "reset() comes first"
+        assert self._scene is not None, "call reset() first"
         return self._scene
 
     @property
     def observation(self) -> Observation:
         """The latest observation."""
-        assert self._observation is not None, "reset() comes first"
+        assert self._observation is not None, "call reset() first"
         return self._observation
 
     def reset(self, question: Question) -> Observation:
-        """Load the question's scan and place the camera at its first view, the best of four headings.
+        """Load the question's scan and start at its first view, the best of four headings.
 
         Raises ScanNotFound, SceneError or RenderError.
         """
@@ -76,7 +76,7 @@ class ExplorationEnv:
         return self.reset_at(scene, first.pose, first.image)
 
     def reset_at(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> Observation:
-        """Place the camera anywhere in a scene; renders the view if `view` is None. Raises RenderError."""
+        """Start at any pose in a scene; renders the view if `view` is None. Raises RenderError."""
         self._observation = self._observe(scene, pose, view, None, 0)
         self._scene = scene
         return self._observation
@@ -89,17 +89,17 @@ class ExplorationEnv:
         return self.resume(self.outcome(action))
 
     def resume(self, outcome: MoveOutcome, view: np.ndarray | None = None) -> Observation:
-        """Take a step with a known outcome, as when resuming a run; renders the view if `view` is None.
+        """Take a step whose outcome is known, as when resuming a run; renders the view if `view` is None.
 
-        Raises as `step` does.
+        Raises what `step` raises.
         """
         if not self.observation.moves_left:
-            raise ValueError(f"no moves left: all {self.steps} have been made")
+            raise ValueError(f"no moves left: all {self.steps} are used")
         self._observation = self._observe(self.scene, outcome.pose, view, outcome, self.observation.turn + 1)
         return self._observation
 
     def outcome(self, action: CameraAction) -> MoveOutcome:
-        """The outcome that an action would have, without moving."""
+        """The outcome of an action, without taking it."""
         return move(
             self.scene,
             self.observation.pose,

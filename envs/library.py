@@ -38,8 +38,8 @@ class CameraSettings:
 class SceneLibrary:
     """Loads scans and renders views of them. All questions about a scan share it and its first view.
 
-    Scans are found below `scan_root`, or all questions are about the one scan file `ply`. At most `cache_bytes` of
-    scans that no question holds stay loaded.
+    Searches for scans below `scan_root`, unless `ply` is the scan file of all questions. Caches up to `cache_bytes` of
+    scans; an evicted scan stays in memory while it is in use.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SceneLibrary:
         self._loader.shutdown(cancel_futures=True)
 
     def scan_of(self, question: Question) -> Path:
-        """The question's scan file; raises ScanNotFound."""
+        """The path of the question's scan file; raises ScanNotFound."""
         if self._ply is not None:
             return self._ply
         if question.scene not in self._paths:
@@ -83,17 +83,17 @@ class SceneLibrary:
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question's scan, shared by all questions about it.
 
-        Raises ScanNotFound, SceneError or RenderError, for each of these questions.
+        Raises ScanNotFound, SceneError or RenderError; a failure is raised for each of these questions.
         """
         return self._first_view(self.scan_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Start loading the next scans and rendering their first views in the background; errors surface on use."""
+        """Load the next scans and render their first views in the background; errors are raised on use."""
         paths: dict[Path, None] = {}
         for question in questions:
             try:
                 paths[self.scan_of(question)] = None
-            except ScanNotFound:  # reported when the question begins
+            except ScanNotFound:  # raised again when the question begins
                 continue
         for path in list(paths)[:SCANS_AHEAD]:
             self._first_view(path)
@@ -104,14 +104,14 @@ class SceneLibrary:
 
     def _first_view(self, path: Path) -> Future[FirstView]:
         if path not in self._first_views:
-            self._first_views[path] = self._loader.submit(self._draw_first_view, path)
+            self._first_views[path] = self._loader.submit(self._load_first_view, path)
             if len(self._first_views) > FIRST_VIEWS_KEPT:
                 self._first_views.popitem(last=False)
         return self._first_views[path]
 
-    def _draw_first_view(self, path: Path) -> FirstView:
+    def _load_first_view(self, path: Path) -> FirstView:
         scene = self._scenes.get(path)
-        self._fingerprint(path)  # now, while the file is in the page cache
+        self._fingerprint(path)  # hash the file now, while it is in the page cache
         return self.draw_first_view(scene)
 
     def _fingerprint(self, path: Path) -> str:
@@ -123,6 +123,6 @@ class SceneLibrary:
         return self._sha256[path]
 
     def draw_first_view(self, scene: Scene) -> FirstView:
-        """View 0 of a scene; raises RenderError."""
+        """Render view 0 of a scene; raises RenderError."""
         camera = self.camera
         return first_view(scene, self.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)

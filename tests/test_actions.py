@@ -74,7 +74,7 @@ def test_the_last_complete_object_counts(text: str):
         "喵" * 10_000,
     ],
 )
-def test_an_unreadable_reply_looks_around_and_says_why(text: str):
+def test_an_invalid_reply_looks_around_and_reports_an_error(text: str):
     parsed = parse_action(text, CHOICE)
     assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
 
@@ -103,7 +103,7 @@ def test_an_unreadable_reply_looks_around_and_says_why(text: str):
         ('{"forward_meters": +1.0}', "Expecting value"),
     ],
 )
-def test_a_reply_without_a_complete_object_gets_the_reason(text: str, why: str):
+def test_the_error_says_why_a_reply_has_no_complete_object(text: str, why: str):
     parsed = parse_action(text, CHOICE)
     assert parsed.action == LOOK_AROUND
     assert why in parsed.error
@@ -143,12 +143,12 @@ def test_a_complete_action_ends_a_reply(text: str):
         '{"answer": ' + "1" * 5000 + ', "done": true}',
     ],
 )
-def test_nothing_else_ends_a_reply(text: str):
+def test_anything_else_does_not_end_a_reply(text: str):
     assert not has_complete_action(text)
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
-def test_a_letter_is_recognized_in_its_usual_forms(answer: str):
+def test_a_letter_is_recognized_in_its_common_forms(answer: str):
     assert parse_action(reply(answer=answer, done=True), CHOICE).action == CameraAction(answer="B", done=True)
 
 
@@ -210,7 +210,7 @@ def test_an_open_question_takes_any_text_that_utf8_can_encode():
 
 
 @given(st.dictionaries(st.sampled_from(list(LIMITS)), st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_numbers_are_clamped_to_their_ranges_and_each_clamp_is_named(fields: dict[str, float]):
+def test_numbers_are_clamped_to_their_ranges_and_each_clamp_is_reported(fields: dict[str, float]):
     parsed = parse_action(json.dumps(fields), CHOICE)
     for name, limit in LIMITS.items():
         value, wanted = getattr(parsed.action, name), fields.get(name, 0.0)
@@ -232,8 +232,8 @@ def test_any_reply_gives_a_valid_action(fields: dict, prose: str, question: Ques
     assert not parsed.action.done or parsed.action.answer is not None
 
 
-def decoded_at_once(text: str) -> list[object]:
-    """The reference for `scan_objects`, in quadratic time: objects, or error messages."""
+def decoded_by_json(text: str) -> list[object]:
+    """Reference implementation of `scan_objects` in quadratic time: objects, or error messages."""
     found, start = [], text.find("{")
     while start != -1:
         try:
@@ -253,9 +253,9 @@ def decoded_at_once(text: str) -> list[object]:
         st.sampled_from(['{"a":', "{", "}", '"', "7", "\\", "[", "]", ",", " " * 90, '"b"', ":", "x"]), max_size=80
     )
 )
-def test_objects_are_parsed_like_the_decoder_does(parts: list[str]):
+def test_objects_are_parsed_like_jsons_decoder_does(parts: list[str]):
     text = "".join(parts).strip()
-    expected = decoded_at_once(text)
+    expected = decoded_by_json(text)
     scanned = list(scan_objects(text))[: len(expected)]
     assert [value if isinstance(value, dict) else value.split("(")[1].split(": ")[0] for value in scanned] == [
         value if isinstance(value, dict) else value.split(": ")[0] for value in expected

@@ -1,4 +1,4 @@
-"""A question's world: reset, step, observe; the same from a known outcome as from the action."""
+"""The environment of a question: reset, step and resume."""
 
 import numpy as np
 import pytest
@@ -27,13 +27,13 @@ def question(rooms: RoomScans):
 
 
 def test_a_reset_shows_view_0_with_all_moves_left(library: SceneLibrary, question):
-    seen = ExplorationEnv(library, 3).reset(question)
-    assert (seen.turn, seen.moves_left, seen.move) == (0, 3, None)
-    assert seen.view.shape == (64, 96, 3) and seen.view.std() > 0
-    assert np.array_equal(seen.view, library.first_view(question).image)
-    (x0, x1), (y0, y1) = seen.extent.x_m, seen.extent.y_m
-    assert x0 < seen.pose.x_m < x1 and y0 < seen.pose.y_m < y1
-    assert seen.pose.z_m - seen.extent.floor_z_m == pytest.approx(1.6, abs=0.05)
+    first = ExplorationEnv(library, 3).reset(question)
+    assert (first.turn, first.moves_left, first.move) == (0, 3, None)
+    assert first.view.shape == (64, 96, 3) and first.view.std() > 0
+    assert np.array_equal(first.view, library.first_view(question).image)
+    (x0, x1), (y0, y1) = first.extent.x_m, first.extent.y_m
+    assert x0 < first.pose.x_m < x1 and y0 < first.pose.y_m < y1
+    assert first.pose.z_m - first.extent.floor_z_m == pytest.approx(1.6, abs=0.05)
 
 
 def test_steps_turn_then_move_and_count_down(library: SceneLibrary, question):
@@ -49,20 +49,19 @@ def test_steps_turn_then_move_and_count_down(library: SceneLibrary, question):
         env.step(CameraAction())
 
 
-def test_a_known_outcome_leads_to_the_same_place_as_its_action(library: SceneLibrary, question):
+def test_resuming_with_a_known_outcome_equals_taking_its_action(library: SceneLibrary, question):
     action = CameraAction(rotation_angle_degrees=-30.0, forward_meters=2.0)
-    acting, resumed = ExplorationEnv(library, 3), ExplorationEnv(library, 3)
-    first = acting.reset(question)
+    stepped, resumed = ExplorationEnv(library, 3), ExplorationEnv(library, 3)
+    first = stepped.reset(question)
     resumed.reset_at(library.scene_of(question), first.pose, first.view)
-    expected = acting.outcome(action)
-    assert acting.observation is first, "asking where an action leads moves nothing"
-    seen = acting.step(action)
-    again = resumed.resume(expected)
-    assert seen.move == again.move == expected and seen.pose == again.pose
-    assert np.array_equal(seen.view, again.view)
+    outcome = stepped.outcome(action)
+    assert stepped.observation is first, "outcome() must not move the camera"
+    expected, found = stepped.step(action), resumed.resume(outcome)
+    assert found.move == expected.move == outcome and found.pose == expected.pose
+    assert np.array_equal(found.view, expected.view)
 
 
-def test_a_view_that_cannot_be_drawn_leaves_the_environment_as_it_was(library: SceneLibrary, question, monkeypatch):
+def test_a_render_error_leaves_the_environment_unchanged(library: SceneLibrary, question, monkeypatch):
     env = ExplorationEnv(library, 3)
     first = env.reset(question)
 
