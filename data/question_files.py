@@ -1,4 +1,4 @@
-"""Reads the rows of VSI-Bench from the hub or of a .jsonl, .json, .csv or .parquet file, without validating them."""
+"""Reads question rows from the hub or from a .jsonl, .json, .csv or .parquet file, without validating them."""
 
 import csv
 import json
@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 HUB_DATASET = "nyu-visionx/VSI-Bench"
-LONGEST_CELL = 10_000_000
-"""Characters in a CSV cell. The standard library's default is 131,072."""
+MAX_CELL_CHARACTERS = 10_000_000
+"""Limit of a CSV cell. The standard library's default is 131,072."""
 OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
-"""VSI-Bench's columns; a file may leave out OPTIONAL_COLUMNS."""
+"""VSI-Bench's columns; a file may omit OPTIONAL_COLUMNS."""
 
 Row = Mapping[str, object]
 
 
 class QuestionError(Exception):
-    """Questions that cannot be used. The message names the file, the row and how to fix it."""
+    """Questions cannot be used. The message names the file, the row and how to fix it."""
 
 
 NumberedRow = tuple[int, Row | QuestionError]
 
 
 def hub_rows() -> Iterator[tuple[int, Row]]:
-    """(row number from 1, row) of VSI-Bench's test split; raises QuestionError if the hub cannot be reached."""
+    """(number from 1, row) of VSI-Bench's test split; raises QuestionError if it cannot be loaded."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -31,7 +31,7 @@ def hub_rows() -> Iterator[tuple[int, Row]]:
         try:
             table = load_dataset(HUB_DATASET, "full", split="test")
         except ValueError as error:
-            if "BuilderConfig" not in str(error):  # older revisions of the data set have no such configuration
+            if "BuilderConfig" not in str(error):  # older revisions of the dataset have no configurations
                 raise
             table = load_dataset(HUB_DATASET, split="test")
     except (OSError, ValueError, DatasetsError) as error:
@@ -44,9 +44,9 @@ def hub_rows() -> Iterator[tuple[int, Row]]:
 
 
 def file_rows(path: Path) -> Iterator[NumberedRow]:
-    """(row number from 1, row) of a question file: the line number in a .jsonl file, else the record number.
+    """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
 
-    Yields a malformed line of a .jsonl file as a QuestionError in place of the row, so that later rows can be read.
+    For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
 
     Raises QuestionError for a folder, a missing file, an unknown extension or a malformed file.
     """
@@ -103,7 +103,7 @@ def _as_row(value: object, place: str) -> Row:
 def _read_csv(path: Path) -> Iterator[NumberedRow]:
     """Uses the standard library, which keeps values such as '007' as text."""
     number = 0
-    csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         try:
@@ -144,7 +144,7 @@ def _first_line(error: Exception) -> str:
 
 
 def listed(values: Iterable[str], at_most: int = 20) -> str:
-    """The values joined for a message; beyond `at_most`, only their count."""
+    """The first `at_most` values joined for a message, and the number of others."""
     values = list(values)
     more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
     return ", ".join(values[:at_most]) + more

@@ -42,8 +42,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-ERRORS_SHOWN = 20
-"""The most bad rows that a message lists; it counts the rest."""
+MAX_ERRORS_SHOWN = 20
+"""Bad rows that a message lists; it counts the others."""
 
 Metric = Literal["mra", "accuracy"]
 Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
@@ -53,9 +53,9 @@ Family = Literal["counting", "distance", "size", "room_size", "nearest", "direct
 class QuestionType:
     """A question type: its metric, its unit and VSI-Bench's wording of it.
 
-    `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored).
-    `unit` is empty if answers have none. `wording` is a case-insensitive regular expression that matches the beginning
-    of a question.
+    `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored). `unit` is
+    empty if answers have none. `wording` is a case-insensitive regular expression that the beginning of a question
+    matches.
     """
 
     name: str
@@ -66,7 +66,7 @@ class QuestionType:
 
     @property
     def task(self) -> str:
-        """The benchmark's task that the type belongs to. The three direction types share one."""
+        """The benchmark task of this type. The three direction types share one task."""
         return "object_rel_direction" if self.family == "direction" else self.name
 
 
@@ -96,14 +96,14 @@ _TYPES = (
     QuestionType("route_planning", "route", "accuracy", "", r"you are a robot beginning at .+\[please fill in\]"),
     QuestionType("obj_appearance_order", "order", "accuracy", "", "what will be the first-time appearance order of "),
 )
-# As published with VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171), in the order of its tables.
+# Published with VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171); in the order of its tables.
 QUESTION_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in _TYPES}
 NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "mra")
 CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
-# Asks for an order in the video that the scan was made from. The scan alone cannot answer it.
+# Asks for an order in the video that the scan was made from, which the scan does not show.
 VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
-# The user's own questions: open ones take any text and are not scored; multiple-choice ones are scored by letter.
-# They belong to no task of the benchmark, and question files may not use them.
+# The user's own questions: open ones take any text and are not scored; multiple-choice ones are scored by letter. They
+# count towards no benchmark task, and question files may not use them.
 OPEN_TYPE = QuestionType("open", "open", None)
 OPEN_CHOICE_TYPE = QuestionType("open_choice", "open", "accuracy")
 OPEN_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in (OPEN_TYPE, OPEN_CHOICE_TYPE)}
@@ -116,7 +116,7 @@ class Question:
     """A question about a scan. The fields are VSI-Bench's columns.
 
     `options` include their letters ("A. Turn Back") and are empty for numeric and open questions. `ground_truth` is a
-    letter, or a number as text; None if it is not known.
+    letter, a number as text, or None if unknown.
     """
 
     id: str
@@ -134,7 +134,7 @@ class Question:
 
     @property
     def scene(self) -> tuple[str, str]:
-        """The dataset and the scene's name, which together name a scan."""
+        """The dataset and the scene's name, which identify a scan."""
         return self.dataset, self.scene_name
 
     @property
@@ -173,14 +173,14 @@ def load_questions(
     `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; ignores others), or None for
     the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. Questions must pass all filters; an empty filter
     passes everything. Excludes VIDEO_ONLY_TYPES unless `question_types` names them. Returns the first `num_questions`
-    of what remains.
+    of the remaining questions.
 
     The columns `id` and `options` are optional: the id defaults to the row number, the options to none. Messages
     count rows from 1: lines in a .jsonl file, else records without the header.
 
-    Raises QuestionError if the source cannot be read, for bad rows, listed in one message (missing column, unknown
-    type, duplicate id, empty question, options or ground truth that do not fit the type), for a filter value that does
-    not occur in the source, and if no question remains.
+    Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
+    are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
+    type). One message lists all bad rows.
     """
     if num_questions is not None and num_questions < 1:
         raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
@@ -213,17 +213,17 @@ def ask_one(
     question_type: str | None = None,
     ground_truth: str | None = None,
 ) -> Question:
-    """Make a question of the user's own about one scan.
+    """Make a question from the user's own text about a scan.
 
-    If `question_type` is None and the text matches VSI-Bench's wording of a type, the question gets that type, provided
-    that it has options exactly if the type is multiple-choice. Otherwise it is "open_choice" with options, "open"
-    without. If no option has a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter.
+    If `question_type` is None, a question in VSI-Bench's wording gets the matching type, provided that it has options
+    for a multiple-choice type and none otherwise. Any other question is "open_choice" with options, "open" without. If
+    no option has a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter.
 
     Raises QuestionError if question, type, options and ground truth do not fit together.
     """
     lettered = _with_letters(options)
     if ground_truth is not None:
-        ground_truth = _letter_of_text(ground_truth, options, lettered)
+        ground_truth = _letter_of_text(ground_truth, lettered)
     asked = Question(
         id="asked",
         dataset="asked",
@@ -238,7 +238,7 @@ def ask_one(
     _check_content(asked, "the question")
     if ground_truth is not None:
         if asked.question_type == OPEN_TYPE.name:
-            raise QuestionError("an open question cannot be scored: omit the ground truth, or give options or a type")
+            raise QuestionError("an open question cannot be scored: omit the ground truth, or pass options or a type")
         _check_ground_truth(asked, ground_truth, "the question")
     return asked
 
@@ -284,19 +284,19 @@ def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
 
 
-def _letter_of_text(truth: str, options: Sequence[str], lettered: Sequence[str]) -> str:
-    """The letter of the only option with this text, which may include the letter; `truth` itself if there is none.
+def _letter_of_text(truth: str, options: Sequence[str]) -> str:
+    """The letter of the only option whose text, with or without its letter, is `truth`; else `truth` itself.
 
     Ignores case.
     """
-    found = [
-        match[1]
-        for option, whole in zip(options, lettered, strict=True)
-        if (match := _LETTERED_OPTION.match(whole))
-        and truth.strip().lower() in [text.strip().lower() for text in (option, whole, whole[match.end() - 1 :])]
-    ]
-    letters = [match[1] for option in lettered if (match := _LETTERED_OPTION.match(option))]
-    if truth.strip().upper() in letters or len(found) != 1:
+    matches = [match for option in options if (match := _LETTERED_OPTION.match(option))]
+    wanted = truth.strip().lower()
+    found = []
+    for match in matches:
+        option, text = match.string, match.string[match.end() - 1 :]
+        if wanted in (option.strip().lower(), text.strip().lower()):
+            found.append(match[1])
+    if wanted.upper() in (match[1] for match in matches) or len(found) != 1:
         return truth
     logger.info("Ground truth %r is option %s", truth, found[0])
     return found[0]
@@ -313,7 +313,7 @@ def _type_of_wording(question: str, has_options: bool) -> str:
 
 
 def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
-    """The questions of all rows; raises a QuestionError that lists the bad rows and how to fix them."""
+    """The questions of all rows; raises a QuestionError that lists all bad rows and how to fix them."""
     first_row: dict[str, int] = {}
     questions, errors = [], list[str]()
     for number, row in rows:
@@ -324,7 +324,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
             if question.id in first_row:
                 raise QuestionError(
                     f"{name}, row {number}: duplicate id {question.id}, also in row {first_row[question.id]}; "
-                    "give every question its own"
+                    "give every question a unique id"
                 )
         except QuestionError as error:
             errors.append(str(error))
@@ -332,8 +332,8 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
         first_row[question.id] = number
         questions.append(question)
     if len(errors) > 1:
-        listing = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:ERRORS_SHOWN]]
-        more = [f"  and {len(errors) - ERRORS_SHOWN} more"] if len(errors) > ERRORS_SHOWN else []
+        listing = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
+        more = [f"  and {len(errors) - MAX_ERRORS_SHOWN} more"] if len(errors) > MAX_ERRORS_SHOWN else []
         raise QuestionError("\n".join([f"{name} has {len(errors)} bad rows:", *listing, *more]))
     if errors:
         raise QuestionError(errors[0])
@@ -365,7 +365,7 @@ def _parse_row(row: Row, number: int, place: str) -> Question:
 
 
 def _name(value: object, column: str, place: str) -> str:
-    """An id or a name as text; whole numbers become digits without ".0", exact below 2**53."""
+    """An id or a name as text. Writes whole floats without ".0", which is exact below 2**53."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -384,7 +384,7 @@ def _truth(value: object, place: str) -> str | None:
 
 
 _LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-# Lists as Python and numpy print them; numpy prints no commas.
+# Lists as printed by Python, and by numpy, which omits commas.
 _PRINTED_LIST = re.compile(rf"[\[(](?:[\s,]*(?:{_LITERAL}))*[\s,]*[\])]", re.S)
 
 
@@ -441,9 +441,7 @@ def _check_options(question: Question, place: str) -> None:
         )
     bare = [option for option in question.options if not _LETTERED_OPTION.match(option)]
     if bare:
-        raise QuestionError(
-            f"{place}: option {bare[0]!r} lacks its letter or its text; write it as 'A. {bare[0].strip()}'"
-        )
+        raise QuestionError(f"{place}: option {bare[0]!r} has no letter or no text; write it as 'A. {bare[0].strip()}'")
     if len(set(question.letters)) < len(question.letters):
         raise QuestionError(f"{place}: options have duplicate letters ({listed(question.letters)})")
 
@@ -454,7 +452,7 @@ def _check_ground_truth(question: Question, truth: str | None, place: str) -> No
     if question.is_numeric and not _is_positive_number(truth):
         raise QuestionError(
             f"{place}: ground_truth {truth!r} of a {question.question_type} question is not a finite number above 0, "
-            "which relative accuracy needs; fix it or remove the question"
+            "which relative accuracy requires; fix it or remove the question"
         )
 
 

@@ -1,4 +1,4 @@
-"""Finds the scan files of scenes in the folder layouts that the datasets' download tools write."""
+"""Finds scan files in the folder layouts that the datasets' download tools write."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data.questions import Question
 
-# Paths below a dataset's root, where {scene} is the scene's name; the first that exists is used.
+# Paths below a dataset's root; the first that exists is used. {scene} is the scene's name.
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
 # scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -27,7 +27,7 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 FLAT_LAYOUT = tuple(
     f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
 )
-_LONGEST_NAME_BYTES = 200  # most file systems allow 255 for a file name, extension included
+_MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 
 class ScanNotFound(Exception):
@@ -36,7 +36,7 @@ class ScanNotFound(Exception):
 
 @dataclass(frozen=True)
 class ScanCount:
-    """Scenes and questions of a dataset: how many there are, and how many have a scan."""
+    """Numbers of scenes and questions of a dataset, in total and with a scan."""
 
     dataset: str
     scenes: int
@@ -46,17 +46,17 @@ class ScanCount:
 
 
 def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
-    """The scan file of a scene.
+    """The path of a scene's scan file.
 
     `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
     or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
     <scan_root>/<dataset>, then <scan_root>; in each, first LAYOUTS[dataset], then FLAT_LAYOUT.
 
     Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
-    not '.' or '..', nothing unprintable. This keeps every path inside the root. Symbolic links are followed on
-    purpose: only people with write access to the root can create them, and scans are often on another disk.
+    not '.' or '..', nothing unprintable. This keeps every path inside the root. Follows symbolic links on purpose:
+    creating one requires write access to the root, and scans are often on another disk.
 
-    Raises ScanNotFound with the paths that were tried, also for an unsafe name and a root that is not a folder.
+    Raises ScanNotFound if there is no scan, a name is unsafe, or `scan_root` is not a folder.
     """
     _require_root(scan_root)
     _require_plain("dataset", dataset)
@@ -77,13 +77,13 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
 
 
 def scan_sha256(path: Path) -> str:
-    """SHA-256 (64 hex digits) of a scan file's bytes, without the files that it refers to. Raises OSError."""
+    """SHA-256 (64 hex digits) of a scan file, without the files that it refers to. Raises OSError."""
     with path.open("rb") as scan:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
 def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount]:
-    """Count the scenes and questions with a scan per dataset, in order of the datasets' first appearance.
+    """Count scenes and questions with a scan, per dataset in order of first appearance.
 
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
@@ -94,7 +94,7 @@ def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount
 
 
 def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
-    """The table as lines of text, with totals in the last."""
+    """The table as lines of text; the last one has the totals."""
     rows = list(rows)
     total = ScanCount(
         "all",
@@ -113,7 +113,7 @@ def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
 
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:
-    """The questions grouped by scan. Scans are in order of first appearance; the order within a scan is kept."""
+    """The questions grouped by scan, scans in order of first appearance; keeps the order within a scan."""
     groups: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
         groups.setdefault(question.scene, []).append(question)
@@ -127,8 +127,8 @@ def _require_root(scan_root: Path) -> None:
 
 def _require_plain(what: str, name: str) -> None:
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
-    if not plain or len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
-        raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so no scan can have it")
+    if not plain or len(os.fsencode(name)) > _MAX_NAME_BYTES:
+        raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
 
 
 def _has_scan(scan_root: Path, dataset: str, scene_name: str) -> bool:

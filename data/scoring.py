@@ -11,8 +11,8 @@ from data.questions import NUMERIC_TYPES, OPEN_CHOICE_TYPE, OPEN_TYPES, QUESTION
 
 Row = Mapping[str, Any]
 
-# Thresholds of relative accuracy, 1 - relative error. Uses np.linspace like the official scorer: the literals 0.55,
-# 0.6, ... differ in the last bit and decide ties such as 3 against 4 differently.
+# Thresholds of relative accuracy, 1 - relative error. Computed like the official scorer's: the literals 0.55, 0.6, ...
+# differ in the last bit, which changes ties such as 3 against 4.
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 TASKS = tuple(dict.fromkeys(kind.task for kind in QUESTION_TYPES.values()))
 SCAN_TASKS = tuple(dict.fromkeys(kind.task for name, kind in QUESTION_TYPES.items() if name not in VIDEO_ONLY_TYPES))
@@ -21,14 +21,14 @@ SCAN_TASKS = tuple(dict.fromkeys(kind.task for name, kind in QUESTION_TYPES.item
 def score_answer(question_type: str, answer: str | float | None, ground_truth: str) -> float:
     """The official VSI-Bench score of one answer, 0..1.
 
-    Only the answer's first word counts: the text before the first space, without trailing periods. A letter
-    scores 1 or 0, ignoring case. A number scores its mean relative accuracy: the fraction of the ten MRA_THRESHOLDS t
-    with |answer - truth| / truth <= 1 - t. None scores 0, and so does text instead of a number. As in the official
-    scorer, an answer that *begins* with a space has an empty first word.
+    Only the answer's first word counts: the text before the first space, without trailing periods. A letter scores 1 or
+    0, ignoring case. A number scores its mean relative accuracy: the fraction of the ten MRA_THRESHOLDS t with
+    |answer - truth| / truth <= 1 - t. None scores 0, as does text instead of a number. As in the official scorer, the
+    first word of an answer that *begins* with a space is empty.
 
     Source: vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py, and arXiv:2412.14171, section 3.
 
-    Raises ValueError for a type that is not scored, and if a numeric `ground_truth` is not a finite number above 0.
+    Raises ValueError for a type that is not scored, or a numeric `ground_truth` that is not a finite number above 0.
     """
     if question_type not in (*QUESTION_TYPES, OPEN_CHOICE_TYPE.name):
         raise ValueError(f"question type {question_type!r} is not scored")
@@ -53,15 +53,15 @@ def _relative_accuracy(word: str, truth: float) -> float:
 def aggregate(rows: Iterable[Row]) -> dict[str, float]:
     """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
 
-    A task's value is the mean over its questions; that of object_rel_direction is the mean of the means of its easy,
-    medium and hard questions, as far as present. "overall" is the mean over the tasks present. If all three direction
-    types are present, this equals the official aggregation (same source as `score_answer`), as a percentage.
+    A task's value is the mean over its questions; for object_rel_direction, the mean of its easy, medium and hard means
+    (those present). "overall" is the mean over the tasks present. With all three direction types, this equals the
+    official aggregation (same source as `score_answer`) in percent.
 
-    Ignores rows of OPEN_TYPES, and those without a ground truth: with `ground_truth` None, or without that key and
-    `score` None. Empty if no rows remain.
+    Ignores rows of OPEN_TYPES and rows without a ground truth: `ground_truth` is None, or is missing and `score` is
+    None. Returns {} if no rows remain.
 
-    Raises ValueError for an unknown type and for a score outside 0..1. None counts as outside if there is a ground
-    truth, since an unanswered question scores 0.
+    Raises ValueError for an unknown type, for a score outside 0..1, and for a score of None despite a ground truth (an
+    unanswered question scores 0).
     """
     by_task: dict[str, list[float]] = {}
     for name, scores in _scores_by_type(rows).items():
@@ -69,7 +69,7 @@ def aggregate(rows: Iterable[Row]) -> dict[str, float]:
     means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
     percents = {task: 100 * mean for task, mean in means.items()}
     if means:
-        # Float sums depend on the order. The official one is alphabetical with the direction mean last.
+        # A float sum depends on its order. The official order is alphabetical with the direction mean last.
         official_order = sorted(means, key=lambda task: (task == "object_rel_direction", task))
         percents["overall"] = 100 * (sum(means[task] for task in official_order) / len(means))
     return percents
@@ -78,10 +78,9 @@ def aggregate(rows: Iterable[Row]) -> dict[str, float]:
 def _scores_by_type(rows: Iterable[Row]) -> dict[str, list[float]]:
     """Scores by question type, in the order of QUESTION_TYPES."""
     scores: dict[str, list[float]] = {name: [] for name in QUESTION_TYPES}
-    for row in rows:
-        if _is_scored(row):
-            score = _score(row)
-            scores[row["question_type"]].append(score)
+    for row in filter(_is_scored, rows):
+        score = _score(row)  # raises for an unknown type
+        scores[row["question_type"]].append(score)
     return {name: values for name, values in scores.items() if values}
 
 
@@ -91,7 +90,7 @@ def _is_scored(row: Row) -> bool:
     return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
 
 
-def _own_scored(rows: Iterable[Row]) -> list[Row]:
+def _scored_own(rows: Iterable[Row]) -> list[Row]:
     """The scored rows of the user's own questions."""
     return [row for row in rows if row["question_type"] in OPEN_TYPES and row["score"] is not None]
 
@@ -108,17 +107,20 @@ def _score(row: Row) -> float:
 def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, Any]:
     """A JSON-serializable summary of the finished questions, while `owed` others are pending.
 
-    Rows carry `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
-    "scene", "render" or "model") and `turns`. `aggregate` defines which rows are scored.
+    Rows have `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
+    "scene", "render" or "model") and `turns`. `aggregate` defines which rows are scored. The keys are
 
-    "asked" has the percentages over all questions, where one without a scan scores 0; "with_scan" has those over the
-    questions with a scan. Each has "questions", "scored", of these "scored_own" (the user's own multiple-choice
-    questions, which no task and no overall of the benchmark includes), "tasks" (percent per task) and
-    the overall. The overall's key, repeated as "overall_label", is the result of `overall_label`, preceded by
-    "unfinished_" while questions are pending, and by `part`, such as "part_2_of_8", for a part of a run. Overalls are
-    comparable only with equal labels and equal questions. "types" has, per question type and for "all", the counts
-    "questions", "answered", "exhausted", "failed" and "without_scan", "mean_turns" of the questions that did not fail
-    (None if all did), and "percent" (over all, None if nothing was scored; omitted for "all").
+    - "owed": the number of pending questions.
+    - "asked": percentages over all questions. A question without a scan scores 0.
+    - "with_scan": percentages over the questions with a scan.
+    - "types": per question type and for "all", the counts "questions", "answered", "exhausted", "failed" and
+      "without_scan"; "mean_turns" of questions that did not fail (None if all did); and, except for "all", "percent"
+      over all questions (None if none was scored).
+
+    "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are the user's
+    own, which count towards no task or overall), "tasks" (percent per task) and the overall. "overall_label" is the key
+    of the overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, and with
+    `part`, such as "part_2_of_8", for a part of a run. Compare overalls only if labels and questions are equal.
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -126,7 +128,7 @@ def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, A
     types: dict[str, dict[str, Any]] = {}
     for name in names:
         of_type = [row for row in rows if row["question_type"] == name]
-        scores = [_score(row) for row in of_type if _is_scored(row)] + [row["score"] for row in _own_scored(of_type)]
+        scores = [_score(row) for row in of_type if _is_scored(row)] + [row["score"] for row in _scored_own(of_type)]
         types[name] = _counts(of_type) | {"percent": 100 * float(np.mean(scores)) if scores else None}
     types["all"] = _counts(rows)
     return {
@@ -138,28 +140,28 @@ def summarize(rows: Iterable[Row], owed: int = 0, part: str = "") -> dict[str, A
 
 
 def overall_label(question_types: Iterable[str]) -> str:
-    """The name of an overall over questions of these types. Overalls of equal names are comparable.
+    """The name of an overall over questions of these types. Overalls with equal names are comparable.
 
     "overall_7_task" covers the nine types that a scan can answer: all but the order in the video. "overall_8_task"
     covers all ten types and is the benchmark's published overall. Any other overall is not a benchmark number: its
-    name starts with "partial_overall" and lists the missing ones of the seven tasks, the missing direction types if
-    only some are missing, and "with_" the video task if it is included.
+    name starts with "partial_overall", lists which of the seven tasks are missing (or which direction types, if only
+    some are), and ends with the video task if that is included.
     """
     present = set(question_types)
-    lacking = [name for name in QUESTION_TYPES if name not in present and name not in VIDEO_ONLY_TYPES]
+    missing = [name for name in QUESTION_TYPES if name not in present and name not in VIDEO_ONLY_TYPES]
     with_video = bool(present & VIDEO_ONLY_TYPES)
-    if not lacking:
+    if not missing:
         return f"overall_{len(TASKS) if with_video else len(SCAN_TASKS)}_task"
     present_tasks = {QUESTION_TYPES[name].task for name in present}
-    whole = [name if QUESTION_TYPES[name].task in present_tasks else QUESTION_TYPES[name].task for name in lacking]
-    label = f"partial_overall_{len(present_tasks)}_task_without_{'+'.join(dict.fromkeys(whole))}"
+    missing = [name if QUESTION_TYPES[name].task in present_tasks else QUESTION_TYPES[name].task for name in missing]
+    label = f"partial_overall_{len(present_tasks)}_task_without_{'+'.join(dict.fromkeys(missing))}"
     return label + (f"_with_{'+'.join(sorted(VIDEO_ONLY_TYPES))}" if with_video else "")
 
 
 def _percentages(rows: Sequence[Row], owed: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows)
     scored = [row for row in rows if _is_scored(row)]
-    own = len(_own_scored(rows))
+    own = len(_scored_own(rows))
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored) + own, "scored_own": own}
     summary |= {"overall_label": None, "tasks": {}}
     if percents:
@@ -185,7 +187,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def format_summary(summary: Mapping[str, Any]) -> list[str]:
-    """The result of `summarize` as lines of text: counts per type, percent per task, labelled overalls."""
+    """The result of `summarize` as lines of text: counts per type, percent per task, and labelled overalls."""
     lines = [_TYPE_LINE.format("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
@@ -195,8 +197,8 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
     lines += ["", _TASK_LINE.format("percent per task", "asked", "with scan")]
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
-    lines += [""]
-    lines += [_overall_line(asked, "asked (0 % for those without a scan)"), _overall_line(with_scan, "with a scan")]
+    lines += ["", _overall_line(asked, "asked (0 % for those without a scan)")]
+    lines += [_overall_line(with_scan, "with a scan")]
     return lines
 
 
@@ -217,25 +219,25 @@ def _overall_line(part: Mapping[str, Any], denominator: str) -> str:
 
 
 def _overall_in_words(label: str, tasks: Iterable[str]) -> str:
-    """An overall's label; for a partial one, the tasks that it includes instead of those that are missing."""
-    unfinished, partial, lacking = label.rpartition("partial_overall_")
+    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones."""
+    prefix, partial, missing = label.rpartition("partial_overall_")
     if not partial:
         return label
-    names = [task + _lacking_levels(task, lacking) for task in tasks]
-    return f"{unfinished}partial overall of {len(names)} task{'s' * (len(names) > 1)} ({', '.join(names)})"
+    names = [task + _without_levels(task, missing) for task in tasks]
+    return f"{prefix}partial overall of {len(names)} task{'s' * (len(names) > 1)} ({', '.join(names)})"
 
 
-def _lacking_levels(task: str, lacking: str) -> str:
+def _without_levels(task: str, missing: str) -> str:
     kinds = [kind.name for kind in QUESTION_TYPES.values() if kind.task == task != kind.name]
-    levels = [name.removeprefix(f"{task}_") for name in kinds if name in lacking]
+    levels = [name.removeprefix(f"{task}_") for name in kinds if name in missing]
     return f" without {' and '.join(levels)}" if levels else ""
 
 
 def most_frequent_answer(questions: Iterable[Question]) -> dict[str, float]:
-    """`aggregate` of always answering a type's most frequent ground truth (on ties, the first).
+    """`aggregate` for a policy that always gives the type's most frequent ground truth (the first one on ties).
 
-    The benchmark's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Ignores open questions and those
-    without a ground truth.
+    This is the benchmark's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Ignores open questions
+    and questions without a ground truth.
     """
     truths: dict[str, list[str]] = {}
     for question in questions:

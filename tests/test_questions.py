@@ -77,7 +77,7 @@ def write_csv_by_pandas(path: Path, rows: list[dict]) -> None:
 
 
 def write_csv_of_arrays(path: Path, rows: list[dict]) -> None:
-    """Like the hub's parquet file saved from pandas: options as numpy prints arrays."""
+    """Options as numpy prints arrays, as when pandas saves the hub's parquet file."""
     frame = pd.DataFrame(rows)
     frame["options"] = [None if row["options"] is None else np.array(row["options"], dtype=object) for row in rows]
     frame.to_csv(path, index=False)
@@ -106,7 +106,7 @@ def test_every_format_gives_the_same_questions(tmp_path: Path, name: str, write:
 
 
 @pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_the_sample_is_the_same_in_every_format(tmp_path: Path, name: str, write: Writer) -> None:
+def test_the_sample_survives_every_format(tmp_path: Path, name: str, write: Writer) -> None:
     write(tmp_path / name, sample_rows())
     assert load_questions(tmp_path / name) == load_questions(SAMPLE)
 
@@ -120,7 +120,7 @@ def test_numeric_ids_and_names_become_text(tmp_path: Path, name: str, write: Wri
 
 
 @given(st.text("0123456789.-_ex", min_size=1))
-def test_names_that_look_like_numbers_stay_as_they_are(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_names_that_look_like_numbers_are_kept_unchanged(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     folder = tmp_path_factory.mktemp("names", numbered=True)
     for file, write in (("q.csv", write_csv), ("q.parquet", write_parquet), ("q.jsonl", write_jsonl)):
         write(folder / file, [{**COUNTING, "id": name, "scene_name": name}])
@@ -135,7 +135,7 @@ def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: P
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
-def test_empty_options_may_be_spelled_in_many_ways(tmp_path: Path, nothing: object) -> None:
+def test_empty_options_have_several_spellings(tmp_path: Path, nothing: object) -> None:
     write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
     assert load_questions(tmp_path / "q.jsonl")[0].options == ()
 
@@ -171,8 +171,8 @@ BAD_ROWS = [
     ({**ROUTE, "options": None}, "needs at least two options, but has 0"),
     ({**ROUTE, "options": []}, "needs at least two options, but has 0"),
     ({**ROUTE, "options": ["B. left"]}, "needs at least two options, but has 1"),
-    ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' lacks its letter"),
-    ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' lacks its letter or its text"),
+    ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' has no letter"),
+    ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' has no letter or no text"),
     ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
     ({**ROUTE, "options": ["A. left", 2]}, "options are"),
     ({**ROUTE, "options": {"A": "left"}}, "options are"),
@@ -218,7 +218,7 @@ def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer
     assert [(question.id, question.options) for question in load_questions(tmp_path / name)] == [("1", ()), ("2", ())]
 
 
-def test_all_bad_rows_are_named_the_first_20_in_full(tmp_path: Path) -> None:
+def test_the_error_lists_the_first_20_bad_rows_and_counts_the_others(tmp_path: Path) -> None:
     bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(24)]
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
     with (tmp_path / "q.jsonl").open("a") as file:
@@ -272,7 +272,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
-def test_text_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes("Küche".encode("latin-1"))
     assert "is not UTF-8 text" in error_of(tmp_path / name)
 
@@ -309,7 +309,7 @@ def test_a_repeated_csv_column_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Path:
+def source(tmp_path: Path) -> Path:
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, ROUTE, ORDER])
     return tmp_path / "q.jsonl"
 
@@ -324,8 +324,8 @@ def three(tmp_path: Path) -> Path:
         {"ids": ["8", "007"], "datasets": ["scannetpp"]},
     ],
 )
-def test_filters_select_and_combine(three: Path, filters: dict) -> None:
-    assert [question.id for question in load_questions(three, **filters)] == ["8"]
+def test_filters_select_and_combine(source: Path, filters: dict) -> None:
+    assert [question.id for question in load_questions(source, **filters)] == ["8"]
 
 
 @pytest.mark.parametrize(
@@ -337,42 +337,42 @@ def test_filters_select_and_combine(three: Path, filters: dict) -> None:
         ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
     ],
 )
-def test_a_filter_value_that_does_not_occur_is_refused(three: Path, filters: dict, flag: str, existing: str) -> None:
-    error = error_of(three, **filters)
+def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: dict, flag: str, existing: str) -> None:
+    error = error_of(source, **filters)
     assert error.startswith(f"{flag}: ")
     assert f"it has {existing}" in error
 
 
-def test_filters_that_together_exclude_everything_are_refused(three: Path) -> None:
-    assert "no question passes all of" in error_of(three, ids=["8"], datasets=["arkitscenes"])
+def test_filters_that_together_exclude_everything_are_refused(source: Path) -> None:
+    assert "no question passes all of" in error_of(source, ids=["8"], datasets=["arkitscenes"])
 
 
-def test_the_order_is_that_of_the_file(three: Path) -> None:
-    assert [question.id for question in load_questions(three, ids=["8", "007"])] == ["007", "8"]
+def test_questions_keep_the_order_of_the_file(source: Path) -> None:
+    assert [question.id for question in load_questions(source, ids=["8", "007"])] == ["007", "8"]
 
 
-def test_the_first_n_are_taken_after_filtering(three: Path) -> None:
-    assert [question.id for question in load_questions(three, datasets=["scannetpp"], num_questions=1)] == ["8"]
+def test_the_first_n_are_taken_after_filtering(source: Path) -> None:
+    assert [question.id for question in load_questions(source, datasets=["scannetpp"], num_questions=1)] == ["8"]
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_fewer_than_one_question_is_refused(three: Path, number: int) -> None:
-    assert "--num-questions" in error_of(three, num_questions=number)
+def test_fewer_than_one_question_is_refused(source: Path, number: int) -> None:
+    assert "--num-questions" in error_of(source, num_questions=number)
 
 
-def test_questions_about_the_video_are_excluded_and_the_log_says_why(
-    three: Path, caplog: pytest.LogCaptureFixture
+def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
+    source: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        questions = load_questions(three)
+        questions = load_questions(source)
     assert [question.id for question in questions] == ["007", "8"]
     assert len(caplog.messages) == 1
     assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
 
 
-def test_questions_about_the_video_are_included_on_request(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_questions_about_the_video_are_included_on_request(source: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        questions = load_questions(three, question_types=["obj_appearance_order", "route_planning"])
+        questions = load_questions(source, question_types=["obj_appearance_order", "route_planning"])
     assert [question.id for question in questions] == ["8", "9"]
     assert caplog.messages == []
 
@@ -385,13 +385,13 @@ def test_the_error_for_a_file_of_only_video_questions_says_how_to_include_them(t
 # Types and properties
 
 
-def test_the_types_are_the_ten_of_the_benchmark() -> None:
+def test_the_types_are_the_benchmarks_ten() -> None:
     assert len(QUESTION_TYPES) == 10
     assert set(QUESTION_TYPES) == NUMERIC_TYPES | CHOICE_TYPES
     assert VIDEO_ONLY_TYPES <= CHOICE_TYPES
 
 
-def test_a_question_knows_the_form_of_its_answer() -> None:
+def test_a_question_describes_its_answer() -> None:
     questions = {question.id: question for question in load_questions(SAMPLE)}
     assert (questions["4606"].is_numeric, questions["4606"].is_choice, questions["4606"].letters) == (True, False, ())
     assert (questions["4969"].is_numeric, questions["4969"].is_choice) == (False, True)
@@ -403,7 +403,7 @@ def test_a_question_knows_the_form_of_its_answer() -> None:
 
 
 @pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
-def test_the_type_follows_from_the_benchmarks_wording(asked: Question) -> None:
+def test_the_benchmarks_wording_gives_the_type(asked: Question) -> None:
     assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
 
 
@@ -446,7 +446,7 @@ WORDINGS = [
 
 
 @pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
-def test_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
+def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
     assert ask_one(text, "s", options).question_type == question_type
 
 
@@ -469,7 +469,7 @@ def test_an_open_question_takes_any_text() -> None:
     assert (asked.is_numeric, asked.is_choice, asked.letters, asked.unit) == (False, False, (), "")
 
 
-def test_type_and_truth_can_be_given() -> None:
+def test_type_and_ground_truth_can_be_given() -> None:
     asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
     assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
 
@@ -481,14 +481,14 @@ def test_type_and_truth_can_be_given() -> None:
         ({"question_type": "chess"}, "unknown question_type 'chess'"),
         ({"question_type": "route_planning"}, "at least two options"),
         ({"question_type": "open", "options": ["a", "b"]}, "takes no options"),
-        ({"options": ["A. red", "blue"]}, "lacks its letter"),
+        ({"options": ["A. red", "blue"]}, "has no letter"),
         ({"options": ["red"]}, "at least two options"),
         ({"options": [str(n) for n in range(27)]}, "27 options"),
         ({"options": ["red", "blue"], "ground_truth": "C"}, "ground_truth 'C'"),
         ({"question_type": "object_counting", "ground_truth": "many"}, "ground_truth 'many'"),
     ],
 )
-def test_a_bad_question_of_the_users_own_is_refused(arguments: dict, message: str) -> None:
+def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:
     with pytest.raises(QuestionError, match=message):
         ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
 
@@ -536,7 +536,7 @@ def test_another_cached_subset_is_never_used_as_the_benchmark(monkeypatch: pytes
     def only_debiased_is_cached(name: str, config: str | None = None, split: str = "") -> object:
         if config is not None:
             raise ValueError(f"Couldn't find cache for {name} for config {config!r}\nAvailable configs: ['debiased']")
-        raise AssertionError("the subset that is cached was taken")
+        raise AssertionError("loaded the cached subset")
 
     monkeypatch.setattr("datasets.load_dataset", only_debiased_is_cached)
     with pytest.raises(QuestionError, match="cannot load nyu-visionx/VSI-Bench"):

@@ -33,31 +33,31 @@ LAYOUTS = [
 ]
 
 
-def put(path: Path) -> Path:
+def touch(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"ply\n")
     return path
 
 
 @pytest.mark.parametrize(("dataset", "layout"), LAYOUTS)
-def test_layouts(tmp_path: Path, dataset: str, layout: str) -> None:
-    scan = put(tmp_path / layout)
+def test_a_scan_is_found_in_every_layout(tmp_path: Path, dataset: str, layout: str) -> None:
+    scan = touch(tmp_path / layout)
     assert find_scan(tmp_path, dataset, "42446167") == scan
 
 
-def test_the_lighter_scannet_mesh_is_preferred_in_every_layout(tmp_path: Path) -> None:
-    put(tmp_path / "scannet/s/s_vh_clean.ply")
-    light = put(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
-    assert find_scan(tmp_path, "scannet", "s") == light
+def test_the_decimated_scannet_mesh_is_preferred_in_every_layout(tmp_path: Path) -> None:
+    touch(tmp_path / "scannet/s/s_vh_clean.ply")
+    decimated = touch(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
+    assert find_scan(tmp_path, "scannet", "s") == decimated
 
 
-def test_a_scene_of_another_dataset_does_not_count(tmp_path: Path) -> None:
-    put(tmp_path / "scannetpp/data/s/scans/mesh_aligned_0.05.ply")
+def test_a_scan_of_another_dataset_is_not_used(tmp_path: Path) -> None:
+    touch(tmp_path / "scannetpp/data/s/scans/mesh_aligned_0.05.ply")
     with pytest.raises(ScanNotFound):
         find_scan(tmp_path, "scannet", "s")
 
 
-def test_a_missing_scan_says_what_was_tried(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_scan_lists_the_paths_tried(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound) as error:
         find_scan(tmp_path, "scannet", "s")
     assert str(tmp_path / "scannet") in str(error.value)
@@ -72,8 +72,8 @@ def test_a_folder_is_not_a_scan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", ["absent", "file.ply"])
-def test_a_root_that_is_not_a_folder_is_named(tmp_path: Path, root: str) -> None:
-    put(tmp_path / "file.ply")
+def test_a_root_that_is_not_a_folder_is_refused(tmp_path: Path, root: str) -> None:
+    touch(tmp_path / "file.ply")
     with pytest.raises(ScanNotFound, match="--scan-root"):
         find_scan(tmp_path / root, "scannet", "s")
 
@@ -83,7 +83,7 @@ UNSAFE = ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "..\\x", "C:x", "
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_unsafe_scene_names_are_refused(tmp_path: Path, name: str) -> None:
-    put(tmp_path / "x.ply")
+    touch(tmp_path / "x.ply")
     (tmp_path / "root").mkdir()
     with pytest.raises(ScanNotFound, match="scene name"):
         find_scan(tmp_path / "root", "scannet", name)
@@ -96,9 +96,9 @@ def test_unsafe_dataset_names_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @given(st.text())
-def test_no_scene_name_leads_outside_the_root(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_no_scene_name_escapes_the_root(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     outside = tmp_path_factory.getbasetemp()
-    put(outside / "x.ply")
+    touch(outside / "x.ply")
     root = outside / "root"
     root.mkdir(exist_ok=True)
     with pytest.raises(ScanNotFound):
@@ -107,12 +107,12 @@ def test_no_scene_name_leads_outside_the_root(tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("name", ["living room", "Küche", "scene0246_00", "{scene}", "a..b", "-x", "*"])
 def test_plain_names_are_taken_literally(tmp_path: Path, name: str) -> None:
-    scan = put(tmp_path / f"{name}.ply")
+    scan = touch(tmp_path / f"{name}.ply")
     assert find_scan(tmp_path, "scannet", name) == scan
 
 
 def test_symbolic_links_are_followed(tmp_path: Path) -> None:
-    scan = put(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
+    scan = touch(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/scannet").symlink_to(tmp_path / "disk")
     (tmp_path / "linked_root").symlink_to(tmp_path / "root")
@@ -140,12 +140,12 @@ QUESTIONS = [
 
 
 def test_the_table_counts_scenes_and_questions_per_dataset(tmp_path: Path) -> None:
-    put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
+    touch(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
     assert scan_table(QUESTIONS, tmp_path) == [ScanCount("scannet", 3, 1, 4, 2), ScanCount("arkitscenes", 1, 0, 2, 0)]
 
 
 def test_the_printed_table_has_totals(tmp_path: Path) -> None:
-    put(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
+    touch(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
     lines = format_scan_table(scan_table(QUESTIONS, tmp_path))
     assert [line.split() for line in lines[1:]] == [
         ["scannet", "1", "of", "3", "2", "of", "4"],
@@ -154,7 +154,7 @@ def test_the_printed_table_has_totals(tmp_path: Path) -> None:
     ]
 
 
-def test_the_table_needs_a_root_that_is_a_folder(tmp_path: Path) -> None:
+def test_the_table_requires_a_root_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound, match="--scan-root"):
         scan_table(QUESTIONS, tmp_path / "absent")
 

@@ -1,4 +1,4 @@
-"""Scores equal an independent implementation of the benchmark's description, and overalls name what they cover."""
+"""Scores equal an independent implementation of the benchmark's description, and overalls are labelled."""
 
 import json
 import math
@@ -17,7 +17,7 @@ SCAN_TYPES = [name for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES]
 
 
 def official_score(question_type: str, prediction: str, truth: str) -> float:
-    """The benchmark's rule as described: first word without trailing period; a letter, or ten error margins."""
+    """The benchmark's rule as described: first word without trailing periods; a letter, or ten error margins."""
     first, _, _ = prediction.partition(" ")
     while first.endswith("."):
         first = first[:-1]
@@ -79,7 +79,7 @@ def test_letters_score_like_the_official_scorer(question_type: str, answer: str,
         (None, "4", 0.0),
     ],
 )
-def test_number_ties_and_odd_answers(answer: str | float | None, truth: str, score: float | str | None) -> None:
+def test_scores_of_ties_and_unusual_numbers(answer: str | float | None, truth: str, score: float | str | None) -> None:
     assert score_answer("object_counting", answer, truth) == score
 
 
@@ -102,7 +102,7 @@ def test_number_ties_and_odd_answers(answer: str | float | None, truth: str, sco
         (2.0, 0.0),
     ],
 )
-def test_letters_and_odd_answers(answer: str | float | None, score: float | str | None) -> None:
+def test_scores_of_unusual_letters(answer: str | float | None, score: float | str | None) -> None:
     assert score_answer("route_planning", answer, "B") == score
 
 
@@ -140,7 +140,7 @@ tenths = st.integers(0, 10).map(lambda k: k / 10)
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(QUESTION_TYPES)), tenths), max_size=80))
-def test_the_official_aggregation_to_the_last_digit(extra: list[tuple[str, float]]) -> None:
+def test_aggregation_equals_the_official_one_to_the_last_digit(extra: list[tuple[str, float]]) -> None:
     scored = [(name, 0.3) for name in QUESTION_TYPES] + extra
     table = pd.DataFrame(scored, columns=["type", "score"])
     means = {name: table["score"][table["type"] == name].mean() for name in sorted(QUESTION_TYPES)}
@@ -168,7 +168,7 @@ def test_rows_without_a_ground_truth_are_ignored() -> None:
     }
 
 
-def test_nothing_scored_is_an_empty_result() -> None:
+def test_no_scored_rows_give_an_empty_result() -> None:
     assert aggregate([row("open", None)]) == {}
 
 
@@ -188,7 +188,7 @@ def test_an_unknown_type_is_refused() -> None:
         aggregate([row("chess", 1.0)])
 
 
-def test_labels_say_which_tasks_an_overall_covers() -> None:
+def test_complete_overalls_are_labelled_by_their_tasks() -> None:
     assert overall_label(SCAN_TYPES) == "overall_7_task"
     assert overall_label(QUESTION_TYPES) == "overall_8_task"
 
@@ -221,12 +221,12 @@ def test_a_missing_scan_scores_0_among_asked_and_is_excluded_with_scan() -> None
     assert summary["with_scan"]["overall_7_task"] == 100.0
 
 
-def test_a_failure_of_the_model_scores_0_in_both() -> None:
+def test_a_model_failure_scores_0_among_asked_and_with_scan() -> None:
     summary = summarize([row("route_planning", 1.0), row("route_planning", 0.0, "failed", "model")])
     assert summary["with_scan"]["tasks"] == summary["asked"]["tasks"] == {"route_planning": 50.0}
 
 
-def test_types_are_counted() -> None:
+def test_the_summary_counts_each_type() -> None:
     rows = [row("route_planning", 1.0, turns=2), row("route_planning", 0.0, "exhausted", turns=9)]
     rows += [row("route_planning", 0.0, "failed", "scan", 0)]
     assert summarize(rows)["types"]["route_planning"] == {
@@ -240,7 +240,7 @@ def test_types_are_counted() -> None:
     }
 
 
-def test_the_overall_of_an_unfinished_run_says_so() -> None:
+def test_the_overall_of_an_unfinished_run_is_labelled() -> None:
     summary = summarize([row(name, 0.6) for name in SCAN_TYPES], owed=3)
     assert summary["owed"] == 3
     for part in (summary["asked"], summary["with_scan"]):
@@ -282,7 +282,7 @@ def test_a_partial_overall_is_printed_with_its_tasks() -> None:
     )
 
 
-def test_the_users_own_scored_questions_do_not_enter_the_overall() -> None:
+def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> None:
     summary = summarize([row("open_choice", 1.0), row("open", None)])
     assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (1, 1)
     assert (summary["asked"]["overall_label"], summary["asked"]["tasks"]) == (None, {})
@@ -304,7 +304,7 @@ def test_the_most_frequent_answer_is_taken_per_type() -> None:
     )
 
 
-def test_ties_of_frequent_answers_go_to_the_first() -> None:
+def test_ties_between_frequent_answers_go_to_the_first() -> None:
     assert most_frequent_answer(counting("1", "9"))["object_counting"] == 50.0
 
 
