@@ -1,4 +1,4 @@
-"""Procedural rooms: sound geometry, true answers, fixed wording, and the same bytes for the same seed."""
+"""Procedural rooms have consistent geometry, correct answers, the benchmark's wording, and the same bytes per seed."""
 
 import json
 import math
@@ -43,7 +43,7 @@ SEED, ROOMS = 5, 16
 MANY = dict.fromkeys(QUESTIONS_PER_TYPE, 6)
 Row = dict[str, Any]
 
-# Typed out from the benchmark's public rows, not imported, so that a slip in the package's words shows.
+# Copied from the benchmark's public rows instead of imported, so that a mistake in the package's wording fails a test.
 WORDING = {
     "object_counting": r"How many (.+)\(s\) are in this room\?",
     "object_abs_distance": r"Measuring from the closest point of each object, what is the distance between the (.+) "
@@ -83,7 +83,7 @@ def asked(rooms: list[Room]) -> list[tuple[Room, Row]]:
 
 
 def of_type(asked: list[tuple[Room, Row]], *kinds: str) -> list[tuple[Room, Row, tuple[str, ...]]]:
-    """Room, row and the words in the wording's gaps, for every question of the types."""
+    """Room, row and the names in the question's text, for every question of these types."""
     found = []
     for room, row in asked:
         if row["question_type"] in kinds:
@@ -94,24 +94,24 @@ def of_type(asked: list[tuple[Room, Row]], *kinds: str) -> list[tuple[Room, Row,
 
 
 def answer_text(row: Row) -> str:
-    """The words of the true option."""
+    """The text of the correct option, without its letter."""
     return str(row["options"]["ABCD".index(row["ground_truth"])]).split(". ", 1)[1]
 
 
-def the(room: Room, category: str) -> RoomObject:
+def only_object(room: Room, category: str) -> RoomObject:
     """The only object of a category."""
-    (thing,) = room.of_category(category)
-    return thing
+    (item,) = room.of_category(category)
+    return item
 
 
-def plan(room: Room, category: str) -> complex:
-    """The centre of the only object of a category, as a number in the floor plan."""
-    x, y, _ = the(room, category).box.center
+def center(room: Room, category: str) -> complex:
+    """The centre of the only object of a category, x + iy in the floor plan."""
+    x, y, _ = only_object(room, category).box.center
     return complex(x, y)
 
 
-def solved_distance(a: OrientedBox, b: OrientedBox) -> float:
-    """Distance of two boxes as a bounded least squares problem over the points inside them."""
+def least_squares_distance(a: OrientedBox, b: OrientedBox) -> float:
+    """Distance between two boxes, as a bounded least squares problem over their points."""
 
     def axes(box: OrientedBox) -> np.ndarray:
         yaw = math.radians(box.yaw_deg)
@@ -136,22 +136,22 @@ boxes = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(boxes, boxes)
-def test_distance_of_boxes_equals_the_solved_one(a: OrientedBox, b: OrientedBox) -> None:
-    assert box_distance(a, b) == pytest.approx(solved_distance(a, b), abs=1e-5)
+def test_box_distance_equals_the_least_squares_solution(a: OrientedBox, b: OrientedBox) -> None:
+    assert box_distance(a, b) == pytest.approx(least_squares_distance(a, b), abs=1e-5)
 
 
 @given(boxes, boxes)
-def test_distance_of_boxes_is_symmetric(a: OrientedBox, b: OrientedBox) -> None:
+def test_box_distance_is_symmetric(a: OrientedBox, b: OrientedBox) -> None:
     assert box_distance(a, b) == pytest.approx(box_distance(b, a), abs=1e-9)
 
 
 @given(st.floats(1, 9), st.floats(1, 9), st.floats(0.1, 0.9), st.floats(0.1, 0.9))
-def test_area_of_an_l_shape_is_its_rectangle_less_the_notch(w: float, d: float, a: float, b: float) -> None:
+def test_area_of_an_l_shape_is_its_rectangle_minus_the_notch(w: float, d: float, a: float, b: float) -> None:
     outline = np.array([[0, 0], [w, 0], [w, d * (1 - b)], [w * (1 - a), d * (1 - b)], [w * (1 - a), d], [0, d]])
     assert polygon_area(outline) == pytest.approx(w * d * (1 - a * b))
 
 
-def test_area_equals_the_share_of_random_points_inside(rooms: list[Room]) -> None:
+def test_area_equals_the_fraction_of_random_points_inside(rooms: list[Room]) -> None:
     rng = np.random.default_rng(0)
     for room in rooms[:8]:
         extent = room.polygon.max(axis=0)
@@ -166,7 +166,7 @@ def test_rooms_vary_in_size_and_shape(rooms: list[Room]) -> None:
     assert all(8 <= area <= 45 for area in areas)
 
 
-def test_no_two_boxes_share_a_point_unless_one_carries_the_other(rooms: list[Room]) -> None:
+def test_boxes_do_not_overlap_unless_one_supports_the_other(rooms: list[Room]) -> None:
     lattice = np.stack(np.meshgrid(*[np.linspace(-0.499, 0.499, 6)] * 3), axis=-1).reshape(-1, 3)
     for room in rooms:
         for (i, a), (j, b) in combinations(enumerate(room.objects), 2):
@@ -179,22 +179,22 @@ def test_no_two_boxes_share_a_point_unless_one_carries_the_other(rooms: list[Roo
                 assert not inside.any(), (room.name, a.category, b.category)
 
 
-def test_what_rests_on_something_stands_above_its_footprint(rooms: list[Room]) -> None:
+def test_supported_objects_are_above_the_footprint_of_their_supporter(rooms: list[Room]) -> None:
     for room in rooms:
-        for thing in room.objects:
-            if thing.supported_by is not None:
-                below = room.objects[thing.supported_by].box
-                offset = np.abs(below.local(np.array(thing.box.center)))[:2]
+        for item in room.objects:
+            if item.supported_by is not None:
+                below = room.objects[item.supported_by].box
+                offset = np.abs(below.local(np.array(item.box.center)))[:2]
                 assert (offset < np.array(below.size[:2]) / 2).all()
-                assert 0.3 < thing.box.bottom <= below.top + 1e-9
+                assert 0.3 < item.box.bottom <= below.top + 1e-9
 
 
 def test_boxes_fit_the_true_surfaces_tightly(rooms: list[Room]) -> None:
     for room in rooms:
-        for thing in room.objects:
-            local = thing.box.local(thing.surface.corners.reshape(-1, 3))
-            assert np.ptp(local, axis=0) == pytest.approx(thing.box.size, abs=1e-6)
-            assert local.max(axis=0) == pytest.approx(np.array(thing.box.size) / 2, abs=1e-6)
+        for item in room.objects:
+            local = item.box.local(item.surface.corners.reshape(-1, 3))
+            assert np.ptp(local, axis=0) == pytest.approx(item.box.size, abs=1e-6)
+            assert local.max(axis=0) == pytest.approx(np.array(item.box.size) / 2, abs=1e-6)
 
 
 def test_everything_is_inside_the_walls(rooms: list[Room]) -> None:
@@ -205,7 +205,7 @@ def test_everything_is_inside_the_walls(rooms: list[Room]) -> None:
         assert furniture[:, 2].max() <= room.height
 
 
-def test_the_middle_can_be_stood_in_and_most_of_the_floor_reached(rooms: list[Room]) -> None:
+def test_a_person_can_stand_in_the_middle_and_walk_around(rooms: list[Room]) -> None:
     for room in rooms:
         reached = standing_points(room.plan, [o.box for o in room.objects])
         middle = (room.polygon.min(axis=0) + room.polygon.max(axis=0)) / 2
@@ -213,7 +213,7 @@ def test_the_middle_can_be_stood_in_and_most_of_the_floor_reached(rooms: list[Ro
         assert len(reached) * 0.01 > 0.1 * room.area_m2
 
 
-def test_no_room_mixes_what_a_visitor_could_confuse(rooms: list[Room]) -> None:
+def test_no_room_contains_lookalikes(rooms: list[Room]) -> None:
     for room in rooms:
         present = {o.category for o in room.objects}
         assert not any(a in present and b in present for a, b in LOOKALIKES)
@@ -224,7 +224,7 @@ def test_at_least_twenty_categories_are_common(rooms: list[Room]) -> None:
     assert sum(n >= 3 for n in counts.values()) >= 20
 
 
-def test_every_object_shows_in_a_level_view_from_eye_height() -> None:
+def test_every_object_is_visible_in_a_level_view_from_eye_height() -> None:
     for index in range(3):
         room = make_room(SEED, index)
         scene = o3d.t.geometry.RaycastingScene()
@@ -234,7 +234,7 @@ def test_every_object_shows_in_a_level_view_from_eye_height() -> None:
 
 
 def _most_pixels(scene: Any, room: Room, index: int, floor: np.ndarray) -> int:
-    """The most pixels of 160 x 120 that object `index` covers, over views from `floor` towards it."""
+    """The most pixels of a 160 x 120 view from a point of `floor` that object `index` covers, counted up to 40."""
     target = room.objects[index].box.plan_center
     best = 0
     for x, y in floor:
@@ -252,7 +252,7 @@ def _most_pixels(scene: Any, room: Room, index: int, floor: np.ndarray) -> int:
 # ---- answers ----------------------------------------------------------------------------------------------------
 
 
-def test_every_type_is_asked_in_the_benchmarks_words(asked: list[tuple[Room, Row]]) -> None:
+def test_every_type_is_asked_in_the_benchmarks_wording(asked: list[tuple[Room, Row]]) -> None:
     found = of_type(asked, *WORDING)
     assert len(found) == len(asked)
     assert {row["question_type"] for _, row in asked} == set(WORDING)
@@ -277,27 +277,27 @@ def test_rows_have_the_benchmarks_columns(asked: list[tuple[Room, Row]]) -> None
     assert all(isinstance(row["id"], int) and isinstance(row["ground_truth"], str) for _, row in asked)
 
 
-def test_counts_are_of_what_is_there_and_never_one(asked: list[tuple[Room, Row]]) -> None:
+def test_counts_are_correct_and_never_one(asked: list[tuple[Room, Row]]) -> None:
     for room, row, (category,) in of_type(asked, "object_counting"):
         assert int(row["ground_truth"]) == sum(o.category == category for o in room.objects) >= 2
 
 
-def test_distances_are_those_of_the_closest_points(asked: list[tuple[Room, Row]]) -> None:
+def test_distances_are_between_closest_points(asked: list[tuple[Room, Row]]) -> None:
     for room, row, (a, b) in of_type(asked, "object_abs_distance"):
-        metres = solved_distance(the(room, a).box, the(room, b).box)
+        metres = least_squares_distance(only_object(room, a).box, only_object(room, b).box)
         assert float(row["ground_truth"]) == pytest.approx(metres, abs=0.0501)
         assert metres >= 0.5 - 1e-6
 
 
 def test_sizes_are_the_longest_extent_of_the_surface_along_its_own_axes(asked: list[tuple[Room, Row]]) -> None:
     for room, row, (category,) in of_type(asked, "object_size_estimation"):
-        thing = the(room, category)
-        flat = thing.surface.corners.reshape(-1, 3) @ [1, 1j, 0] * np.exp(-1j * math.radians(thing.box.yaw_deg))
-        extents = [np.ptp(flat.real), np.ptp(flat.imag), np.ptp(thing.surface.corners[..., 2])]
+        item = only_object(room, category)
+        flat = item.surface.corners.reshape(-1, 3) @ [1, 1j, 0] * np.exp(-1j * math.radians(item.box.yaw_deg))
+        extents = [np.ptp(flat.real), np.ptp(flat.imag), np.ptp(item.surface.corners[..., 2])]
         assert int(row["ground_truth"]) == pytest.approx(100 * max(extents), abs=0.51)
 
 
-def test_room_sizes_are_the_bounds_less_the_notch(asked: list[tuple[Room, Row]]) -> None:
+def test_room_sizes_are_the_bounds_minus_the_notch(asked: list[tuple[Room, Row]]) -> None:
     for room, row, _ in of_type(asked, "room_size_estimation"):
         whole = np.ptp(room.polygon, axis=0).prod()
         notch = np.prod(room.plan.notch.size[:2]) if room.plan.notch else 0.0
@@ -306,27 +306,27 @@ def test_room_sizes_are_the_bounds_less_the_notch(asked: list[tuple[Room, Row]])
 
 def test_the_nearest_of_four_is_nearest_by_the_papers_gap(asked: list[tuple[Room, Row]]) -> None:
     for room, row, (*four, primary) in of_type(asked, "object_rel_distance"):
-        here = the(room, primary).box
-        metres = {c: min(solved_distance(here, o.box) for o in room.of_category(c)) for c in four}
+        here = only_object(room, primary).box
+        metres = {c: min(least_squares_distance(here, o.box) for o in room.of_category(c)) for c in four}
         assert answer_text(row) == min(metres, key=lambda c: metres[c])
         low = sorted(metres.values())
         assert low[1] - low[0] > 0.3
         assert np.diff(low).min() > (0.3 if room.area_m2 > 40 else 0.15) - 1e-6
 
 
-def test_choices_come_in_the_order_of_the_question(asked: list[tuple[Room, Row]]) -> None:
+def test_options_have_the_order_of_the_question(asked: list[tuple[Room, Row]]) -> None:
     for _, row, (*four, primary) in of_type(asked, "object_rel_distance"):
         assert [option[3:] for option in row["options"]] == four
         assert primary not in four
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIONS))
-def test_directions_are_those_on_a_turned_map(asked: list[tuple[Room, Row]], kind: str) -> None:
+def test_directions_agree_with_a_rotated_map(asked: list[tuple[Room, Row]], kind: str) -> None:
     questions = of_type(asked, kind)
     assert questions
     for room, row, (a, b, c) in questions:
-        # standing at the origin and facing along +y: divide by the view, multiply by the y axis
-        seen = (plan(room, c) - plan(room, a)) / (plan(room, b) - plan(room, a)) * 1j
+        # rotated so that the viewer at the origin faces +y
+        seen = (center(room, c) - center(room, a)) / (center(room, b) - center(room, a)) * 1j
         off_axis = math.degrees(math.acos(seen.imag / abs(seen)))
         side = "left" if seen.real < 0 else "right"
         if kind.endswith("hard"):
@@ -339,32 +339,32 @@ def test_directions_are_those_on_a_turned_map(asked: list[tuple[Room, Row]], kin
 
 def test_objects_of_a_direction_question_stand_apart(asked: list[tuple[Room, Row]]) -> None:
     for room, _, names in of_type(asked, *OPTIONS):
-        assert all(abs(plan(room, a) - plan(room, b)) >= 0.8 for a, b in combinations(names, 2))
+        assert all(abs(center(room, a) - center(room, b)) >= 0.8 for a, b in combinations(names, 2))
 
 
-def test_direction_options_are_the_types_own(asked: list[tuple[Room, Row]]) -> None:
+def test_direction_options_are_those_of_the_type(asked: list[tuple[Room, Row]]) -> None:
     for _, row, _ in of_type(asked, *OPTIONS):
         assert {option[3:] for option in row["options"]} == OPTIONS[row["question_type"]]
 
 
-def test_turns_of_routes_are_those_on_the_map(asked: list[tuple[Room, Row]]) -> None:
+def test_route_turns_agree_with_the_map(asked: list[tuple[Room, Row]]) -> None:
     for room, row, (start, facing, end, text) in of_type(asked, "route_planning"):
         steps = re.split(r" ?\d+\. ", text)[1:]
-        here, ahead = plan(room, start), plan(room, facing) - plan(room, start)
+        here, ahead = center(room, start), center(room, facing) - center(room, start)
         turns = []
         for i, step in enumerate(steps):
             if step == "[please fill in]":
-                there = plan(room, steps[i + 1].removeprefix("Go forward until the "))
+                there = center(room, steps[i + 1].removeprefix("Go forward until the "))
                 turns.append(_turn((there - here) / ahead))
             else:
-                there = plan(room, step.removeprefix("Go forward until the "))
+                there = center(room, step.removeprefix("Go forward until the "))
                 here, ahead = there, there - here
         assert steps[-1] == f"Go forward until the {end}"
         assert answer_text(row) == ", ".join(turns)
 
 
 def _turn(seen: complex) -> str:
-    """The turn towards `seen`, where the view is along +x; it must be clear by 10 degrees."""
+    """The turn towards `seen` when facing +x; asserts that it is unambiguous by 10 degrees."""
     degrees = math.degrees(math.atan2(seen.imag, seen.real))
     assert abs(degrees) > 35 and abs(abs(degrees) - 135) >= 10
     return "Turn Back" if abs(degrees) > 135 else "Turn Left" if degrees > 0 else "Turn Right"
@@ -378,14 +378,14 @@ def test_routes_offer_three_turns_or_four_sequences(asked: list[tuple[Room, Row]
         assert all(option.count("Turn") == blanks for option in row["options"])
 
 
-def test_options_are_lettered_in_order_and_hold_the_truth(asked: list[tuple[Room, Row]]) -> None:
+def test_options_are_lettered_in_order_and_include_the_answer(asked: list[tuple[Room, Row]]) -> None:
     for _, row in asked:
         if row["options"] is not None:
             assert [option[:3] for option in row["options"]] == ["A. ", "B. ", "C. ", "D. "][: len(row["options"])]
             assert row["ground_truth"] in "ABCD"[: len(row["options"])]
 
 
-def test_every_named_object_is_there_and_the_only_one(asked: list[tuple[Room, Row]]) -> None:
+def test_every_named_object_exists_and_is_unique(asked: list[tuple[Room, Row]]) -> None:
     for room, row, names in of_type(asked, *WORDING):
         several = row["question_type"] == "object_counting"
         choices = names[:4] if row["question_type"] == "object_rel_distance" else ()
@@ -394,7 +394,7 @@ def test_every_named_object_is_there_and_the_only_one(asked: list[tuple[Room, Ro
             assert count >= 2 if several else count == 1 or name in choices
 
 
-def test_no_question_is_asked_twice_of_a_room(asked: list[tuple[Room, Row]]) -> None:
+def test_no_question_is_asked_twice_about_a_room(asked: list[tuple[Room, Row]]) -> None:
     assert len({(row["scene_name"], row["question"]) for _, row in asked}) == len(asked)
 
 
@@ -419,19 +419,19 @@ def test_the_most_frequent_count_scores_under_half(rooms: list[Room]) -> None:
 # ---- scans, files, command --------------------------------------------------------------------------------------
 
 
-def test_scan_is_as_dense_as_the_resolution_says() -> None:
+def test_mesh_edges_follow_the_resolution() -> None:
     mesh = make_room(SEED, 0).mesh
     corners = mesh.vertices[mesh.faces]
     assert np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() < 2 * 0.05
 
 
-def test_noise_moves_the_surface_by_its_root_mean_square() -> None:
+def test_noise_displaces_the_surface_by_its_rms() -> None:
     still, moved = make_room(SEED, 0), make_room(SEED, 0, ScanStyle(noise_m=0.02))
     shift = np.linalg.norm(moved.mesh.vertices - still.mesh.vertices, axis=1)
     assert 0.01 < np.sqrt(np.mean(shift**2)) < 0.03
 
 
-def test_holes_take_surface_but_leave_every_object_recognisable() -> None:
+def test_holes_remove_faces_but_leave_every_object_recognisable() -> None:
     whole, torn = make_room(SEED, 0), make_room(SEED, 0, ScanStyle(holes=15))
     assert len(torn.mesh.faces) < len(whole.mesh.faces)
     before = np.bincount(whole.mesh.object_index[whole.mesh.faces[:, 0]] + 1)[1:]
@@ -446,18 +446,18 @@ def test_style_changes_neither_objects_nor_questions() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"resolution_m": 0.0}, {"resolution_m": math.nan}, {"noise_m": -0.1}, {"holes": -1}])
-def test_a_style_that_no_scan_can_have_is_refused(bad: dict[str, Any]) -> None:
+def test_an_implausible_style_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be from"):
         ScanStyle(**bad)
 
 
-def test_a_room_cannot_be_changed() -> None:
+def test_meshes_are_read_only() -> None:
     room = make_room(SEED, 0, COARSE)
     with pytest.raises(ValueError, match="read-only"):
         room.mesh.vertices[0] = 0
 
 
-def test_a_written_scan_reads_back_whole(tmp_path: Path) -> None:
+def test_a_written_scan_round_trips(tmp_path: Path) -> None:
     room = make_room(SEED, 2, COARSE)
     write_ply(room.mesh, tmp_path / "deep" / "room.ply")
     read = trimesh.load(tmp_path / "deep" / "room.ply", process=False)
@@ -474,7 +474,7 @@ def test_written_rooms_are_found_and_loaded_as_a_benchmark(tmp_path: Path) -> No
         assert find_scan(tmp_path, question.dataset, question.scene_name).is_file()
 
 
-def test_questions_of_older_rooms_do_not_stay_beside_new_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_no_outdated_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rooms(tmp_path, 2, SEED, COARSE)
 
     def interrupted(*_: object, **__: object) -> None:
@@ -487,11 +487,11 @@ def test_questions_of_older_rooms_do_not_stay_beside_new_scans(tmp_path: Path, m
     assert not (tmp_path / "rooms.json").exists()
 
 
-def test_kept_rooms_are_made_once_until_they_would_be_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_rooms_are_reused_until_arguments_or_code_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one_count = {"object_counting": 1}
     with ThreadPoolExecutor(2) as pool:
-        at_once = [pool.submit(kept_rooms, tmp_path, 1, SEED, one_count) for _ in range(2)]
-        first, second = (each.result() for each in at_once)
+        futures = [pool.submit(kept_rooms, tmp_path, 1, SEED, one_count) for _ in range(2)]
+        first, second = (future.result() for future in futures)
     assert first == second and [path.name for path in tmp_path.iterdir()] == [first.name]
     (scan,) = first.rglob("*.ply")
     made = scan.stat().st_mtime_ns
@@ -505,7 +505,7 @@ def test_kept_rooms_are_made_once_until_they_would_be_others(tmp_path: Path, mon
     assert len(others | {first}) == 4
 
 
-def test_geometry_is_written_as_it_is(tmp_path: Path) -> None:
+def test_rooms_json_holds_the_geometry(tmp_path: Path) -> None:
     write_rooms(tmp_path, 1, SEED, COARSE)
     (record,) = json.loads((tmp_path / "rooms.json").read_text())
     room = make_room(SEED, 0, COARSE)
@@ -523,7 +523,7 @@ def run_command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPr
     )
 
 
-def test_a_room_is_the_same_bytes_however_many_are_asked_for(tmp_path: Path) -> None:
+def test_a_rooms_bytes_do_not_depend_on_the_number_of_rooms(tmp_path: Path) -> None:
     one, three = tmp_path / "one", tmp_path / "three"
     few = run_command(str(one), "--rooms", "1", "--seed", "9", "--holes", "2", "--noise", "0.01")
     more = run_command(str(three), "--rooms", "3", "--seed", "9", "--holes", "2", "--noise", "0.01", hash_seed="77")
@@ -533,14 +533,14 @@ def test_a_room_is_the_same_bytes_however_many_are_asked_for(tmp_path: Path) -> 
     assert (three / "questions.jsonl").read_bytes().startswith((one / "questions.jsonl").read_bytes())
 
 
-def test_other_seeds_give_other_rooms_under_other_names() -> None:
+def test_different_seeds_give_different_rooms_and_names() -> None:
     a, b = make_room(1, 4, COARSE), make_room(2, 4, COARSE)
     assert (a.name, b.name) == ("room_seed1_004", "room_seed2_004")
     assert a.objects != b.objects
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--rooms", "0"), "rooms must be 1 or more, not 0"),
         (("--seed", "-1"), "seed must be 0 or more, not -1"),
@@ -548,13 +548,13 @@ def test_other_seeds_give_other_rooms_under_other_names() -> None:
         (("--holes", "-3"), "holes must be from"),
     ],
 )
-def test_bad_arguments_end_in_one_clear_sentence(tmp_path: Path, arguments: tuple[str, str], said: str) -> None:
+def test_bad_arguments_end_in_one_clear_sentence(tmp_path: Path, arguments: tuple[str, str], message: str) -> None:
     ended = run_command(str(tmp_path / "out"), *arguments)
     assert ended.returncode == 2
-    assert said in ended.stderr and "Traceback" not in ended.stderr
+    assert message in ended.stderr and "Traceback" not in ended.stderr
 
 
-def test_a_file_where_a_folder_is_meant_is_named(tmp_path: Path) -> None:
+def test_an_output_path_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     ended = run_command(str(tmp_path / "taken"), "--rooms", "1")
     assert ended.returncode == 2
@@ -566,10 +566,10 @@ def test_unknown_question_types_are_refused() -> None:
         room_questions(make_room(SEED, 0, COARSE), 0, {"obj_appearance_order": 1})
 
 
-def test_a_folder_with_another_set_of_rooms_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_with_other_rooms_is_left_unchanged(tmp_path: Path) -> None:
     write_rooms(tmp_path, 1, 5, COARSE)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"has another set of rooms \(seed 5, .* not seed 6"):
+    with pytest.raises(ValueError, match=r"has other rooms \(seed 5, .* not seed 6"):
         write_rooms(tmp_path, 1, 6, COARSE)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     write_rooms(tmp_path, 2, 5, COARSE)

@@ -1,4 +1,4 @@
-"""Procedural furnished rooms: scans to look at, and VSI-Bench questions with exact answers about them."""
+"""Procedural furnished rooms: scans, and VSI-Bench questions about them with exact answers."""
 
 from data.rooms.geometry import OrientedBox
 from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions

@@ -10,16 +10,16 @@ from data.rooms.writer import write_rooms
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if all was written, 2 with one sentence on stderr if the arguments cannot be served."""
+    """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m data.rooms", description=__doc__)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="which series of rooms, 0 or more (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
     parser.add_argument(
-        "--resolution", type=float, default=ScanStyle.resolution_m, help="step of the mesh, metres (%(default)s)"
+        "--resolution", type=float, default=ScanStyle.resolution_m, help="grid step of the mesh, metres (%(default)s)"
     )
     parser.add_argument(
-        "--noise", type=float, default=ScanStyle.noise_m, help="displacement of the surface, metres (%(default)s)"
+        "--noise", type=float, default=ScanStyle.noise_m, help="RMS displacement of the surface, metres (%(default)s)"
     )
     parser.add_argument("--holes", type=int, default=ScanStyle.holes, help="missing patches per room (%(default)s)")
     options = parser.parse_args(arguments)

@@ -11,9 +11,9 @@ _UNIT_SQUARE = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
 
 @dataclass(frozen=True)
 class OrientedBox:
-    """An upright box: `center` and `size` (width, depth, height) in metres, turned by `yaw_deg` about +z.
+    """An upright box: `center` and `size` (width, depth, height) in metres, rotated by `yaw_deg` about +z.
 
-    At yaw 0 the width lies along +x and the depth along +y; positive yaw is counter-clockwise seen from above.
+    At yaw 0, the width is along +x and the depth along +y. Positive yaw is counter-clockwise seen from above.
     """
 
     center: tuple[float, float, float]
@@ -42,38 +42,39 @@ class OrientedBox:
 
     @property
     def front(self) -> np.ndarray:
-        """(2,) unit vector of the box's own +y, the side a piece of furniture is used from."""
+        """(2,) unit vector of the box's local +y, the side from which furniture is used."""
         yaw = math.radians(self.yaw_deg)
         return np.array([-math.sin(yaw), math.cos(yaw)])
 
     def plan_point(self, local: np.ndarray) -> np.ndarray:
-        """World plan coordinates of (..., 2) points that are given relative to the centre in the box's own axes."""
+        """Local (..., 2) points, relative to the centre, in world coordinates of the floor plan."""
         yaw = math.radians(self.yaw_deg)
         rotation = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
         return np.asarray(local) @ rotation.T + self.center[:2]
 
     def local(self, points: np.ndarray) -> np.ndarray:
-        """(..., 3) world points relative to the centre, in the box's own axes."""
+        """World points (..., 3) in local coordinates, relative to the centre."""
         yaw = math.radians(self.yaw_deg)
         rotation = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
         return (np.asarray(points) - self.center) @ rotation
 
 
 def rectangles_overlap(one: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """(N,) bool: does rectangle `one` (4, 2) overlap each of `many` (N, 4, 2)? Touching is not overlap.
+    """(N,) bool: whether rectangle `one` (4, 2) overlaps each of `many` (N, 4, 2). Touching is not overlap.
 
     Separating axis test on the edge directions of both rectangles.
     """
     axes_one = np.broadcast_to(one[1:3] - one[0:2], (len(many), 2, 2))
     axes = np.concatenate([axes_one, many[:, 1:3] - many[:, 0:2]], axis=1)
-    shadow_one = np.einsum("nak,pk->nap", axes, one)
-    shadow_many = np.einsum("nak,npk->nap", axes, many)
-    apart = (shadow_one.max(2) <= shadow_many.min(2) + 1e-9) | (shadow_many.max(2) <= shadow_one.min(2) + 1e-9)
-    return ~apart.any(axis=1)
+    projected_one = np.einsum("nak,pk->nap", axes, one)
+    projected_many = np.einsum("nak,npk->nap", axes, many)
+    separated = projected_one.max(2) <= projected_many.min(2) + 1e-9
+    separated |= projected_many.max(2) <= projected_one.min(2) + 1e-9
+    return ~separated.any(axis=1)
 
 
 def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> float:
-    """Smallest distance between any of `points` (P, 2) and any of the segments (S, 2) to (S, 2)."""
+    """Smallest distance between `points` (P, 2) and the segments from `starts` (S, 2) to `ends` (S, 2)."""
     along = ends - starts
     offset = points[:, None] - starts
     t = np.clip((offset * along).sum(-1) / (along * along).sum(-1), 0, 1)
@@ -81,16 +82,17 @@ def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray
 
 
 def rectangle_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Distance in metres between two filled rectangles (4, 2); 0 where they overlap."""
+    """Distance in metres between two filled rectangles (4, 2); 0 if they overlap."""
     if rectangles_overlap(a, b[None])[0]:
         return 0.0
     return min(_points_to_segments(a, b, np.roll(b, -1, 0)), _points_to_segments(b, a, np.roll(a, -1, 0)))
 
 
 def box_distance(a: OrientedBox, b: OrientedBox) -> float:
-    """Distance in metres between the closest points of two solid boxes; 0 where they overlap.
+    """Distance in metres between the closest points of two solid boxes; 0 if they overlap.
 
-    An upright box is its footprint times a height interval, so the plan and the vertical gap add as squares.
+    An upright box is its footprint times a height interval, so the distance is the root of the sum of squares of the
+    horizontal and vertical gaps.
     """
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
     return math.hypot(rectangle_distance(a.footprint, b.footprint), vertical)
@@ -103,21 +105,21 @@ def polygon_area(polygon: np.ndarray) -> float:
 
 
 def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
-    """(N,) bool: which of the (N, 2) points lie inside the simple polygon (P, 2), by the even-odd rule."""
+    """(N,) bool: which of `points` (N, 2) are inside the simple polygon (P, 2), by the even-odd rule."""
     (x0, y0), (x1, y1) = polygon.T, np.roll(polygon, -1, axis=0).T
     x, y = points[:, :1], points[:, 1:]
-    crosses = (y < y0) != (y < y1)  # never for a level edge, whose division is thus of no consequence
-    at_x = x0 + (y - y0) / np.where(y1 == y0, 1.0, y1 - y0) * (x1 - x0)
-    return (crosses & (x < at_x)).sum(axis=1) % 2 == 1
+    crosses = (y < y0) != (y < y1)  # false for a horizontal edge, so its divisor does not matter
+    x_of_edge = x0 + (y - y0) / np.where(y1 == y0, 1.0, y1 - y0) * (x1 - x0)
+    return (crosses & (x < x_of_edge)).sum(axis=1) % 2 == 1
 
 
 def wrap_deg(angle: np.ndarray) -> np.ndarray:
-    """Angles in degrees brought into -180 (excluded) to 180."""
+    """Angles in degrees wrapped to (-180, 180]."""
     return 180.0 - (180.0 - angle) % 360.0
 
 
 def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0) -> np.ndarray:
-    """Does each segment from `start` to `end` (..., 3) pass through the box, grown by `margin` metres? Slab test."""
+    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box grown by `margin` metres."""
     enter, leave = slab_interval(start, end, box, margin)
     return (enter < leave) & (leave > 0) & (enter < 1)
 
@@ -125,8 +127,10 @@ def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin:
 def slab_interval(
     start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where the lines from `start` (0) to `end` (1), (..., 3), enter and leave the box grown by `margin` metres;
-    a line that misses it enters after it leaves."""
+    """Where lines from `start` (0) to `end` (1), (..., 3) each, enter and leave the box grown by `margin` metres.
+
+    A line that misses the box enters after it leaves.
+    """
     half = np.array(box.size) / 2 + margin
     origin, along = box.local(start), box.local(end) - box.local(start)
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)

@@ -1,4 +1,4 @@
-"""Furnishes a floor plan with plausible groups: a bed with nightstands, a table with chairs, a desk with a screen."""
+"""Furnishes a floor plan with plausible groups: a bed with nightstands, a table with chairs, a desk with a monitor."""
 
 from collections.abc import Callable
 
@@ -9,18 +9,18 @@ from data.rooms.furniture import draw
 from data.rooms.geometry import OrientedBox, polygon_area
 from data.rooms.placement import FloorPlan, Placer
 
-SMALLEST_M2, LARGEST_M2 = 8.2, 44.5
-ON_WALL_M = 0.005  # distance of hanging objects from the plane of the wall
-STANDING_M = 1.0  # side of the square in the middle of the room that stays free to stand in
+MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
+ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
+STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
 
 def draw_plan(rng: Generator) -> FloorPlan:
-    """A rectangular or L-shaped room of about 8 to 45 square metres with one corner of its bounds at the origin."""
-    area, aspect = np.exp(rng.uniform(np.log(SMALLEST_M2), np.log(LARGEST_M2))), rng.uniform(1.0, 1.7)
+    """A random rectangular or L-shaped room of 8 to 45 square metres, with one corner of its bounds at the origin."""
+    area, aspect = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_AREA_M2))), rng.uniform(1.0, 1.7)
     l_shaped = area > 13.0 and rng.random() < 0.45
     cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
-    bounds = area / (1 - cut[0] * cut[1])
-    sides = [round(float(np.sqrt(bounds * aspect)), 2), round(float(np.sqrt(bounds / aspect)), 2)]
+    bounds_area = area / (1 - cut[0] * cut[1])
+    sides = [round(float(np.sqrt(bounds_area * aspect)), 2), round(float(np.sqrt(bounds_area / aspect)), 2)]
     width, depth = sides if rng.random() < 0.5 else sides[::-1]
     height = round(float(rng.uniform(2.4, 2.8)), 2)
     if not l_shaped:
@@ -29,11 +29,11 @@ def draw_plan(rng: Generator) -> FloorPlan:
 
 
 def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng: Generator) -> FloorPlan:
-    """A rectangle without a notch of a by b metres at a random corner."""
+    """A rectangle with a notch of a by b metres in a random corner."""
     outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
     notch = np.array([width - a / 2, depth - b / 2])
     for axis, side in ((0, width), (1, depth)):
-        if rng.random() < 0.5:  # mirror, and reverse the walk so that it stays counter-clockwise
+        if rng.random() < 0.5:  # mirror, and reverse the order to keep it counter-clockwise
             outline[:, axis], notch[axis] = side - outline[:, axis], side - notch[axis]
             outline = outline[::-1]
     corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
@@ -41,15 +41,15 @@ def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng:
 
 
 def furnish(plan: FloorPlan, rng: Generator) -> Placer:
-    """Furnish the plan; leaves out whatever does not fit."""
+    """Furnish the plan; omits what does not fit."""
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
     placer.at_wall("door", reach=0.9, gap=ON_WALL_M)
     area = polygon_area(plan.corners)
-    groups = _programme(area, rng)
+    groups = _groups(area, rng)
     for group in groups:  # place bulky furniture before the windows
         group[0](placer)
-    for _ in range(_many(rng, 1, 4)):
+    for _ in range(_randint(rng, 1, 4)):
         _window(placer)
     for group in groups:
         for step in group[1:]:
@@ -58,13 +58,13 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     return placer
 
 
-def _many(rng: Generator, low: int, high: int) -> int:
-    """A random integer from low to high, both included."""
+def _randint(rng: Generator, low: int, high: int) -> int:
+    """A random integer from `low` to `high`, inclusive."""
     return int(rng.integers(low, high + 1))
 
 
-def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
-    """The room's purposes, each a list of furniture to place, bulky first; a large room has several purposes."""
+def _groups(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
+    """Functions that place furniture, bulky first, for each of the room's purposes; a large room has several."""
     purposes: dict[str, list[Callable[[Placer], None]]] = {
         "bedroom": [bed_group, wardrobes, work_or_seat],
         "living": [sofa_group, seating, shelves],
@@ -72,8 +72,8 @@ def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None
         "kitchen": [dining, kitchen_row, cabinet_group],
         "bathroom": [bath_group],
     }
-    share = {"living": 1.0 if area > 13 else 0.0, "bathroom": 0.6}
-    weight = np.array([share.get(name, 1.0) for name in purposes])
+    weights = {"living": 1.0 if area > 13 else 0.0, "bathroom": 0.6}
+    weight = np.array([weights.get(name, 1.0) for name in purposes])
     count = 1 if area < 13 else 2 if area < 24 else 3
     names = rng.choice(list(purposes), count, replace=False, p=weight / weight.sum())
     return [purposes[str(name)] for name in names]
@@ -83,7 +83,7 @@ def _programme(area: float, rng: Generator) -> list[list[Callable[[Placer], None
 
 
 def _window(placer: Placer) -> None:
-    """A window with nothing tall in front of it and often a heater below."""
+    """A window, often with a heater below it, and nothing tall in front."""
     index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=ON_WALL_M)
     if index is None or placer.rng.random() < 0.4:
         return
@@ -96,7 +96,7 @@ def _window(placer: Placer) -> None:
 
 
 def bed_group(placer: Placer) -> None:
-    """A bed with its head to the wall, nightstands, a lamp and one to four pillows."""
+    """A bed with its head at the wall, up to two nightstands with lamps, and pillows."""
     bed = placer.at_wall("bed", reach=0.5)
     if bed is None:
         return
@@ -116,15 +116,15 @@ def bed_group(placer: Placer) -> None:
         placer.clear.append(OrientedBox((x, y, 0.5), (0.5, 1.2, 1.0), box.yaw_deg))
 
 
-def _pillows(placer: Placer, base: int, most: int) -> None:
-    count = _many(placer.rng, 1, max(most, 1))
-    for place in np.linspace(0.0, 1.0, count) if count > 1 else [0.5]:
-        placer.on_top("pillow", base, float(place), turn=0.0)
+def _pillows(placer: Placer, base: int, max_count: int) -> None:
+    count = _randint(placer.rng, 1, max(max_count, 1))
+    for across in np.linspace(0.0, 1.0, count) if count > 1 else [0.5]:
+        placer.on_top("pillow", base, float(across), turn=0.0)
 
 
 def wardrobes(placer: Placer) -> None:
     """One or two wardrobes."""
-    for _ in range(_many(placer.rng, 1, 2)):
+    for _ in range(_randint(placer.rng, 1, 2)):
         placer.at_wall("wardrobe", reach=0.6)
 
 
@@ -137,8 +137,8 @@ def work_or_seat(placer: Placer) -> None:
 
 
 def desks(placer: Placer) -> None:
-    """One to four desks, each with a chair and screens."""
-    for _ in range(_many(placer.rng, 1, 4)):
+    """One to four desks, each with a chair and one or two monitors."""
+    for _ in range(_randint(placer.rng, 1, 4)):
         _desk(placer)
 
 
@@ -147,8 +147,8 @@ def _desk(placer: Placer) -> None:
     if desk is None:
         return
     box = placer.items[desk].box
-    for place in np.linspace(0.1, 0.9, _many(placer.rng, 1, 2)) if box.size[0] > 1.45 else [0.4]:
-        placer.on_top("monitor", desk, float(place), gap=0.15)  # clear of window sills and whiteboards
+    for across in np.linspace(0.1, 0.9, _randint(placer.rng, 1, 2)) if box.size[0] > 1.45 else [0.4]:
+        placer.on_top("monitor", desk, float(across), gap=0.15)  # clear of window sills and whiteboards
     chair = draw("chair", placer.rng)
     shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
     x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
@@ -157,7 +157,7 @@ def _desk(placer: Placer) -> None:
 
 def shelves(placer: Placer) -> None:
     """One to three bookshelves."""
-    for _ in range(_many(placer.rng, 1, 3)):
+    for _ in range(_randint(placer.rng, 1, 3)):
         placer.at_wall("bookshelf", reach=0.6)
 
 
@@ -201,7 +201,7 @@ def seating(placer: Placer) -> None:
 
 def _armchairs(placer: Placer) -> None:
     if placer.allows("armchair"):
-        for _ in range(_many(placer.rng, 1, 3)):
+        for _ in range(_randint(placer.rng, 1, 3)):
             placer.in_open("armchair", spare=0.2, turn=25)
 
 
@@ -217,7 +217,7 @@ def dining(placer: Placer) -> None:
     seats = [(x, side * half_d, 90.0 * (1 + side)) for x in across for side in (-1, 1)]
     seats += [(side * half_w, 0.0, 90.0 * side) for side in (-1, 1)]
     style = placer.rng.integers(2**32)
-    for i in placer.rng.permutation(len(seats))[: _many(placer.rng, 2, len(seats))]:
+    for i in placer.rng.permutation(len(seats))[: _randint(placer.rng, 2, len(seats))]:
         x, y, facing = seats[i]
         chair = draw("chair", np.random.default_rng(style))
         outward = np.array([np.sign(x), 0.0]) if abs(facing) == 90.0 else np.array([0.0, np.sign(y)])
@@ -226,7 +226,7 @@ def dining(placer: Placer) -> None:
 
 
 def kitchen_row(placer: Placer) -> None:
-    """Refrigerator, stove, sink and perhaps a washer side by side, or apart if no wall is long enough."""
+    """Refrigerator, stove, sink and perhaps a washer: in a row, or separate if no wall is long enough."""
     kinds = [str(k) for k in placer.rng.permutation(["refrigerator", "stove", "sink"])]
     if placer.rng.random() < 0.4:
         kinds.append("washer")
@@ -253,22 +253,22 @@ def cabinet_group(placer: Placer) -> None:
 
 
 def bath_group(placer: Placer) -> None:
-    """Bathtub, toilet, sink with a mirror above it, washer and towels."""
+    """Bathtub, toilet, sink with a mirror above it, towels and perhaps a washer."""
     placer.at_wall("bathtub", reach=0.5)
     placer.at_wall("toilet", reach=0.5)
     sink = placer.at_wall("sink", reach=0.5)
     if sink is not None:
         box = placer.items[sink].box
-        glass = draw("mirror", placer.rng)
-        x, y = box.plan_point(np.array([0.0, (glass.size[1] - box.size[1]) / 2 - 0.02 + ON_WALL_M]))
-        placer.put(glass, x, y, box.top + 0.1, box.yaw_deg)
+        mirror = draw("mirror", placer.rng)
+        x, y = box.plan_point(np.array([0.0, (mirror.size[1] - box.size[1]) / 2 - 0.02 + ON_WALL_M]))
+        placer.put(mirror, x, y, box.top + 0.1, box.yaw_deg)
     if placer.rng.random() < 0.7:
         placer.at_wall("washer", reach=0.5)
-    for _ in range(_many(placer.rng, 1, 4)):
+    for _ in range(_randint(placer.rng, 1, 4)):
         placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=ON_WALL_M)
 
 
-# ---- small things -----------------------------------------------------------------------------------------------
+# ---- small objects ----------------------------------------------------------------------------------------------
 
 _ON_WALLS = {"picture": (1.15, 1.4), "clock": (1.6, 1.9), "mirror": (1.0, 1.2)}
 _REPEATED = ("picture", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp")
@@ -276,19 +276,19 @@ _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "
 
 
 def _decorate(placer: Placer, area: float) -> None:
-    """Random numbers of objects in two to four categories, which nothing else in the room predicts; and single ones."""
+    """Objects of random categories in random numbers, which the rest of the room does not predict, and single ones."""
     rng = placer.rng
-    repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _many(rng, 2, 4)]
+    repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _randint(rng, 2, 4)]
     for category in repeated:
-        for _ in range(_many(rng, 2, 5 if area < 13 else 8)):
-            if _small(placer, str(category)) is None:
+        for _ in range(_randint(rng, 2, 5 if area < 13 else 8)):
+            if _place_small(placer, str(category)) is None:
                 break
     for category in rng.permutation([c for c in _SINGLE if c not in repeated]):
         if not placer.has(str(category)) and rng.random() < 0.6:
-            _small(placer, str(category))
+            _place_small(placer, str(category))
 
 
-def _small(placer: Placer, category: str) -> int | None:
+def _place_small(placer: Placer, category: str) -> int | None:
     if category in _ON_WALLS:
         return placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=ON_WALL_M)
     if category == "heater":

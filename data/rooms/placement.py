@@ -1,4 +1,4 @@
-"""Places models in a floor plan without overlap: at walls, in the open, on top of each other."""
+"""Places furniture in a floor plan without overlap: at walls, in the open, on top of other furniture."""
 
 from dataclasses import dataclass, field
 
@@ -9,19 +9,21 @@ from data.rooms.furniture import Model, draw
 from data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, rectangles_overlap
 from data.rooms.shapes import Shape
 
-TRIES = 60
-REDRAWS = 8  # attempts to draw a model that fits on top of another
+MAX_TRIES = 60
+MAX_REDRAWS = 8  # attempts to draw a model that fits on top of another
 APART_M = 0.12  # gap between instances of a category, so that a visitor counts them separately
 PILLOWS_APART_M = 0.02
-# People confuse the two categories of a pair, so a room contains at most one of them.
+# Pairs of categories that people confuse; a room contains at most one of each pair.
 LOOKALIKES = (("chair", "armchair"), ("table", "desk"), ("tv", "monitor"), ("nightstand", "cabinet"))
 _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)} for name in sum(LOOKALIKES, ())}
 
 
 @dataclass(frozen=True)
 class FloorPlan:
-    """A room without furniture: counter-clockwise `polygon` (P, 2) with axis-parallel edges, wall `height`, and for an
-    L-shape the `notch` cut from its bounding rectangle; metres."""
+    """An empty room, in metres: counter-clockwise `polygon` (P, 2) with axis-parallel edges, and wall `height`.
+
+    `notch` is the part of the bounding rectangle outside an L-shaped room; None for a rectangular room.
+    """
 
     polygon: tuple[tuple[float, float], ...]
     height: float
@@ -40,19 +42,21 @@ class FloorPlan:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A placed model: `shape` in world coordinates, its tight box, and the index of its supporter, if not the floor."""
+    """A placed model: `shape` in world coordinates, its bounding `box`, and the index of the item that it stands on."""
 
     category: str
     shape: Shape
     box: OrientedBox
-    rest: tuple[float, float, float, float, float]
+    support: tuple[float, float, float, float, float]
     supported_by: int | None = None
 
 
 @dataclass
 class Placer:
-    """The furniture placed so far. Methods that place an item return its index, or None if it does not fit. `clear`
-    lists volumes that must stay empty."""
+    """The furniture placed so far, and `clear`, the volumes that must stay empty.
+
+    Methods that place an item return its index, or None if it does not fit.
+    """
 
     plan: FloorPlan
     rng: Generator
@@ -60,8 +64,10 @@ class Placer:
     clear: list[OrientedBox] = field(default_factory=list)
 
     def fits(self, box: OrientedBox, supported_by: int | None = None, strict: bool = True) -> bool:
-        """Whether the box is inside the walls and overlaps no furniture except its supporter and, if `strict`, no
-        volume kept clear."""
+        """Whether the box is inside the walls and free of other furniture and, if `strict`, of volumes kept clear.
+
+        May overlap the item `supported_by`.
+        """
         if not points_in_polygon(box.footprint, self.plan.corners).all() or box.top > self.plan.height:
             return False
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
@@ -71,32 +77,32 @@ class Placer:
         return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
 
     def has(self, category: str) -> bool:
-        """Whether the room has an instance of the category."""
+        """Whether the room contains the category."""
         return any(item.category == category for item in self.items)
 
     def allows(self, category: str) -> bool:
-        """Whether the room has no lookalike of the category."""
+        """Whether the room contains no lookalike of the category."""
         return not any(self.has(rival) for rival in _RIVALS.get(category, ()))
 
     def put(
         self, model: Model, x: float, y: float, z: float, yaw_deg: float, on: int | None = None, strict: bool = True
     ) -> int | None:
-        """Place the model's footprint centre at (x, y) and its lowest point at z, if it fits."""
+        """Place a model, if it fits, with the centre of its footprint at (x, y) and its lowest point at z."""
         width, depth, height = model.size
         box = OrientedBox((float(x), float(y), float(z + height / 2)), (width, depth, height), float(yaw_deg))
-        if not self.allows(model.category) or not self.fits(box, on, strict) or self._merges(model.category, box):
+        if not self.allows(model.category) or not self.fits(box, on, strict) or self._is_crowded(model.category, box):
             return None
         shape = model.shape.turned(yaw_deg).moved((x, y, z))
-        self.items.append(Placed(model.category, shape, box, model.rest, on))
+        self.items.append(Placed(model.category, shape, box, model.support, on))
         return len(self.items) - 1
 
-    def _merges(self, category: str, box: OrientedBox) -> bool:
-        """Whether the box would be so close to another of its category that the two look like one."""
+    def _is_crowded(self, category: str, box: OrientedBox) -> bool:
+        """Whether the box is so close to another of its category that the two could look like one object."""
         apart = PILLOWS_APART_M if category == "pillow" else APART_M
         return any(box_distance(box, o.box) < apart for o in self.items if o.category == category)
 
     def keep_clear(self, index: int, reach: float, bottom: float = 0.0, top: float = 2.0) -> None:
-        """Keep a volume in front of a placed item empty, `reach` metres deep."""
+        """Keep the volume in front of an item clear, `reach` metres deep."""
         self.clear.append(self.in_front(self.items[index].box, reach, bottom, top))
 
     @staticmethod
@@ -106,20 +112,20 @@ class Placer:
         return OrientedBox((x, y, (bottom + top) / 2), (box.size[0], reach, top - bottom), box.yaw_deg)
 
     def walls(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """(start, unit direction, length) of each wall; the room is on the left of the direction."""
+        """(start, unit direction, length) of each wall; the room is to the left of the direction."""
         start = self.plan.corners
         along = np.roll(start, -1, axis=0) - start
         length = np.linalg.norm(along, axis=1)
         return [(s, a / n, float(n)) for s, a, n in zip(start, along, length, strict=True)]
 
     def at_wall(self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02) -> int | None:
-        """Place with the back to a random wall at a random position; keeps `reach` metres in front free."""
+        """Place with the back to a random position at a random wall; keeps `reach` metres in front clear."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
         walls = self.walls()
         lengths = np.array([w[2] for w in walls])
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             start, along, length = walls[self.rng.choice(len(walls), p=lengths / lengths.sum())]
             spare = length - model.size[0] - 0.04
             if spare > 0:
@@ -132,7 +138,7 @@ class Placer:
     def put_at_wall(
         self, model: Model, start: np.ndarray, along: np.ndarray, t: float, z: float, reach: float, gap: float = 0.02
     ) -> int | None:
-        """Place with the back to a given wall, the centre `t` metres from the wall's start."""
+        """Place with the back to the given wall, the centre `t` metres from the wall's start."""
         inward = np.array([-along[1], along[0]])
         x, y = start + t * along + inward * (gap + model.size[1] / 2)
         yaw = float(np.degrees(np.arctan2(along[1], along[0])))
@@ -146,12 +152,12 @@ class Placer:
         return index
 
     def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0) -> int | None:
-        """Place anywhere with `spare` metres free all around, rotated off the walls by up to `turn` degrees."""
+        """Place anywhere with `spare` metres free on all sides, rotated by up to `turn` degrees from the walls."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
         low, high = self.plan.corners.min(axis=0), self.plan.corners.max(axis=0)
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             x, y = self.rng.uniform(low, high)
             yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)
             width, depth, _ = model.size
@@ -165,11 +171,13 @@ class Placer:
     def on_top(
         self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """Place on the top surface of another item, `gap` metres from its back edge. `across` is the position along its
-        width from 0 to 1, random if None."""
+        """Place on the support area of item `base`, `gap` metres from its back edge.
+
+        `across` is the position along its width, 0 to 1; random if None.
+        """
         item = self.items[base]
-        x0, y0, x1, y1, z = item.rest
-        for _ in range(REDRAWS):
+        x0, y0, x1, y1, z = item.support
+        for _ in range(MAX_REDRAWS):
             model = draw(kind, self.rng)
             width, depth, _ = model.size
             if width > x1 - x0 or depth + gap > y1 - y0:

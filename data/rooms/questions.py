@@ -1,9 +1,9 @@
-"""VSI-Bench questions about a room, answered from its geometry; ambiguous questions are not asked.
+"""Unambiguous VSI-Bench questions about a room, answered from its geometry.
 
 Wording, answer formats and rules follow VSI-Bench (Yang et al., "Thinking in Space", 2024, appendix B and the public
-rows): counts of one are not asked; "the X" is always the only X; distances are between the closest points of the
-objects' boxes; directions are between the boxes' centres in the floor plan; of four distances no two may be close.
-Where the paper is silent, the constants below state the rule and its reason.
+rows): no counts of one; "the X" is always the only X; distances are between the closest points of the objects' boxes;
+directions are between the boxes' centres in the floor plan; no two of four distances are close. The constants below
+state the rules that the paper does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ from data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
 from data.rooms.shapes import triangulate
 
 DATASET = "scannet"
-NEAREST_M = 0.5  # answers have one decimal: below this, rounding alone would cost score
-BOX_SLACK_M, BOX_SLACK_SHARE = 0.1, 0.1  # the distance of surfaces may exceed that of their boxes by this much
+MIN_DISTANCE_M = 0.5  # answers have one decimal: below this, rounding alone costs score
+BOX_SLACK_M, BOX_SLACK_SHARE = 0.1, 0.1  # the distance between surfaces may exceed that between boxes by this much
 GAP_M, LARGE_ROOM_GAP_M, LARGE_ROOM_M2 = 0.15, 0.30, 40.0  # the paper's rule for four distances
-WINNER_GAP_M = 0.3  # and the nearest of them is nearest by this much
+NEAREST_GAP_M = 0.3  # between the nearest of the four and the others
 APART_M = 0.8  # between the centres of any two objects of a direction question
 MARGIN_DEG = 10.0  # from the boundary between two directions
-COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # rooms hold more pairs than fives: even out the answers
+COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # evens out answers: small counts are more common in rooms
 ROUTE_ATTEMPTS = 150
-TRIES = 200
+MAX_TRIES = 200
 
 QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
     {
@@ -85,7 +85,7 @@ ROUTE = (
 
 @dataclass(frozen=True)
 class _Draft:
-    """A question with its true answer: a number as text, or one of the shuffled `options`."""
+    """A question and its true answer: a number as text, or one of the shuffled `options`."""
 
     question: str
     answer: str
@@ -94,7 +94,7 @@ class _Draft:
 
 @dataclass(frozen=True, eq=False)
 class _Facts:
-    """A room with cached facts for its questions."""
+    """A room and cached facts about it."""
 
     room: Room
 
@@ -110,11 +110,11 @@ class _Facts:
     def _trees(self) -> dict[int, KDTree]:
         return {}
 
-    def _tree(self, thing: RoomObject) -> KDTree:
+    def _tree(self, item: RoomObject) -> KDTree:
         """Points of the object's true surface, about 5 cm apart."""
-        key = self.room.objects.index(thing)
+        key = self.room.objects.index(item)
         if key not in self._trees:
-            self._trees[key] = KDTree(triangulate(thing.surface, 0.05)[0])
+            self._trees[key] = KDTree(triangulate(item.surface, 0.05)[0])
         return self._trees[key]
 
     def surface_distance(self, a: RoomObject, b: RoomObject) -> float:
@@ -122,7 +122,7 @@ class _Facts:
         few, many = sorted((self._tree(a), self._tree(b)), key=lambda tree: tree.n)
         return float(many.query(few.data)[0].min())
 
-    def touching(self, a: RoomObject, b: RoomObject) -> bool:
+    def stacked(self, a: RoomObject, b: RoomObject) -> bool:
         """Whether one of the two stands on the other."""
         objects = self.room.objects
         return any(s is not None and objects[s] is other for s, other in ((a.supported_by, b), (b.supported_by, a)))
@@ -134,14 +134,15 @@ def room_questions(
     per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
     first_id: int = 0,
 ) -> list[dict[str, Any]]:
-    """Rows in VSI-Bench's columns, ids counting up from `first_id`: at most `per_type[type]` questions of each type,
-    fewer where the room offers no more that are beyond dispute. The same arguments give the same rows, whatever the
-    scan's style, and a type's questions do not depend on which other types are asked for. Raises ValueError for a type
-    that a scan cannot answer or this package does not know.
+    """Questions as rows with VSI-Bench's columns; ids count up from `first_id`.
+
+    Returns up to `per_type[type]` questions of each type, fewer if the room has no more unambiguous ones. The same
+    arguments give the same rows for any scan style, and a type's questions do not depend on the other types. Raises
+    ValueError for an unknown type, or one that a scan cannot answer.
     """
     unknown = sorted(set(per_type) - set(_DRAFTERS))
     if unknown:
-        raise ValueError(f"no questions of type {', '.join(unknown)}; known: {', '.join(_DRAFTERS)}")
+        raise ValueError(f"cannot ask questions of type {', '.join(unknown)}; the types are {', '.join(_DRAFTERS)}")
     facts = _Facts(room)
     rows: list[dict[str, Any]] = []
     streams = np.random.default_rng(seed).spawn(len(_DRAFTERS))
@@ -188,7 +189,7 @@ def _abs_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         if len(drafts) == count:
             break
         metres = box_distance(a.box, b.box)
-        if metres < NEAREST_M or facts.touching(a, b):
+        if metres < MIN_DISTANCE_M or facts.stacked(a, b):
             continue
         if facts.surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres):
             first, second = (a, b) if rng.random() < 0.5 else (b, a)
@@ -212,11 +213,11 @@ def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     drafts: list[_Draft] = []
     asked: set[str] = set()
     gap = LARGE_ROOM_GAP_M if facts.room.area_m2 > LARGE_ROOM_M2 else GAP_M
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         if len(drafts) == count:
             break
         primary = facts.unique[rng.integers(len(facts.unique))]
-        chosen = _four_apart(facts, _nearest(facts, primary), gap, rng)
+        chosen = _draw_four(facts, _nearest_distances(facts, primary), gap, rng)
         if primary.category not in asked and chosen and _surfaces_agree(facts, primary, chosen):
             asked.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
@@ -224,28 +225,28 @@ def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     return drafts
 
 
-def _nearest(facts: _Facts, primary: RoomObject) -> dict[str, float]:
-    """Metres from the primary object to the nearest instance of every category that does not touch it."""
+def _nearest_distances(facts: _Facts, primary: RoomObject) -> dict[str, float]:
+    """Metres from the primary object to the nearest instance of each category; omits categories stacked with it."""
     distances = {}
     for category in facts.categories:
         others = facts.room.of_category(category)
-        if not any(o is primary or facts.touching(o, primary) for o in others):
+        if not any(o is primary or facts.stacked(o, primary) for o in others):
             distances[category] = min(box_distance(primary.box, o.box) for o in others)
     return distances
 
 
-def _four_apart(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
-    """Four categories, the nearest first, whose distances differ by more than the gaps; None if none were found.
+def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
+    """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found.
 
-    The nearest is drawn first, weighted by the inverse of its number of instances: with uniform draws, categories with
-    many instances would usually be the answer.
+    Draws the nearest first, with probability inverse to its number of instances: in uniform draws, categories with many
+    instances would usually be the answer.
     """
     names = list(distances)
     weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
     nearest = str(rng.choice(names, p=weight / weight.sum()))
     chosen = [nearest]
     for category in _sample(names, len(names), rng):
-        farther = distances[category] > distances[nearest] + WINNER_GAP_M
+        farther = distances[category] > distances[nearest] + NEAREST_GAP_M
         if farther and all(abs(distances[category] - distances[c]) > gap for c in chosen):
             chosen.append(category)
         if len(chosen) == 4:
@@ -254,22 +255,22 @@ def _four_apart(facts: _Facts, distances: Mapping[str, float], gap: float, rng: 
 
 
 def _surfaces_agree(facts: _Facts, primary: RoomObject, chosen: Sequence[str]) -> bool:
-    """Whether the first category is also nearest by the true surfaces, by at least half the gap."""
-    true = [min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen]
-    return true[0] + WINNER_GAP_M / 2 < min(true[1:])
+    """Whether the first category is also nearest by the distance between true surfaces, by at least half the gap."""
+    first, *others = (min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen)
+    return first + NEAREST_GAP_M / 2 < min(others)
 
 
 def _sides(bearing: np.ndarray) -> np.ndarray:
-    """Medium's answer for bearings in degrees (+ = left, from -180 to 180): 0 left, 1 right, 2 back."""
+    """The medium type's answer for bearings in degrees (+ = left, -180 to 180): 0 left, 1 right, 2 back."""
     return np.where(np.abs(bearing) >= 135.0, 2, np.where(bearing > 0, 0, 1))
 
 
 def _quadrants(bearing: np.ndarray) -> np.ndarray:
-    """Hard's answer: 0 front-left, 1 front-right, 2 back-left, 3 back-right."""
+    """The hard type's answer: 0 front-left, 1 front-right, 2 back-left, 3 back-right."""
     return 2 * (np.abs(bearing) > 90.0) + (bearing <= 0)
 
 
-# Easy asks medium's question without its third answer: what lies at the back is neither left nor right of the view.
+# The easy type uses the medium type's sides, but does not ask about objects at the back.
 _DIRECTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
     "object_rel_direction_easy": (_sides, ("left", "right")),
     "object_rel_direction_medium": (_sides, ("left", "right", "back")),
@@ -282,7 +283,7 @@ def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_
     classify, names = _DIRECTIONS[question_type]
 
     def draft(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-        triples, answers = _clear_triples(facts.unique, classify)
+        triples, answers = _unambiguous_triples(facts.unique, classify)
         drafts = []
         for _ in range(count):
             possible = [i for i in range(len(names)) if (answers == i).any()]
@@ -299,29 +300,32 @@ def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_
     return draft
 
 
-def _clear_triples(
+def _unambiguous_triples(
     objects: Sequence[RoomObject], classify: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Index triples (T, 3) of standing, facing and asked object whose answer (T,) is clear: centres apart, bearing
-    away from boundaries, and the same answer wherever in the inner half of its footprint each object is taken."""
+    """Index triples (T, 3) of the objects stood by, faced and asked about, and their unambiguous answers (T,).
+
+    The centres are apart, the bearing is not close to a boundary, and the answer is the same for all points in the
+    inner halves of the objects' footprints.
+    """
     n = len(objects)
     triples = np.stack(np.meshgrid(*[np.arange(n)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     centers = np.array([o.box.plan_center for o in objects]).reshape(n, 2)
     apart = np.linalg.norm(centers[:, None] - centers, axis=-1) >= APART_M
     a, b, c = triples.T
     triples = triples[apart[a, b] & apart[b, c] & apart[a, c]]
-    spread = np.array(
+    points = np.array(
         [np.vstack([o.box.plan_center, o.box.plan_center + (o.box.footprint - o.box.plan_center) / 2]) for o in objects]
     ).reshape(n, 5, 2)
-    stand, face, ask = (spread[triples[:, i]] for i in range(3))
-    ahead = face[:, None, :, None] - stand[:, :, None, None]
-    aside = ask[:, None, None, :] - stand[:, :, None, None]
-    bearing = wrap_deg(_heading_deg(aside) - _heading_deg(ahead))  # (T, 5, 5, 5), all centres first
+    stand, face, ask = (points[triples[:, i]] for i in range(3))
+    to_faced = face[:, None, :, None] - stand[:, :, None, None]
+    to_asked = ask[:, None, None, :] - stand[:, :, None, None]
+    bearing = wrap_deg(_heading_deg(to_asked) - _heading_deg(to_faced))  # (T, 5, 5, 5); index 0 is the centre
     answer = classify(bearing[:, 0, 0, 0])
-    clear = (classify(bearing) == answer[:, None, None, None]).all(axis=(1, 2, 3))
+    unambiguous = (classify(bearing) == answer[:, None, None, None]).all(axis=(1, 2, 3))
     for shift in (-MARGIN_DEG, MARGIN_DEG):
-        clear &= classify(wrap_deg(bearing[:, 0, 0, 0] + shift)) == answer
-    return triples[clear], answer[clear]
+        unambiguous &= classify(wrap_deg(bearing[:, 0, 0, 0] + shift)) == answer
+    return triples[unambiguous], answer[unambiguous]
 
 
 def _heading_deg(vector: np.ndarray) -> np.ndarray:
@@ -335,7 +339,8 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         sequences = _pick(_by_blanks(pool), rng)
         turns = _pick(sequences, rng)
         route = _pick(pool[turns], rng)
-        question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=_steps(route.steps))
+        steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
+        question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
         drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
         pool = {
             t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
@@ -346,40 +351,34 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
 
 
 def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Route]]:
-    """Routes through the room by their turns.
+    """Random routes by their turns.
 
-    Answers and wrong options are both drawn uniformly from its keys, so that common turns are not more often right than
+    Answers and wrong options are both drawn uniformly from the keys, so that common turns are not more often right than
     wrong.
     """
-    paths = RouteMap(facts.room)
+    route_map = RouteMap(facts.room)
     pool: dict[tuple[str, ...], list[Route]] = {}
     for attempt in range(ROUTE_ATTEMPTS):
-        route = draw_route(paths, rng, blanks=1 + attempt % MOST_BLANKS)
+        route = draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS)
         if route is not None:
             pool.setdefault(route.turns, []).append(route)
     return pool
 
 
 def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
-    """The pool's turns, one list per number of blanks; only lists long enough to fill all options, if there are any."""
+    """The pool's turns, one list per number of blanks. Drops lists too short to fill the options, unless all are."""
     lists = [sorted(turns for turns in pool if len(turns) == blanks) for blanks in sorted({len(t) for t in pool})]
     full = [turns for turns in lists if len(turns) >= _option_count(turns[0])]
     return full or lists
 
 
 def _option_count(turns: Sequence[str]) -> int:
-    """Three for one blank, because there are only three turns, else four."""
+    """Three for one blank, since there are only three turns, else four."""
     return 3 if len(turns) == 1 else 4
 
 
-def _steps(steps: Sequence[str]) -> str:
-    """ "1. Go forward until the bed 2. [please fill in] 3. Go forward until the door." """
-    return " ".join(f"{i}. {step}" for i, step in enumerate(steps, 1)) + "."
-
-
 def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
-    """The answer among other turns: all three for one blank, else four distinct sequences, preferring those that other
-    routes in the room have."""
+    """The answer and distinct wrong options, shuffled. Prefers the turns of other routes in the room."""
     every = list(product(TURNS, repeat=len(turns)))
     ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
     distinct = list(dict.fromkeys(ranked))
@@ -388,12 +387,12 @@ def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng
 
 
 def _pick(items: Sequence[Any], rng: Generator) -> Any:
-    """One item, all equally likely."""
+    """An item, drawn uniformly."""
     return items[int(rng.integers(len(items)))]
 
 
 def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
-    """At most `count` different items in random order."""
+    """Up to `count` distinct items in random order."""
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 

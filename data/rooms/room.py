@@ -1,4 +1,4 @@
-"""A finished room: what it is made of, and how one is drawn from a seed."""
+"""Generates a furnished room from a seed."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,19 +10,21 @@ from data.rooms.layout import draw_plan, furnish
 from data.rooms.placement import FloorPlan, Placed
 from data.rooms.scan import RoomMesh, ScanStyle, scan, shell
 from data.rooms.shapes import Shape
-from data.rooms.sight import seen_objects, standing_points
+from data.rooms.sight import standing_points, visible_items
 
-MOST_ATTEMPTS = 50
-FEWEST_CATEGORIES, FEWEST_UNIQUE = 8, 5
-MOST_ROOMS = 100_000
+MAX_ATTEMPTS = 50
+MIN_CATEGORIES, MIN_UNIQUE = 8, 5
+MAX_ROOMS = 100_000
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
 
 
 @dataclass(frozen=True)
 class RoomObject:
-    """One piece of furniture: its `category`, the tight `box` around it, the position in `Room.objects` of what it
-    stands on (None: floor or wall), and its true surface, before any noise of scanning."""
+    """A piece of furniture: its `category`, its tight bounding `box`, and its true `surface`, without scan noise.
+
+    `supported_by` is the index in `Room.objects` of the object that it stands on; None for floor and walls.
+    """
 
     category: str
     box: OrientedBox
@@ -32,8 +34,10 @@ class RoomObject:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """A furnished room: `polygon` of the floor, counter-clockwise, and wall `height` in metres, z up, floor at 0;
-    `objects`, each of which can be seen from somewhere a person can stand; `mesh`, the scan of it all."""
+    """A furnished room in metres; z is up and the floor is at 0.
+
+    Each of `objects` is visible from some place where a person can stand. `mesh` is the scan.
+    """
 
     name: str
     plan: FloorPlan
@@ -61,59 +65,59 @@ class Room:
 
     @property
     def unique_objects(self) -> tuple[RoomObject, ...]:
-        """The objects that "the <category>" names without doubt: the only ones of their category."""
+        """The objects that are the only ones of their category, so that "the <category>" is unambiguous."""
         return tuple(o for o in self.objects if len(self.of_category(o.category)) == 1)
 
 
 def scene_name(seed: int, index: int) -> str:
-    """The name of room `index` of a seed: unlike for every other room, and a plain path component."""
-    if not 0 <= index < MOST_ROOMS:
-        raise ValueError(f"room index must be from 0 to {MOST_ROOMS - 1}, not {index}")
+    """The name of room `index` of a seed: unique, and a plain path component."""
+    if not 0 <= index < MAX_ROOMS:
+        raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
     return f"room_seed{seed}_{index:03d}"
 
 
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None) -> Room:
-    """Room `index` of the endless series that `seed` (0 or more) begins; the same arguments give the same bytes.
+    """Room `index` of the series that `seed` (0 or more) selects. The same arguments give the same bytes.
 
-    The style changes the mesh alone: plan, objects and questions stay.
+    The style affects only the mesh, not the plan, objects or questions.
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
     name = scene_name(seed, index)
-    for attempt in range(MOST_ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
         plan = draw_plan(rng)
-        objects = _visible(plan, furnish(plan, rng).items)
-        if _rich_enough(objects):
+        objects = _visible_objects(plan, furnish(plan, rng).items)
+        if _is_rich_enough(objects):
             return Room(name, plan, objects, _mesh(plan, objects, style or ScanStyle(), rng))
-    raise RuntimeError(f"no furnished room found for seed {seed}, index {index} in {MOST_ATTEMPTS} attempts")
+    raise RuntimeError(f"no furnished room found for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts")
 
 
-def _visible(plan: FloorPlan, items: list[Placed]) -> tuple[RoomObject, ...]:
-    """The furniture without what can be seen from nowhere, so that every count is one that a visitor can make."""
+def _visible_objects(plan: FloorPlan, items: list[Placed]) -> tuple[RoomObject, ...]:
+    """The furniture that is visible from some standpoint, so that a visitor can count it."""
     while items:
-        seen = seen_objects(standing_points(plan, [i.box for i in items]), plan, items)
-        if seen.all():
+        visible = visible_items(standing_points(plan, [i.box for i in items]), plan, items)
+        if visible.all():
             break
-        items = _without(items, {int(i) for i in np.flatnonzero(~seen)})
+        items = _without(items, {int(i) for i in np.flatnonzero(~visible)})
     return tuple(RoomObject(i.category, i.box, i.supported_by, i.shape) for i in items)
 
 
 def _without(items: list[Placed], gone: set[int]) -> list[Placed]:
-    """The items that remain, and remain supported, when those at the positions `gone` are taken away."""
-    for i, item in enumerate(items):  # a supporter always comes before what it supports
+    """The items without those at the indices `gone` and those that stand on them."""
+    for i, item in enumerate(items):  # an item comes after the one it stands on
         if item.supported_by in gone:
             gone = gone | {i}
     kept = [i for i in range(len(items)) if i not in gone]
-    renumber: dict[int | None, int | None] = {None: None, **{old: new for new, old in enumerate(kept)}}
-    return [replace(items[i], supported_by=renumber[items[i].supported_by]) for i in kept]
+    new_index: dict[int | None, int | None] = {None: None, **{old: new for new, old in enumerate(kept)}}
+    return [replace(items[i], supported_by=new_index[items[i].supported_by]) for i in kept]
 
 
-def _rich_enough(objects: tuple[RoomObject, ...]) -> bool:
-    """Is there a door, and enough to ask about?"""
+def _is_rich_enough(objects: tuple[RoomObject, ...]) -> bool:
+    """Whether there is a single door, and enough to ask about."""
     categories = [o.category for o in objects]
     unique = [c for c in set(categories) if categories.count(c) == 1]
-    return "door" in unique and len(set(categories)) >= FEWEST_CATEGORIES and len(unique) >= FEWEST_UNIQUE
+    return "door" in unique and len(set(categories)) >= MIN_CATEGORIES and len(unique) >= MIN_UNIQUE
 
 
 def _mesh(plan: FloorPlan, objects: tuple[RoomObject, ...], style: ScanStyle, rng: Generator) -> RoomMesh:

@@ -1,4 +1,4 @@
-"""Walks from object to object in straight lines, and the turns between them."""
+"""Routes of straight walks from object to object, and the turns between them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ TURNS = ("Turn Left", "Turn Right", "Turn Back")
 MOST_BLANKS = 3
 STAND_OFF_M = 0.35  # "go forward until the X" ends this far in front of X
 BODY_M = 0.2  # smallest distance of a walk from other objects
-SHORTEST_M = 0.5
-AHEAD_DEG, BACK_DEG, MARGIN_DEG = 25.0, 135.0, 10.0  # below AHEAD is not a turn; from BACK on it is "back"
-STEP_OVER_M = 1.0  # objects that start above this height do not block a walk
-FACED_FIRST = 0.7  # share of routes that first go to the faced object, as most in the benchmark do
+MIN_WALK_M = 0.5
+AHEAD_DEG, BACK_DEG, MARGIN_DEG = 25.0, 135.0, 10.0  # less than AHEAD is not a turn; BACK or more is "back"
+HEADROOM_M = 1.0  # objects at least this high above the floor do not block a walk
+FACED_FIRST_SHARE = 0.7  # of routes that first go to the faced object, like most in the benchmark
 
 
 @dataclass(frozen=True)
 class Route:
-    """A walk: begin at `start` facing `facing`, then `steps` in words with blanks for `turns`, past `stops`."""
+    """A route from `start`, facing `facing`, along `stops`. `steps` is its text, with blanks for `turns`."""
 
     start: str
     facing: str
@@ -32,9 +32,11 @@ class Route:
 
 
 @dataclass(frozen=True, eq=False)
-class _Walker:
-    """Where the robot is: at `point` by object `place`, looking along `heading` (2,); `plan_heading` is the same
-    direction taken from centre to centre of the objects instead of from where the robot stands."""
+class _Robot:
+    """A robot at `point` (2,) in front of object `place`, looking along the unit vector `heading` (2,).
+
+    `plan_heading` (2,) is the heading measured between the centres of the objects, as on a floor plan.
+    """
 
     place: int
     point: np.ndarray
@@ -44,7 +46,7 @@ class _Walker:
 
 @dataclass(frozen=True, eq=False)
 class RouteMap:
-    """A room as a robot walks it: footprints of its objects in plan."""
+    """A room's floor plan, on which a robot walks between the footprints of objects."""
 
     room: Room
 
@@ -66,19 +68,19 @@ class RouteMap:
         return np.array([b.size[:2] for b in self._boxes]) / 2
 
     @cached_property
-    def _in_the_way(self) -> np.ndarray:
-        return np.array([b.bottom < STEP_OVER_M for b in self._boxes])
+    def _blocking(self) -> np.ndarray:
+        return np.array([b.bottom < HEADROOM_M for b in self._boxes])
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
-        """Indices in `room.objects` of the objects a route can name: unique in their category, on floor or wall."""
+        """Indices in `room.objects` of objects that a route can name: unique, and on the floor or a wall."""
         unique = {o.category for o in self.room.unique_objects}
         objects = enumerate(self.room.objects)
         return tuple(i for i, o in objects if o.category in unique and o.supported_by is None)
 
     def crossings(self, start: np.ndarray, end: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
-        """Where the line from `start` (0) to `end` (1), (2,) each, enters and leaves every footprint grown by
-        `margin` metres, (N,) each; a line that misses a footprint enters it after it leaves."""
+        """Where the line from `start` (0) to `end` (1), (2,) each, enters and leaves each footprint grown by `margin`
+        metres, (N,) each. A line that misses a footprint enters it after it leaves."""
         origin = np.einsum("nak,nk->na", self._axes, start - self._centers)
         along = self._axes @ (end - start)
         along = np.where(np.abs(along) < 1e-9, 1e-9, along)
@@ -86,70 +88,70 @@ class RouteMap:
         a, b = (-half - origin) / along, (half - origin) / along
         return np.minimum(a, b).max(axis=1), np.maximum(a, b).min(axis=1)
 
-    def blocked(self, start: np.ndarray, end: np.ndarray, but: int) -> bool:
-        """Whether the straight walk leaves the room or comes near any object except number `but`."""
+    def is_blocked(self, start: np.ndarray, end: np.ndarray, ignore: int) -> bool:
+        """Whether the straight walk leaves the room or comes close to an object other than `ignore`."""
         if not points_in_polygon(np.array([start, end]), self.room.polygon).all():
             return True
         enter, leave = self.crossings(start, end, BODY_M)
-        hit = self._in_the_way & (enter < leave) & (leave > 0) & (enter < 1)
-        hit[but] = False
+        hit = self._blocking & (enter < leave) & (leave > 0) & (enter < 1)
+        hit[ignore] = False
         return bool(hit.any())
 
-    def begin(self, start: int, facing: int) -> _Walker | None:
-        """Stand just outside the start's footprint, on the side of the faced object; None if that spot is blocked."""
+    def begin(self, start: int, facing: int) -> _Robot | None:
+        """A robot just outside the footprint of `start`, towards `facing`; None if that spot is blocked."""
         origin, goal = self._centers[start], self._centers[facing]
         share = float(self.crossings(origin, goal, STAND_OFF_M)[1][start])
         point = origin + share * (goal - origin)
-        if share >= 1.0 or self.blocked(point, point, but=start):
+        if share >= 1.0 or self.is_blocked(point, point, ignore=start):
             return None
         heading = (goal - origin) / np.linalg.norm(goal - origin)
-        return _Walker(start, point, heading, heading)
+        return _Robot(start, point, heading, heading)
 
-    def walk(self, walker: _Walker, target: int) -> _Walker | None:
-        """Go straight to the target and stop before it; None if something is in the way or it is too near."""
+    def walk(self, robot: _Robot, target: int) -> _Robot | None:
+        """The robot after walking straight up to the target; None if the walk is blocked or too short."""
         goal = self._centers[target]
-        share = max(float(self.crossings(walker.point, goal, STAND_OFF_M)[0][target]), 0.0)
-        stop = walker.point + share * (goal - walker.point)
-        walked = float(np.linalg.norm(stop - walker.point))
-        if walked < SHORTEST_M or self.blocked(walker.point, stop, but=target):
+        share = max(float(self.crossings(robot.point, goal, STAND_OFF_M)[0][target]), 0.0)
+        stop = robot.point + share * (goal - robot.point)
+        walked = float(np.linalg.norm(stop - robot.point))
+        if walked < MIN_WALK_M or self.is_blocked(robot.point, stop, ignore=target):
             return None
-        plan = goal - self._centers[walker.place]
-        return _Walker(target, stop, (stop - walker.point) / walked, plan / np.linalg.norm(plan))
+        plan = goal - self._centers[robot.place]
+        return _Robot(target, stop, (stop - robot.point) / walked, plan / np.linalg.norm(plan))
 
-    def turn(self, walker: _Walker, target: int) -> str | None:
-        """The turn that makes the robot face the target; None if it is not clear which.
+    def turn(self, robot: _Robot, target: int) -> str | None:
+        """The turn after which the robot faces the target; None if it is ambiguous.
 
-        It must be the same, by a margin, from where the robot stands and from centre to centre on a floor plan, and
-        for every part of the inner half of the target's footprint.
+        The turn must be the same, with a margin, as seen by the robot, between centres on a floor plan, and for every
+        part of the inner half of the target's footprint.
         """
         box = self._boxes[target]
         inner = box.plan_center + (box.footprint - box.plan_center) / 2
-        seen = np.vstack([box.plan_center, inner]) - walker.point
-        drawn = (box.plan_center - self._centers[walker.place])[None]
-        bearings = np.concatenate([_bearing(walker.heading, seen), _bearing(walker.plan_heading, drawn)])
+        offsets = np.vstack([box.plan_center, inner]) - robot.point
+        plan_offset = (box.plan_center - self._centers[robot.place])[None]
+        bearings = np.concatenate([_bearing(robot.heading, offsets), _bearing(robot.plan_heading, plan_offset)])
         names = {_turn_name(b) for b in (bearings[:, None] + [-MARGIN_DEG, 0.0, MARGIN_DEG]).ravel()}
         return names.pop() if len(names) == 1 else None
 
 
-def draw_route(paths: RouteMap, rng: Generator, blanks: int) -> Route | None:
+def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None:
     """A random route with this many blanks, or None if the random walk reaches a dead end."""
-    if len(paths.landmarks) < 3:
+    if len(route_map.landmarks) < 3:
         return None
-    start, facing = (int(i) for i in rng.choice(paths.landmarks, 2, replace=False))
-    walker = paths.begin(start, facing)
+    start, facing = (int(i) for i in rng.choice(route_map.landmarks, 2, replace=False))
+    robot = route_map.begin(start, facing)
     stops: list[int] = []
     turns: list[str] = []
-    if walker is not None and rng.random() < FACED_FIRST:
-        walker = paths.walk(walker, facing)
+    if robot is not None and rng.random() < FACED_FIRST_SHARE:
+        robot = route_map.walk(robot, facing)
         stops.append(facing)
-    while walker is not None and len(turns) < blanks:
-        turn, walker = _next_leg(paths, rng, walker, {start, facing, *stops})
-        if walker is not None:
+    while robot is not None and len(turns) < blanks:
+        turn, robot = _next_leg(route_map, rng, robot, {start, facing, *stops})
+        if robot is not None:
             turns.append(turn)
-            stops.append(walker.place)
-    if walker is None:
+            stops.append(robot.place)
+    if robot is None:
         return None
-    names = [o.category for o in paths.room.objects]
+    names = [o.category for o in route_map.room.objects]
     return Route(
         names[start],
         names[facing],
@@ -159,12 +161,14 @@ def draw_route(paths: RouteMap, rng: Generator, blanks: int) -> Route | None:
     )
 
 
-def _next_leg(paths: RouteMap, rng: Generator, walker: _Walker, been: Collection[int]) -> tuple[str, _Walker | None]:
-    """A random clear turn and the walk after it; all turns that lead to a landmark are equally likely."""
-    legs: dict[str, list[_Walker]] = {}
-    for target in paths.landmarks:
-        turn = paths.turn(walker, target) if target not in been else None
-        arrived = paths.walk(walker, target) if turn else None
+def _next_leg(
+    route_map: RouteMap, rng: Generator, robot: _Robot, visited: Collection[int]
+) -> tuple[str, _Robot | None]:
+    """A random unambiguous turn and the walk after it; all turns that lead to a landmark are equally likely."""
+    legs: dict[str, list[_Robot]] = {}
+    for target in route_map.landmarks:
+        turn = route_map.turn(robot, target) if target not in visited else None
+        arrived = route_map.walk(robot, target) if turn else None
         if turn and arrived:
             legs.setdefault(turn, []).append(arrived)
     if not legs:
@@ -174,7 +178,7 @@ def _next_leg(paths: RouteMap, rng: Generator, walker: _Walker, been: Collection
 
 
 def _steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
-    """The walk in words; with as many blanks as stops, it begins with a turn."""
+    """The text of the route. Blanks precede the last `blanks` stops."""
     steps: list[str] = []
     for i, stop in enumerate(stops):
         if i >= len(stops) - blanks:
@@ -184,7 +188,7 @@ def _steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
 
 
 def _bearing(heading: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """(N,) degrees from the heading to each of (N, 2) offsets, + = left."""
+    """(N,) degrees from the heading to `offsets` (N, 2), + = left."""
     cross = heading[0] * offsets[:, 1] - heading[1] * offsets[:, 0]
     return np.degrees(np.arctan2(cross, offsets @ heading))
 

@@ -10,17 +10,19 @@ from numpy.random import Generator
 from data.rooms.geometry import OrientedBox, points_in_polygon
 from data.rooms.shapes import Shape, compact, join, normals, quads, triangulate
 
-COLOUR_NOISE = 5.0  # standard deviation of the colour of single vertices, of 255
+COLOUR_NOISE = 5.0  # standard deviation per vertex and channel, of 255
 SHELL = -1  # `object_index` of floor and walls
-MOST_HIDDEN = 0.25  # holes may take this share of an object's surface, so that it stays recognisable
+MAX_HOLE_SHARE = 0.25  # of an object's surface, so that it stays recognisable
 PLANK_M = 0.2
 SKIRTING_M = 0.09
 
 
 @dataclass(frozen=True)
 class ScanStyle:
-    """The quality of a scan: mesh resolution and RMS displacement of the surface in metres, and number of holes. Raises
-    ValueError for implausible values."""
+    """The quality of a scan: mesh resolution and RMS surface displacement in metres, and number of holes.
+
+    Raises ValueError for implausible values.
+    """
 
     resolution_m: float = 0.05
     noise_m: float = 0.0
@@ -37,9 +39,11 @@ class ScanStyle:
 
 @dataclass(frozen=True, eq=False)
 class RoomMesh:
-    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8, and
-    `object_index` (N,) int32, the position in `Room.objects` of the object a vertex belongs to, -1 for floor and
-    walls. The arrays are read-only."""
+    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8.
+
+    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls. The arrays
+    are read-only.
+    """
 
     vertices: np.ndarray
     faces: np.ndarray
@@ -52,8 +56,10 @@ class RoomMesh:
 
 
 def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone: np.ndarray, rng: Generator) -> Shape:
-    """Floor planks and one-sided walls of a polygon (P, 2) with axis-parallel edges, counter-clockwise. No ceiling:
-    scanners are seldom pointed at it, and a view from above stays open."""
+    """Floor planks and one-sided walls of a counter-clockwise polygon (P, 2) with axis-parallel edges.
+
+    Without a ceiling: people rarely point a scanner at it, and it would hide the room from above.
+    """
     xs, ys = np.unique(polygon[:, 0]), np.unique(polygon[:, 1])
     parts = []
     for x0, x1 in itertools.pairwise(xs):
@@ -68,7 +74,7 @@ def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone:
 
 
 def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
-    """A rectangle of floor in strips along x, each of its own tone."""
+    """A rectangle of floor as strips along x in slightly different tones."""
     edges = np.append(np.arange(y0, y1, PLANK_M), y1)
     low, high = edges[:-1], edges[1:]
     corners = np.zeros((len(low), 4, 3))
@@ -81,53 +87,55 @@ def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: G
 def scan(
     shell_shape: Shape, shapes: Sequence[Shape], boxes: Sequence[OrientedBox], style: ScanStyle, rng: Generator
 ) -> RoomMesh:
-    """The mesh of floor, walls and objects, with light baked into the vertex colours."""
-    everything = join(shell_shape, *shapes)
-    owner_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
-    vertices, faces, quad = triangulate(everything, style.resolution_m)
-    colours = everything.colours[quad] * _light(normals(everything), rng)[quad, None]
-    owner = owner_of_quad[quad]
-    colours *= _ground_shadow(vertices, normals(everything)[quad, 2] > 0.5, owner == SHELL, boxes)[:, None]
+    """The mesh of floor, walls and objects, with lighting baked into the vertex colours."""
+    whole = join(shell_shape, *shapes)
+    index_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
+    vertices, faces, quad = triangulate(whole, style.resolution_m)
+    colours = whole.colours[quad] * _brightness(normals(whole), rng)[quad, None]
+    object_index = index_of_quad[quad]
+    colours *= _contact_shadow(vertices, normals(whole)[quad, 2] > 0.5, object_index == SHELL, boxes)[:, None]
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
     if style.noise_m:
-        vertices = vertices + style.noise_m * _waves(vertices, rng)
+        vertices = vertices + style.noise_m * _drift(vertices, rng)
     for _ in range(style.holes):
-        faces = _punch(vertices, faces, owner, rng)
-    vertices, faces, colours, owner = compact(vertices, faces, colours, owner)
+        faces = _punch_hole(vertices, faces, object_index, rng)
+    vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
     return RoomMesh(
         vertices.astype(np.float32),
         faces.astype(np.int32),
         np.clip(np.rint(colours), 0, 255).astype(np.uint8),
-        owner.astype(np.int32),
+        object_index.astype(np.int32),
     )
 
 
-def _light(normal: np.ndarray, rng: Generator) -> np.ndarray:
-    """(Q,) brightness of each quad: soft light from above and one side, so that a solid's faces differ."""
+def _brightness(normal: np.ndarray, rng: Generator) -> np.ndarray:
+    """(Q,) brightness of quads in soft light from above and from one side, so that the faces of a solid differ."""
     azimuth = rng.uniform(0, 2 * np.pi)
-    toward = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
+    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
     side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
-    return np.clip(0.78 + 0.24 * normal @ toward + 0.07 * normal @ side, 0.35, 1.05)
+    return np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
 
 
-def _ground_shadow(
+def _contact_shadow(
     vertices: np.ndarray, upward: np.ndarray, is_shell: np.ndarray, boxes: Sequence[OrientedBox]
 ) -> np.ndarray:
-    """(N,) brightness: the floor darkens under and beside what stands on it, walls darken a little near the floor."""
+    """(N,) brightness: the floor is darker below and beside objects, walls are slightly darker near the floor."""
     factor = np.where(is_shell & ~upward, 1 - 0.15 * np.exp(-vertices[:, 2] / 0.3), 1.0)
     floor = np.flatnonzero(is_shell & upward)
     points = vertices[floor]
-    for solid in boxes:
-        if solid.bottom < 0.3:
-            beyond = np.abs(solid.local(points))[:, :2] - np.array(solid.size[:2]) / 2
-            distance = np.linalg.norm(np.maximum(beyond, 0), axis=1)
+    for box in boxes:
+        if box.bottom < 0.3:
+            outside = np.abs(box.local(points))[:, :2] - np.array(box.size[:2]) / 2
+            distance = np.linalg.norm(np.maximum(outside, 0), axis=1)
             factor[floor] = np.minimum(factor[floor], 1 - 0.4 * np.exp(-distance / 0.08))
     return factor
 
 
-def _waves(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
-    """(N, 3) smooth displacement of unit root mean square length: like a scanner's drift it moves neighbours
-    together, so that surfaces stay closed where two pieces meet."""
+def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
+    """(N, 3) smooth displacement with an RMS length of 1.
+
+    Like a scanner's drift, it moves neighbours together, which keeps adjoining surfaces closed.
+    """
     direction = rng.normal(size=(count, 3))
     direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
     phase = rng.uniform(0, 2 * np.pi, count)
@@ -136,13 +144,13 @@ def _waves(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
     return wave / np.sqrt((push**2).sum() / 2)
 
 
-def _punch(vertices: np.ndarray, faces: np.ndarray, owner: np.ndarray, rng: Generator) -> np.ndarray:
-    """The faces without one ragged patch of the surface; a patch that would hide much of an object spares it."""
+def _punch_hole(vertices: np.ndarray, faces: np.ndarray, object_index: np.ndarray, rng: Generator) -> np.ndarray:
+    """The faces outside a random ragged patch, and those of objects of which the patch would remove too much."""
     center = vertices[faces[rng.integers(len(faces)), 0]]
     radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
-    gone = np.linalg.norm(vertices[faces].mean(axis=1) - center, axis=1) < radius
-    face_owner = owner[faces[:, 0]]
-    total = np.bincount(face_owner + 1)
-    lost = np.bincount(face_owner[gone] + 1, minlength=len(total))
-    spared = (lost > MOST_HIDDEN * total) & (np.arange(len(total)) != SHELL + 1)
-    return faces[~gone | spared[face_owner + 1]]
+    in_patch = np.linalg.norm(vertices[faces].mean(axis=1) - center, axis=1) < radius
+    group = object_index[faces[:, 0]] - SHELL
+    total = np.bincount(group)
+    removed = np.bincount(group[in_patch], minlength=len(total))
+    spared = (removed > MAX_HOLE_SHARE * total) & (np.arange(len(total)) > 0)  # group 0 is floor and walls
+    return faces[~in_patch | spared[group]]

@@ -1,4 +1,4 @@
-"""Coloured solids made of quads, and their dense triangulation."""
+"""Coloured solids made of quads, and their triangulation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ Point = Sequence[float] | np.ndarray  # x, y, z in metres
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A surface of flat-coloured quads: `corners` (Q, 4, 3) metres, seen counter-clockwise from outside, and
-    `colours` (Q, 3) in 0..255. A quad may be a triangle whose last two corners coincide."""
+    """A surface of flat-coloured quads: `corners` (Q, 4, 3) metres, counter-clockwise seen from outside, and `colours`
+    (Q, 3) in 0..255. In a triangle, the last two corners coincide."""
 
     corners: np.ndarray
     colours: np.ndarray
 
     @property
     def bounds(self) -> np.ndarray:
-        """(2, 3) lowest and highest coordinates, metres."""
+        """(2, 3) smallest and largest coordinates, metres."""
         points = self.corners.reshape(-1, 3)
         return np.array([points.min(axis=0), points.max(axis=0)])
 
@@ -59,30 +59,23 @@ def box(lo: Point, hi: Point, colour: Colour) -> Shape:
 
 
 def grid(points: np.ndarray, colour: Colour) -> Shape:
-    """The quads between neighbouring points of an (R, C, 3) grid; outside is where rows x columns points."""
+    """The quads between neighbouring points of an (R, C, 3) grid; rows x columns points outward."""
     return quads(
         np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2).reshape(-1, 4, 3), colour
     )
 
 
-def _ring(sides: int) -> np.ndarray:
-    """(sides + 1, 2) points of the unit circle, the first repeated at the end; a multiple of 4 has exact extents."""
-    angle = np.arange(sides + 1) % sides * (2 * np.pi / sides)
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
 def _lathe(profile: np.ndarray, sides: int, colour: Colour) -> Shape:
-    """The surface of revolution about z of an (R, 2) profile of (radius, height), outside to the profile's right."""
-    ring = _ring(sides)
-    points = np.empty((sides + 1, len(profile), 3))
-    points[..., :2] = ring[:, None] * profile[None, :, :1]
-    points[..., 2] = profile[None, :, 1]
+    """The surface of revolution about z of (radius, height) pairs (R, 2); outside is to the right of the profile."""
+    angle = np.arange(sides + 1)[:, None] % sides * (2 * np.pi / sides)  # the last point repeats the first
+    radius, height = profile.T
+    points = np.stack(np.broadcast_arrays(radius * np.cos(angle), radius * np.sin(angle), height), axis=-1)
     return grid(points, colour)
 
 
 def lathe(center: Point, profile: Sequence[tuple[float, float]], colour: Colour, sides: int = 16) -> Shape:
-    """A turned solid on a vertical axis through `center`: a closed walk of (radius, height) pairs from the bottom,
-    out, up and back in, metres above `center`."""
+    """A solid of revolution on a vertical axis: `profile` has (radius, height above `center`) pairs in metres, from the
+    bottom outwards, up and back to the axis."""
     return _lathe(np.array(profile, dtype=float), sides, colour).moved(center)
 
 
@@ -101,14 +94,14 @@ def rod(
 
 
 def ellipsoid(center: Point, radii: Point, colour: Colour, sides: int = 12) -> Shape:
-    """An ellipsoid with the three given radii, metres."""
+    """An axis-aligned ellipsoid; `radii` (3,) in metres."""
     angle = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)
     unit = _lathe(np.stack([np.cos(angle), np.sin(angle)], axis=1), sides, colour)
     return Shape(unit.corners * np.asarray(radii) + np.asarray(center), unit.colours)
 
 
 def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
-    """A pillow that fills the given bounds: thick in the middle, pinched along its upright seam."""
+    """A pillow that fills the given bounds: thick in the middle, thin at the seam around it."""
     low, high = np.array(lo, dtype=float), np.array(hi, dtype=float)
     u, v = np.meshgrid(*[np.linspace(-1, 1, steps + 1)] * 2, indexing="ij")
     bulge = ((1 - np.abs(u) ** 3) * (1 - np.abs(v) ** 3)) ** 0.5
@@ -120,7 +113,7 @@ def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
 
 
 def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside: Colour) -> Shape:
-    """A box whose top is hollowed out: walls `rim` metres thick at the top, the hollow `depth` metres deep."""
+    """A box with a hollow in its top, `depth` metres deep, and walls `rim` metres thick at the top."""
     (x0, y0, z0), (x1, y1, z1) = lo, hi
     outer = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
     middle = outer.mean(axis=0)
@@ -140,9 +133,9 @@ def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside
 
 
 def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut every quad into a grid of triangles whose steps are no longer than `resolution_m`.
+    """Divide every quad into a grid with steps of at most `resolution_m`, two triangles per cell.
 
-    Returns vertices (N, 3) float64, faces (M, 3) int64 without degenerate ones, and the quad of each vertex (N,).
+    Returns vertices (N, 3) float64, non-degenerate faces (M, 3) int64, and the quad of each vertex (N,).
     """
     c = shape.corners
     edge = np.linalg.norm(np.roll(c, -1, axis=1) - c, axis=2)
@@ -150,19 +143,23 @@ def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarr
         np.stack([np.maximum(edge[:, 0], edge[:, 2]), np.maximum(edge[:, 1], edge[:, 3])], 1) / resolution_m
     )
     steps = np.maximum(steps.astype(int), 1)
-    vertices, faces, owner, count = [], [], [], 0
+    vertices, faces, quad_of, count = [], [], [], 0
     for nu, nv in np.unique(steps, axis=0):
         index = np.flatnonzero((steps == (nu, nv)).all(axis=1))
-        points, cells = _cut(c[index], int(nu), int(nv))
-        vertices.append(points.reshape(-1, 3))
-        faces.append((cells[None] + np.arange(len(index))[:, None, None] * points.shape[1]).reshape(-1, 3) + count)
-        owner.append(np.repeat(index, points.shape[1]))
+        grids, cells = _subdivide(c[index], int(nu), int(nv))
+        vertices.append(grids.reshape(-1, 3))
+        faces.append((cells[None] + np.arange(len(index))[:, None, None] * grids.shape[1]).reshape(-1, 3) + count)
+        quad_of.append(np.repeat(index, grids.shape[1]))
         count += len(vertices[-1])
-    return _without_slivers(np.concatenate(vertices), np.concatenate(faces), np.concatenate(owner))
+    points, triangles = np.concatenate(vertices), np.concatenate(faces)
+    a, b, c = (points[triangles[:, i]] for i in range(3))
+    has_area = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9  # false at the poles of solids of revolution
+    points, triangles, quad_of_point = compact(points, triangles[has_area], np.concatenate(quad_of))
+    return points, triangles, quad_of_point
 
 
-def _cut(corners: np.ndarray, nu: int, nv: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bilinear (nu + 1) x (nv + 1) points of each quad, (Q, P, 3), and the triangles (F, 3) of one quad."""
+def _subdivide(corners: np.ndarray, nu: int, nv: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (Q, P, 3) of a bilinear (nu + 1) x (nv + 1) grid on each quad, and the triangles (F, 3) of one quad."""
     u, v = np.meshgrid(np.linspace(0, 1, nu + 1), np.linspace(0, 1, nv + 1), indexing="ij")
     weights = np.stack([(1 - u) * (1 - v), u * (1 - v), u * v, (1 - u) * v]).reshape(4, -1)
     points = np.einsum("cp,qck->qpk", weights, corners)
@@ -172,26 +169,16 @@ def _cut(corners: np.ndarray, nu: int, nv: int) -> tuple[np.ndarray, np.ndarray]
     return points, np.concatenate([lower, upper])
 
 
-def _without_slivers(
-    vertices: np.ndarray, faces: np.ndarray, owner: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Drop triangles without area (at the poles of turned solids) and the vertices that no triangle uses."""
-    a, b, c = (vertices[faces[:, i]] for i in range(3))
-    faces = faces[np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9]
-    vertices, faces, owner = compact(vertices, faces, owner)
-    return vertices, faces, owner
-
-
 def compact(vertices: np.ndarray, faces: np.ndarray, *attributes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Vertices, renumbered faces and per-vertex attributes without the vertices that no face uses."""
+    """Drop unused vertices and their attributes, and renumber the faces."""
     used = np.zeros(len(vertices), dtype=bool)
     used[faces] = True
-    renumber = np.cumsum(used) - 1
-    return vertices[used], renumber[faces], *(a[used] for a in attributes)
+    new_index = np.cumsum(used) - 1
+    return vertices[used], new_index[faces], *(a[used] for a in attributes)
 
 
 def normals(shape: Shape) -> np.ndarray:
-    """(Q, 3) unit outward normal of each quad."""
+    """(Q, 3) unit outward normals."""
     c = shape.corners
     cross = np.cross(c[:, 2] - c[:, 0], c[:, 3] - c[:, 1])
     return cross / np.maximum(np.linalg.norm(cross, axis=1, keepdims=True), 1e-12)

@@ -1,4 +1,4 @@
-"""Where a person can stand in a room, and what can be seen from there."""
+"""Where a person can stand in a room, and which objects are visible from there."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from data.rooms.placement import FloorPlan, Placed
 EYE_M = 1.6
 BODY_M = 0.25  # distance of a standing person's axis from furniture and walls
 CELL_M = 0.1
-TALLEST_STEEPNESS = 0.7  # a level camera of 640 x 480 pixels and focal length 300 sees down by 240 / 300 = 0.8
-NEAREST_M, FARTHEST_M = 0.6, 7.0
-SEEN_SHARE = 0.5
-MOST_STANDPOINTS = 60
+MAX_SLOPE = 0.7  # a level camera of 640 x 480 pixels and focal length 300 sees slopes up to 240 / 300 = 0.8
+MIN_DISTANCE_M, MAX_DISTANCE_M = 0.6, 7.0
+MIN_VISIBLE_SHARE = 0.5
+MAX_STANDPOINTS = 60
 
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
-    """(S, 2) floor points on a 0.1 m grid where a person can stand and that can be reached from the middle."""
+    """(S, 2) points of a 0.1 m grid on the floor where a person can stand, connected to the middle of the room."""
     low, high = plan.corners.min(axis=0), plan.corners.max(axis=0)
     xs, ys = (np.arange(a + CELL_M / 2, b, CELL_M) for a, b in zip(low, high, strict=True))
     points = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -34,36 +34,40 @@ def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray
 
 
 def _plan_gap(points: np.ndarray, box: OrientedBox) -> np.ndarray:
-    """(N,) distance in metres of (N, 2) floor points from a box's footprint."""
+    """(N,) metres from floor points (N, 2) to a box's footprint."""
     local = np.abs(box.local(np.insert(points, 2, 0.0, axis=1)))[:, :2]
     return np.linalg.norm(np.maximum(local - np.array(box.size[:2]) / 2, 0), axis=1)
 
 
-def seen_objects(standpoints: np.ndarray, plan: FloorPlan, items: Sequence[Placed]) -> np.ndarray:
-    """(len(items),) bool: from some standpoint, at eye height and looking level, at least half of the object's
-    volume has a clear line of sight. Other objects count as solid boxes, so this errs towards hidden."""
+def visible_items(standpoints: np.ndarray, plan: FloorPlan, items: Sequence[Placed]) -> np.ndarray:
+    """(N,) bool: whether a level view at eye height from some standpoint shows at least half of each item's volume.
+
+    Treats the other items as solid boxes, so it may report a visible item as hidden.
+    """
     if len(standpoints) == 0:
         return np.zeros(len(items), dtype=bool)
-    pick = np.unique(np.linspace(0, len(standpoints) - 1, MOST_STANDPOINTS).astype(int))
+    pick = np.unique(np.linspace(0, len(standpoints) - 1, MAX_STANDPOINTS).astype(int))
     eyes = np.insert(standpoints[pick], 2, EYE_M, axis=1)
     walls = [plan.notch] if plan.notch else []
-    seen = []
+    visible = []
     for item in items:
         others = [o.box for i, o in enumerate(items) if o is not item and i != item.supported_by]
-        seen.append(_is_seen(eyes, item, others + walls))
-    return np.array(seen)
+        visible.append(_is_visible(eyes, item, others + walls))
+    return np.array(visible)
 
 
-def _is_seen(eyes: np.ndarray, item: Placed, occluders: Sequence[OrientedBox]) -> bool:
+def _is_visible(eyes: np.ndarray, item: Placed, occluders: Sequence[OrientedBox]) -> bool:
     box = item.box
     offset = np.array(box.center) - eyes
     distance = np.linalg.norm(offset[:, :2], axis=1)
-    good = (distance > NEAREST_M) & (distance < FARTHEST_M) & (np.abs(offset[:, 2]) < TALLEST_STEEPNESS * distance)
-    facing = offset[:, :2] @ box.front < 0.0
-    eyes = eyes[good & facing] if box.bottom > 0.05 and item.supported_by is None else eyes[good]
+    in_range = (distance > MIN_DISTANCE_M) & (distance < MAX_DISTANCE_M)
+    in_range &= np.abs(offset[:, 2]) < MAX_SLOPE * distance
+    if box.bottom > 0.05 and item.supported_by is None:  # hangs on a wall, so only its front is visible
+        in_range &= offset[:, :2] @ box.front < 0.0
+    eyes = eyes[in_range]
     lattice = np.stack(np.meshgrid(*[[-0.45, 0.0, 0.45]] * 3), axis=-1).reshape(-1, 3) * box.size
     targets = np.concatenate([box.plan_point(lattice[:, :2]), lattice[:, 2:] + box.center[2]], axis=1)
     blocked = np.zeros((len(eyes), len(targets)), dtype=bool)
     for other in occluders:
         blocked |= segments_cross(eyes[:, None], targets[None], other)
-    return bool(len(eyes)) and bool(((~blocked).mean(axis=1) >= SEEN_SHARE).any())
+    return bool(len(eyes)) and bool(((~blocked).mean(axis=1) >= MIN_VISIBLE_SHARE).any())

@@ -1,4 +1,4 @@
-"""Write rooms to disk: scans in ScanNet's layout, questions in VSI-Bench's columns, geometry as JSON."""
+"""Writes rooms to disk: scans in ScanNet's layout, questions in VSI-Bench's columns, geometry as JSON."""
 
 import hashlib
 import json
@@ -20,14 +20,14 @@ MADE_WITH_FILE = "made_with.json"
 
 
 def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
-    """The folder of such rooms below `parent`, written when it is first asked for and then kept.
+    """The folder below `parent` with the first `rooms` rooms of a seed; writes it if it does not exist.
 
-    Its name tells rooms of another generator apart: after a change of this package's code they are written anew. It
-    appears whole, whoever else makes the same. Raises what `write_rooms` does.
+    Its name includes a hash of this package's code, so a changed generator writes the rooms again. Concurrent calls are
+    safe: the folder appears only when it is complete. Raises what `write_rooms` raises.
     """
-    asked = json.dumps(dict(per_type), sort_keys=True)
+    counts = json.dumps(dict(per_type), sort_keys=True)
     sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
-    version = hashlib.sha256("".join([asked, *sources]).encode()).hexdigest()[:8]
+    version = hashlib.sha256("".join([counts, *sources]).encode()).hexdigest()[:8]
     folder = parent / f"rooms_{rooms}_seed{seed}_{version}"
     if not folder.exists():
         log.info("Making %d furnished rooms with questions in %s", rooms, folder)
@@ -37,7 +37,7 @@ def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int])
             try:
                 (Path(draft) / "made").rename(folder)
             except OSError:
-                if not folder.exists():  # else another process was faster
+                if not folder.exists():  # otherwise another process wrote it first
                     raise
     return folder
 
@@ -49,48 +49,51 @@ def write_rooms(
     style: ScanStyle | None = None,
     per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
 ) -> int:
-    """Write the first `rooms` rooms of a seed under `out`, replacing files of the same names, and return the number
-    of questions. A room's files and questions do not depend on how many rooms are written.
+    """Write the first `rooms` rooms of a seed and return the number of questions.
 
-    `out/scannet/scans/<scene>/<scene>_vh_clean_2.ply` are the scans (so `out` is a scan root), `out/questions.jsonl`
-    the questions, and `out/rooms.json` a list of each room's polygon, height, area and objects' boxes: it holds the
-    answers, so no model may see it. The questions' file appears last, when all else is there; an older one, whose rooms
-    other scans replace, goes first. `out/made_with.json` says how the set was made: the same set may be written again,
-    with more or fewer rooms, but a folder with another set is left as it is. Raises ValueError for that and for bad
-    numbers, OSError where nothing can be written.
+    A room's files and questions do not depend on `rooms`. Overwrites existing files of these names in `out`:
+
+    - scannet/scans/<scene>/<scene>_vh_clean_2.ply: the scans, which make `out` a scan root.
+    - questions.jsonl: the questions. An existing file is deleted first and the new one appears last, so that questions
+      never stand beside scans of other rooms.
+    - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
+    - made_with.json: the seed and style. Only the same seed and style may be written to `out` again.
+
+    Raises ValueError if `out` has rooms of another seed or style, or for invalid numbers, and OSError if `out` cannot
+    be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
     style = style or ScanStyle()
-    if seed >= 0:  # make_room refuses others
+    if seed >= 0:  # make_room refuses negative seeds
         _claim(out, {"seed": seed, **asdict(style)})
     out.mkdir(parents=True, exist_ok=True)
     for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)
-    geometry, asked = [], 0
+    geometry, total = [], 0
     draft = out / f"{QUESTIONS_FILE}.tmp"
     with draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style)
             write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
-            rows = room_questions(room, (seed, index), per_type, first_id=asked)
+            rows = room_questions(room, (seed, index), per_type, first_id=total)
             lines.writelines(json.dumps(row) + "\n" for row in rows)
             geometry.append(room_record(room))
-            asked += len(rows)
+            total += len(rows)
     (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
     draft.replace(out / QUESTIONS_FILE)
-    return asked
+    return total
 
 
 def _claim(out: Path, made_with: dict[str, Any]) -> None:
-    """Note in a new folder how its rooms are made; raises ValueError where it has rooms that were made otherwise."""
+    """Record how the rooms are made; raises ValueError if the folder has rooms that were made differently."""
     path = out / MADE_WITH_FILE
     try:
         earlier = json.loads(path.read_bytes())
     except FileNotFoundError:
         if (out / QUESTIONS_FILE).exists() or (out / "scannet").exists():
             raise ValueError(
-                f"{out} already has rooms or questions, and no {MADE_WITH_FILE} says how they were made; choose "
+                f"{out} already has rooms or questions, but no {MADE_WITH_FILE} to tell how they were made; choose "
                 "another folder"
             ) from None
         out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +101,7 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
         return
     if earlier != made_with:
         raise ValueError(
-            f"{out} has another set of rooms ({_in_words(earlier)}, not {_in_words(made_with)}); choose another folder"
+            f"{out} has other rooms ({_in_words(earlier)}, not {_in_words(made_with)}); choose another folder"
         )
 
 
@@ -107,7 +110,7 @@ def _in_words(made_with: dict[str, Any]) -> str:
 
 
 def write_ply(mesh: RoomMesh, path: Path) -> None:
-    """Write a binary PLY with vertex colours, making its folder."""
+    """Write a binary PLY with vertex colours; creates its folder."""
     import trimesh
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ def write_ply(mesh: RoomMesh, path: Path) -> None:
 
 
 def room_record(room: Room) -> dict[str, Any]:
-    """The room's geometry as JSON values: metres, square metres and degrees."""
+    """The room's geometry as JSON values, in metres, square metres and degrees."""
     return {
         "scene_name": room.name,
         "polygon": room.polygon.tolist(),

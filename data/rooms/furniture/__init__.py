@@ -1,7 +1,7 @@
-"""What each category looks like: every call draws one instance with its own size, colour and style.
+"""Furniture models: draws instances of each category with random size, colour and style.
 
-All shapes are built in the same frame: x runs along the width, y from the back (0 or less, the side that stands at
-a wall) to the front, z upwards from the floor or, for what hangs on a wall, from its own lower edge. Metres.
+All builders use the same axes, in metres: x along the width, y from the back (the side at the wall, 0 or less) to the
+front, z up from the floor, or from the lower edge of an object that hangs on a wall.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,14 @@ from data.rooms.shapes import Shape
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One drawn instance: its `shape`, centred on x = y = 0 with its lowest point at z = 0, and the flat place where
-    smaller things may rest on it, `rest` = (x0, y0, x1, y1, z) in the same frame."""
+    """An instance: its `shape`, centred on x = y = 0 with its lowest point at z = 0.
+
+    `support` = (x0, y0, x1, y1, z) is the flat area on which smaller objects can stand.
+    """
 
     category: str
     shape: Shape
-    rest: tuple[float, float, float, float, float]
+    support: tuple[float, float, float, float, float]
 
     @cached_property
     def size(self) -> tuple[float, float, float]:
@@ -33,23 +35,23 @@ class Model:
 
 
 def draw(kind: str, rng: Generator) -> Model:
-    """One random instance of `kind`, a key of `BUILDERS`."""
+    """A random instance of `kind`, a key of `BUILDERS`."""
     category = CATEGORY_OF.get(kind, kind)
     shape = BUILDERS[kind](rng)
     low, high = shape.bounds
     middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]])
     shape = shape.moved(-middle)
     width, depth, height = high - low
-    return Model(category, shape, _rest(category, shape, width, depth, height))
+    return Model(category, shape, _support(category, shape, width, depth, height))
 
 
-def _rest(
+def _support(
     category: str, shape: Shape, width: float, depth: float, height: float
 ) -> tuple[float, float, float, float, float]:
-    """The resting place: the whole top, or the mattress or seat that a bed or sofa builder ends its shape with."""
+    """The top of a bed's mattress or a sofa's seat, which is the last box of its shape; else the top of the bounds."""
     if category in ("bed", "sofa"):
-        lying = shape.corners[-6:].reshape(-1, 3)
-        (x0, y0, _), (x1, y1, z1) = lying.min(axis=0), lying.max(axis=0)
+        last_box = shape.corners[-6:].reshape(-1, 3)
+        (x0, y0, _), (x1, y1, z1) = last_box.min(axis=0), last_box.max(axis=0)
         return float(x0), float(y0), float(x1), float(y1), float(z1)
     return -width / 2, -depth / 2, width / 2, depth / 2, height
 
@@ -95,6 +97,6 @@ BUILDERS: dict[str, Callable[[Generator], Shape]] = {
     "whiteboard": walls.whiteboard,
     "window": walls.window,
 }
-# Kinds that a person calls by another category's name.
+# Kinds that people call by the name of another category.
 CATEGORY_OF = {"coffee table": "table", "table lamp": "lamp", "tv bench": "cabinet", "wall tv": "tv"}
 CATEGORIES = tuple(sorted({CATEGORY_OF.get(kind, kind) for kind in BUILDERS}))

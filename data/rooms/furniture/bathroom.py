@@ -1,4 +1,4 @@
-"""What stands in a bathroom."""
+"""Bathroom fixtures."""
 
 import numpy as np
 from numpy.random import Generator
@@ -62,7 +62,7 @@ def bathtub(rng: Generator) -> Shape:
 
 
 def washer(rng: Generator) -> Shape:
-    """A front loader with its porthole."""
+    """A front-loading washing machine."""
     w, d, h = rng.uniform(0.56, 0.63), rng.uniform(0.5, 0.62), rng.uniform(0.8, 0.98)
     white = pick(rng, CERAMIC, 4)
     x, z = w / 2, h * 0.44

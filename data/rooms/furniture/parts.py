@@ -1,4 +1,4 @@
-"""Colours and parts that many pieces of furniture share."""
+"""Colours and parts shared by the furniture models."""
 
 import numpy as np
 from numpy.random import Generator
@@ -16,12 +16,12 @@ CHROME = (196, 200, 206)
 
 
 def pick(rng: Generator, palette: list[tuple[int, int, int]], spread: float = 12) -> np.ndarray:
-    """A colour of the palette, shifted a little."""
+    """A random colour of the palette, varied by up to `spread` per channel."""
     return np.clip(np.array(palette[rng.integers(len(palette))]) + rng.uniform(-spread, spread, 3), 8, 250)
 
 
 def tint(colour: Colour, factor: float) -> np.ndarray:
-    """The colour made darker (factor < 1) or lighter."""
+    """The colour, darkened (factor < 1) or lightened."""
     return np.clip(np.asarray(colour) * factor, 0, 255)
 
 
@@ -33,7 +33,7 @@ def legs(x0: float, y0: float, x1: float, y1: float, height: float, thick: float
 
 
 def front(x0: float, x1: float, y: float, z0: float, z1: float, colour: Colour, knob: str = "bar") -> Shape:
-    """A door or drawer front that stands 15 mm proud of the plane y, with a bar or knob as handle."""
+    """A door or drawer front, 15 mm thick, on the plane y. Its handle is a bar, a knob, or upright at a side."""
     panel = box((x0 + 0.012, y, z0 + 0.012), (x1 - 0.012, y + 0.015, z1 - 0.012), colour)
     x, z = (x0 + x1) / 2, (z0 + z1) / 2
     if knob == "bar":

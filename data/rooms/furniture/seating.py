@@ -1,4 +1,4 @@
-"""What people sit, sleep and eat at."""
+"""Seats, beds, tables and desks."""
 
 import itertools
 
@@ -67,7 +67,7 @@ def stool(rng: Generator) -> Shape:
 
 
 def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
-    """Sofa or armchair: plinth, arms, back and as many cushions as seats; the seat ends the shape."""
+    """A sofa or armchair with a cushion per seat. The last box is the seat."""
     d, seat, top, arm = rng.uniform(0.8, 0.95), rng.uniform(0.4, 0.46), rng.uniform(0.78, 0.92), rng.uniform(0.14, 0.2)
     colour = pick(rng, FABRIC)
     dark, light = tint(colour, 0.72), tint(colour, 1.12)
@@ -137,7 +137,7 @@ def desk(rng: Generator) -> Shape:
 
 
 def bed(rng: Generator) -> Shape:
-    """A made bed, its head at the back; the mattress ends the shape."""
+    """A made bed with its head at the back. The last box is the mattress."""
     w, d, h, head = rng.uniform(0.8, 1.9), rng.uniform(1.65, 2.2), rng.uniform(0.42, 0.54), rng.uniform(0.85, 1.15)
     wood, blanket = pick(rng, WOOD), pick(rng, FABRIC + VIVID[:3])
     sheet = (238, 236, 230)
@@ -154,6 +154,6 @@ def bed(rng: Generator) -> Shape:
 
 
 def pillow(rng: Generator) -> Shape:
-    """A cushion that leans on something behind it."""
+    """A tilted pillow, as if it leaned on something behind it."""
     w, d, h = rng.uniform(0.32, 0.46), rng.uniform(0.28, 0.4), rng.uniform(0.12, 0.17)
     return cushion((0, 0, 0), (w, d, h), pick(rng, VIVID + FABRIC[:4])).turned(rng.uniform(25, 60), "x")

@@ -20,7 +20,7 @@ def tv(rng: Generator) -> Shape:
 
 
 def wall_tv(rng: Generator) -> Shape:
-    """A dark screen for a wall."""
+    """A dark screen that hangs on a wall."""
     w = rng.uniform(0.8, 1.7)
     h = w * 0.57
     return join(
@@ -30,7 +30,7 @@ def wall_tv(rng: Generator) -> Shape:
 
 
 def monitor(rng: Generator) -> Shape:
-    """A screen that shows windows on a bright desktop."""
+    """A computer screen that shows windows on a bright desktop."""
     w = rng.uniform(0.42, 0.78)
     h = w * 0.58
     frame, picture = (
@@ -53,7 +53,7 @@ def lamp(rng: Generator) -> Shape:
 
 
 def table_lamp(rng: Generator) -> Shape:
-    """A small lamp of the same make."""
+    """A table lamp."""
     return _lamp(rng, rng.uniform(0.34, 0.62), rng.uniform(0.12, 0.15))
 
 
@@ -96,7 +96,7 @@ def plant(rng: Generator) -> Shape:
 
 
 def trash_can(rng: Generator) -> Shape:
-    """An open bin with crumpled paper."""
+    """An open bin with crumpled paper in it."""
     r, h = rng.uniform(0.12, 0.2), rng.uniform(0.26, 0.6)
     colour = pick(rng, [(80, 84, 90), (60, 120, 190), (170, 174, 178), (50, 130, 80)])
     paper = [
@@ -142,7 +142,7 @@ def backpack(rng: Generator) -> Shape:
 
 
 def suitcase(rng: Generator) -> Shape:
-    """A ribbed case on wheels, its handle drawn out."""
+    """A ribbed suitcase on wheels with its handle extended."""
     w, d, h = rng.uniform(0.38, 0.5), rng.uniform(0.22, 0.28), rng.uniform(0.44, 0.72)
     colour = pick(rng, [*VIVID, DARK])
     ribs = [

@@ -1,4 +1,4 @@
-"""Furniture that holds things, and kitchen machines."""
+"""Storage furniture and kitchen appliances."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 
 def nightstand(rng: Generator) -> Shape:
-    """Two drawers with round knobs."""
+    """A nightstand with two drawers and round knobs."""
     w, d, h = rng.uniform(0.38, 0.52), rng.uniform(0.34, 0.42), rng.uniform(0.4, 0.68)
     colour = pick(rng, WOOD)
     z = np.linspace(0.08, h - 0.03, 3)
@@ -24,7 +24,7 @@ def nightstand(rng: Generator) -> Shape:
 
 
 def wardrobe(rng: Generator) -> Shape:
-    """Tall doors with upright handles."""
+    """A wardrobe with two or three tall doors and upright handles."""
     doors = int(rng.integers(2, 4))
     w, d, h = doors * rng.uniform(0.42, 0.55), rng.uniform(0.52, 0.62), rng.uniform(1.5, 2.25)
     colour = pick(rng, WOOD + PAINT[:2])
@@ -81,7 +81,7 @@ def bookshelf(rng: Generator) -> Shape:
 
 
 def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[Shape]:
-    """Upright books on one shelf, from the left, leaving some of it empty."""
+    """Upright books that fill part of a shelf from the left."""
     books, x, end = [], 0.04, w - 0.04 - rng.uniform(0, 0.35) * w
     while x < end - 0.06:
         thick = rng.uniform(0.028, 0.06)
@@ -93,7 +93,7 @@ def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[
 
 
 def refrigerator(rng: Generator) -> Shape:
-    """Two doors with upright handles."""
+    """A refrigerator with two doors and upright handles."""
     w, d, h = rng.uniform(0.58, 0.82), rng.uniform(0.6, 0.7), rng.uniform(1.2, 2.0)
     colour = pick(rng, STEEL + CERAMIC)
     split = h * rng.uniform(0.6, 0.7)
@@ -110,7 +110,7 @@ def refrigerator(rng: Generator) -> Shape:
 
 
 def stove(rng: Generator) -> Shape:
-    """Four burners above an oven."""
+    """A stove with four burners above an oven."""
     w, d, h = rng.uniform(0.56, 0.76), rng.uniform(0.58, 0.64), rng.uniform(0.86, 0.93)
     colour = pick(rng, CERAMIC + STEEL + [(60, 60, 64)])
     burners = [
@@ -137,7 +137,7 @@ def stove(rng: Generator) -> Shape:
 
 
 def microwave(rng: Generator) -> Shape:
-    """A dark window beside its buttons."""
+    """A microwave with a dark window beside its buttons."""
     w, d, h = rng.uniform(0.4, 0.58), rng.uniform(0.3, 0.38), rng.uniform(0.26, 0.31)
     colour = pick(rng, STEEL + CERAMIC)
     buttons = [

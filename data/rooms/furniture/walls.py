@@ -1,4 +1,4 @@
-"""What hangs on walls or is part of them."""
+"""Doors, windows and objects on walls."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def door(rng: Generator) -> Shape:
 
 
 def window(rng: Generator) -> Shape:
-    """Panes that show sky and grass."""
+    """A window that shows sky and grass."""
     w, h = rng.uniform(0.6, 2.2), rng.uniform(0.8, 1.3)
     frame = pick(rng, [(246, 246, 244), (120, 84, 56), (200, 202, 206)], 6)
     columns = max(round(w / 0.6), 1)
@@ -80,7 +80,7 @@ def picture(rng: Generator) -> Shape:
 
 
 def whiteboard(rng: Generator) -> Shape:
-    """Writing, a tray and pens."""
+    """A whiteboard with writing, a tray and pens."""
     w, h = rng.uniform(1.0, 2.4), rng.uniform(0.8, 1.2)
     ink = [(30, 60, 170), (190, 40, 40), (30, 120, 60)]
     lines = [
