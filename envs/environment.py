@@ -94,7 +94,7 @@ class ExplorationEnv:
         Raises what `step` raises.
         """
         if not self.observation.moves_left:
-            raise ValueError(f"no moves left: all {self.steps} are used")
+            raise ValueError(f"no moves left: all {self.steps} moves are used")
         self._observation = self._observe(self.scene, outcome.pose, view, outcome, self.observation.turn + 1)
         return self._observation
 

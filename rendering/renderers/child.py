@@ -39,8 +39,8 @@ _FIXES = {
 class ChildRenderer:
     """Renders with a Painter in a child process; see `rendering.renderers.base.Renderer`.
 
-    A new child must first render a test image correctly. A view during which the child crashes or times out is retried
-    once in a new child, then raises RenderError; the next view starts another child.
+    A new child must first render a test image correctly. If it crashes or times out during a view, the view is retried
+    once in another child before it raises RenderError. The next view starts a new child.
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:

@@ -83,7 +83,6 @@ class PyrenderPainter:
         return drawn
 
     def _primitive(self, part: Part) -> object:
-        """Convert a part to a pyrender.Primitive."""
         if part.colours is not None:
             material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True)
             colours = np.column_stack([part.colours, np.full(len(part.vertices), 255, dtype=np.uint8)])
@@ -101,10 +100,10 @@ def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | Non
 def cuda_ordinals() -> list[int | None]:
     """The CUDA ordinal of each EGL device, None for a device invisible to CUDA; [] if EGL cannot list devices.
 
-    Devices are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Like PyTorch's, the ordinals count
-    within CUDA_VISIBLE_DEVICES, whereas EGL lists all devices regardless of that variable. Sources: NVIDIA/cuda-python
-    pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError if libEGL
-    is missing.
+    Devices are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Ordinals are relative to
+    CUDA_VISIBLE_DEVICES, like PyTorch's, but EGL ignores that variable and lists all devices. Sources:
+    NVIDIA/cuda-python pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs.
+    Raises OSError if libEGL is missing.
     """
     # Not through PyOpenGL: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
