@@ -270,7 +270,7 @@ def test_every_summary_can_be_saved_as_json_and_printed(rows: list[dict]) -> Non
 
 def test_printed_overalls_have_label_and_denominator() -> None:
     lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
-    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (0 % for those without a scan)"
+    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (those without a scan score 0)"
     assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
 
 
