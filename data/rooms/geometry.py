@@ -91,8 +91,7 @@ def rectangle_distance(a: np.ndarray, b: np.ndarray) -> float:
 def box_distance(a: OrientedBox, b: OrientedBox) -> float:
     """Distance in metres between the closest points of two solid boxes; 0 if they overlap.
 
-    An upright box is its footprint times a height interval, so the distance is the root of the sum of squares of the
-    horizontal and vertical gaps.
+    An upright box is its footprint times a height interval, so the horizontal and vertical gaps are perpendicular.
     """
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
     return math.hypot(rectangle_distance(a.footprint, b.footprint), vertical)
@@ -119,20 +118,13 @@ def wrap_deg(angle: np.ndarray) -> np.ndarray:
 
 
 def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0) -> np.ndarray:
-    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box grown by `margin` metres."""
-    enter, leave = slab_interval(start, end, box, margin)
-    return (enter < leave) & (leave > 0) & (enter < 1)
+    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box grown by `margin` metres.
 
-
-def slab_interval(
-    start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where lines from `start` (0) to `end` (1), (..., 3) each, enter and leave the box grown by `margin` metres.
-
-    A line that misses the box enters after it leaves.
+    Slab test: a line that misses the box enters its last slab after it leaves its first.
     """
     half = np.array(box.size) / 2 + margin
     origin, along = box.local(start), box.local(end) - box.local(start)
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
     a, b = (-half - origin) / along, (half - origin) / along
-    return np.minimum(a, b).max(axis=-1), np.maximum(a, b).min(axis=-1)
+    enter, leave = np.minimum(a, b).max(axis=-1), np.maximum(a, b).min(axis=-1)
+    return (enter < leave) & (leave > 0) & (enter < 1)

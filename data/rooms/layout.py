@@ -64,13 +64,13 @@ def _randint(rng: Generator, low: int, high: int) -> int:
 
 
 def _groups(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
-    """Functions that place furniture, bulky first, for each of the room's purposes; a large room has several."""
+    """A list of placing functions, bulky furniture first, for each purpose of the room; a large room has several."""
     purposes: dict[str, list[Callable[[Placer], None]]] = {
-        "bedroom": [bed_group, wardrobes, work_or_seat],
-        "living": [sofa_group, seating, shelves],
-        "office": [desks, whiteboard, shelves],
-        "kitchen": [dining, kitchen_row, cabinet_group],
-        "bathroom": [bath_group],
+        "bedroom": [_bed_group, _wardrobes, _work_or_seat],
+        "living": [_sofa_group, _seating, _shelves],
+        "office": [_desks, _whiteboard, _shelves],
+        "kitchen": [_dining, _kitchen_row, _cabinet_group],
+        "bathroom": [_bath_group],
     }
     weights = {"living": 1.0 if area > 13 else 0.0, "bathroom": 0.6}
     weight = np.array([weights.get(name, 1.0) for name in purposes])
@@ -95,7 +95,7 @@ def _window(placer: Placer) -> None:
         placer.keep_clear(heater, 0.3, 0.0, 0.7)
 
 
-def bed_group(placer: Placer) -> None:
+def _bed_group(placer: Placer) -> None:
     """A bed with its head at the wall, up to two nightstands with lamps, and pillows."""
     bed = placer.at_wall("bed", reach=0.5)
     if bed is None:
@@ -122,22 +122,19 @@ def _pillows(placer: Placer, base: int, max_count: int) -> None:
         placer.on_top("pillow", base, float(across), turn=0.0)
 
 
-def wardrobes(placer: Placer) -> None:
-    """One or two wardrobes."""
+def _wardrobes(placer: Placer) -> None:
     for _ in range(_randint(placer.rng, 1, 2)):
         placer.at_wall("wardrobe", reach=0.6)
 
 
-def work_or_seat(placer: Placer) -> None:
-    """A desk or armchairs for a bedroom."""
+def _work_or_seat(placer: Placer) -> None:
     if placer.rng.random() < 0.5:
         _desk(placer)
     else:
         _armchairs(placer)
 
 
-def desks(placer: Placer) -> None:
-    """One to four desks, each with a chair and one or two monitors."""
+def _desks(placer: Placer) -> None:
     for _ in range(_randint(placer.rng, 1, 4)):
         _desk(placer)
 
@@ -148,25 +145,23 @@ def _desk(placer: Placer) -> None:
         return
     box = placer.items[desk].box
     for across in np.linspace(0.1, 0.9, _randint(placer.rng, 1, 2)) if box.size[0] > 1.45 else [0.4]:
-        placer.on_top("monitor", desk, float(across), gap=0.15)  # clear of window sills and whiteboards
+        placer.on_top("monitor", desk, float(across), gap=0.15)  # the gap avoids window sills and whiteboards
     chair = draw("chair", placer.rng)
     shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
     x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
     placer.put(chair, x, y, 0.0, box.yaw_deg + 180 + placer.rng.uniform(-10, 10), strict=False)
 
 
-def shelves(placer: Placer) -> None:
-    """One to three bookshelves."""
+def _shelves(placer: Placer) -> None:
     for _ in range(_randint(placer.rng, 1, 3)):
         placer.at_wall("bookshelf", reach=0.6)
 
 
-def whiteboard(placer: Placer) -> None:
-    """A whiteboard with nothing tall in front of it."""
+def _whiteboard(placer: Placer) -> None:
     placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
 
 
-def sofa_group(placer: Placer) -> None:
+def _sofa_group(placer: Placer) -> None:
     """A sofa with pillows, a coffee table in front of it, and a television."""
     sofa = placer.at_wall("sofa", reach=0.5)
     if sofa is None:
@@ -191,12 +186,11 @@ def _television(placer: Placer) -> None:
         placer.clear.append(placer.in_front(box, 0.7, box.bottom, box.top))
 
 
-def seating(placer: Placer) -> None:
-    """Armchairs, or a dining table with chairs."""
+def _seating(placer: Placer) -> None:
     if placer.rng.random() < 0.5:
         _armchairs(placer)
     else:
-        dining(placer)
+        _dining(placer)
 
 
 def _armchairs(placer: Placer) -> None:
@@ -205,7 +199,7 @@ def _armchairs(placer: Placer) -> None:
             placer.in_open("armchair", spare=0.2, turn=25)
 
 
-def dining(placer: Placer) -> None:
+def _dining(placer: Placer) -> None:
     """A table with two to eight chairs around it, all facing it."""
     table = placer.in_open("table", spare=0.7, turn=5) if placer.allows("chair") else None
     if table is None:
@@ -225,7 +219,7 @@ def dining(placer: Placer) -> None:
         placer.put(chair, at[0], at[1], 0.0, box.yaw_deg + facing + placer.rng.uniform(-6, 6), strict=False)
 
 
-def kitchen_row(placer: Placer) -> None:
+def _kitchen_row(placer: Placer) -> None:
     """Refrigerator, stove, sink and perhaps a washer: in a row, or separate if no wall is long enough."""
     kinds = [str(k) for k in placer.rng.permutation(["refrigerator", "stove", "sink"])]
     if placer.rng.random() < 0.4:
@@ -245,14 +239,13 @@ def kitchen_row(placer: Placer) -> None:
         t += model.size[0] + 0.05
 
 
-def cabinet_group(placer: Placer) -> None:
-    """A cabinet, often with a microwave on it."""
+def _cabinet_group(placer: Placer) -> None:
     cabinet = placer.at_wall("cabinet", reach=0.6) if placer.allows("cabinet") else None
     if cabinet is not None and placer.rng.random() < 0.7:
         placer.on_top("microwave", cabinet)
 
 
-def bath_group(placer: Placer) -> None:
+def _bath_group(placer: Placer) -> None:
     """Bathtub, toilet, sink with a mirror above it, towels and perhaps a washer."""
     placer.at_wall("bathtub", reach=0.5)
     placer.at_wall("toilet", reach=0.5)
@@ -276,7 +269,7 @@ _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "
 
 
 def _decorate(placer: Placer, area: float) -> None:
-    """Objects of random categories in random numbers, which the rest of the room does not predict, and single ones."""
+    """Add single objects, and random numbers of two to four categories, which the rest of the room does not predict."""
     rng = placer.rng
     repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _randint(rng, 2, 4)]
     for category in repeated:

@@ -145,7 +145,7 @@ def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
 
 
 def _punch_hole(vertices: np.ndarray, faces: np.ndarray, object_index: np.ndarray, rng: Generator) -> np.ndarray:
-    """The faces outside a random ragged patch, and those of objects of which the patch would remove too much."""
+    """Remove a random ragged patch of faces; spares objects that would lose more than MAX_HOLE_SHARE."""
     center = vertices[faces[rng.integers(len(faces)), 0]]
     radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
     in_patch = np.linalg.norm(vertices[faces].mean(axis=1) - center, axis=1) < radius

@@ -54,10 +54,10 @@ def write_rooms(
     A room's files and questions do not depend on `rooms`. Overwrites existing files of these names in `out`:
 
     - scannet/scans/<scene>/<scene>_vh_clean_2.ply: the scans, which make `out` a scan root.
-    - questions.jsonl: the questions. An existing file is deleted first and the new one appears last, so that questions
-      never stand beside scans of other rooms.
+    - questions.jsonl: the questions. An old file is deleted first and the new one appears last, so that questions never
+      refer to scans of other rooms.
     - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
-    - made_with.json: the seed and style. Only the same seed and style may be written to `out` again.
+    - made_with.json: the seed and style. `out` accepts only rooms of the same seed and style.
 
     Raises ValueError if `out` has rooms of another seed or style, or for invalid numbers, and OSError if `out` cannot
     be written.
