@@ -11,7 +11,7 @@ MODEL_PARTS = ("preprocess", "prefill", "decode")
 OWN_PARTS = ("render", "write")
 """Parts of each question alone; those of a batch run in parallel."""
 
-COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded")
+COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 
 
 def costs(turns: Iterable[TurnRecord], batch_size: int | None) -> dict[str, Any]:
