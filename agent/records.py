@@ -82,6 +82,7 @@ def turn_record(turn: Turn) -> TurnRecord:
             seconds=reply.seconds,
             images_encoded=reply.images_encoded,
             retries=reply.retries,
+            dropped=reply.dropped,
         ),
         batch=turn.batch,
         seconds=TurnSeconds(

@@ -127,7 +127,8 @@ def protocol(config: RunConfig) -> str:
     engine = "" if config.engine == "transformers" else f"engine {config.engine}"
     where = ", ".join(filter(None, [engine, "" if config.engine == "openai" else config.dtype]))
     constrained = ", constrained to a JSON schema" if config.engine == "openai" else ", constrained"
-    decoding = "greedy" if config.temperature == 0 else f"temperature {config.temperature:g}"
+    greedy = "greedy" if config.engine != "openai" else "temperature 0 unless the server refuses it"
+    decoding = greedy if config.temperature == 0 else f"temperature {config.temperature:g}"
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
         f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "

@@ -53,6 +53,7 @@ class Reply:
     the call that this reply shared with its batch, split into the preparation of texts and images, the computing of the
     prompts up to the first token, and the rest of the tokens. `images_encoded` of its images went through the model's
     image encoder in this call. `retries` counts the requests to a server that failed before this reply came.
+    `dropped` names the settings that the server refuses, so that it decides on them: "seed", "temperature".
     """
 
     text: str
@@ -67,6 +68,7 @@ class Reply:
     decode_seconds: float = 0.0
     images_encoded: int = 0
     retries: int = 0
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class MoveRecord:
 class ReplyRecord:
     """The model's reply and its costs.
 
-    `seconds` is the time of the whole batch's call. `retries` is not written when it is 0.
+    `seconds` is the time of the whole batch's call. `retries` and `dropped` are not written when they are 0 and empty.
     """
 
     text: str
@@ -97,6 +97,7 @@ class ReplyRecord:
     seconds: float
     images_encoded: int
     retries: int = 0
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,13 @@ class TurnRecord:
     scan: ScanRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The line as an object; omits `scan` if it is None and `retries` if it is 0."""
+        """The line as an object; omits `scan`, `retries` and `dropped` if they are empty."""
         line = asdict(self)
         if self.scan is None:
             del line["scan"]
-        if not self.reply.retries:
-            del line["reply"]["retries"]
+        for name in ("retries", "dropped"):
+            if not line["reply"][name]:
+                del line["reply"][name]
         return line
 
     @classmethod
@@ -160,7 +162,7 @@ class TurnRecord:
             clamped=tuple(line["clamped"]),
             parse_error=line["parse_error"],
             move=MoveRecord(**{**move, "pose": PoseRecord(**move["pose"])}) if move else None,
-            reply=ReplyRecord(**{**reply, "tokens": tuple(reply["tokens"])}),
+            reply=ReplyRecord(**reply | {key: tuple(reply.get(key, ())) for key in ("tokens", "dropped")}),
             batch=tuple(line["batch"]),
             seconds=TurnSeconds(**line["seconds"]),
             scan=ScanRecord(**line["scan"]) if "scan" in line else None,
