@@ -1,16 +1,18 @@
 """OpenAI-compatible servers on loopback that fail on purpose: for tests and measurements of engines."""
 
+import gzip
 import hashlib
 import http.client
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
+from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -34,8 +36,8 @@ REFUSALS = {
 
 @dataclass(frozen=True)
 class Request:
-    """A chat as a server received it: the text of its first messages, its turn from 0 (-1 without an image), how often
-    that turn was asked before, and the API key that came with it."""
+    """A chat as a server received it: the text of its first messages, its turn from 0 (-1 for the request that checks a
+    server), how often that turn was asked before, and the API key that came with it."""
 
     conversation: str
     turn: int
@@ -44,9 +46,11 @@ class Request:
     body: dict[str, Any]
 
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 Fault = Callable[[Request], str | None]
-"""What goes wrong with a request: one of PASSING, "html", "no choices", "null", an HTTP status or "status:message";
-None: nothing."""
+"""The fault of a request (None: none): one of PASSING, "html", "no choices", "null", "closing" (a whole response, then
+a connection that closes without notice), "gzip", "redirect", an HTTP status, "status:message" or
+"status:" and an error object as JSON."""
 Answering = Callable[[bytes], bytes]
 """A response's body from that of a request."""
 
@@ -151,7 +155,7 @@ class FaultyServer:
         """Note a request."""
         chat = json.loads(body)
         opening = "\n".join(text_of(each) for each in chat["messages"][:2])
-        turn = body.count(b"data:image/png;base64,") - 1
+        turn = body.count(b"data:image/png;base64,") - 1 if chat["messages"][0]["role"] == "system" else -1
         with self._lock:
             attempt = self._attempts[opening, turn]
             self._attempts[opening, turn] += 1
@@ -194,18 +198,34 @@ class _Handler(BaseHTTPRequestHandler):
             case "null":
                 choice = {"index": 0, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"}
                 self._send(200, json.dumps({"choices": [choice]}).encode())
+            case "closing":
+                self._send(200, owner.answering(body))
+                self.close_connection = True
+            case "gzip":
+                self._send(200, gzip.compress(owner.answering(body)), headers={"Content-Encoding": "gzip"})
+            case "redirect":
+                self._send(301, b"", headers={"Location": f"http://other.example{self.path}?token={key}"})
             case status:
                 number, _, said = str(status).partition(":")
                 message = (said or REFUSALS[int(number)]).format(key=key)
-                self._send(int(number), json.dumps({"error": {"message": message}}).encode())
+                error = json.loads(message) if message.startswith("{") else {"message": message}
+                self._send(int(number), json.dumps({"error": error}).encode())
 
     def _send(
-        self, status: int, body: bytes, kind: str = "application/json", sent: float = 1.0, seconds: float = 0.0
+        self,
+        status: int,
+        body: bytes,
+        kind: str = "application/json",
+        sent: float = 1.0,
+        seconds: float = 0.0,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
         """Send a response, or the share `sent` of it before the connection breaks, over so many seconds."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         if status >= 400:
             self.send_header("retry-after-ms", "20")
         self.end_headers()

@@ -26,7 +26,7 @@ from benchmarks.servers import FaultyServer, Request, forwarded, no_fault, scrip
 from models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
-from models.openai import until_complete
+from models.openai import REST_S, Endpoint, Pins, until_complete
 from models.scripted import random_policy
 from runs.reader import RunReader
 from runs.records import TurnRecord
@@ -146,7 +146,7 @@ def test_what_cannot_be_retried_fails_its_question_alone(
     ("fault", "words"),
     [
         ("401", "asks for an API key .401.: set the environment variable OPENAI_API_KEY"),
-        ("403", "does not let this API key use served"),
+        ("403", "denies access to served"),
         ("404", "does not have served .404: The model does not exist.*--model, or correct --base-url"),
         ("html", "--base-url takes the root of an OpenAI-compatible API, which usually ends in /v1"),
     ],
@@ -191,6 +191,32 @@ def test_an_error_holds_the_key_neither_itself_nor_in_its_causes(script: FaultyS
     assert KEY not in "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(ServerOptions((), KEY))
 
 
+@pytest.mark.parametrize("key", [r"sk-(.*)+[a-z]$^|\d{3}", 'sk-"quoted"\\end', "sk-" + 200 * "0123456789"])
+def test_a_key_of_any_characters_is_removed_from_what_a_server_says(script: FaultyServer, key: str):
+    for padding in (0, 290, 296):
+        said = padding * "x" + " {key}"  # from 290 on, the key goes beyond what an error quotes
+        for fault in ("400:" + said, "401:" + said, "500:" + said):
+            script.fault = lambda request, fault=fault: fault
+            with pytest.raises(ModelError) as caught:
+                backend_at(script.url, key=key, retries=0)
+            said_of_it = "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
+            assert key[:6] not in said_of_it and key[-6:] not in said_of_it
+
+
+@pytest.mark.parametrize("key", ["sk-two\nlines", "sk-with a space", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(script: FaultyServer, key: str):
+    with pytest.raises(ModelError, match="OPENAI_API_KEY does not hold an API key") as caught:
+        backend_at(script.url, key=key)
+    assert "sk-" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_redirect_is_named_without_its_parameters_and_not_followed(script: FaultyServer):
+    script.fault = lambda request: "redirect"
+    with pytest.raises(ModelError, match=r"redirects to http://other.example/v1 .301.: .*--base-url") as caught:
+        backend_at(script.url, key=KEY)
+    assert "token" not in str(caught.value) and len(script.requests) == 1
+
+
 def test_a_server_without_keys_is_sent_none(script: FaultyServer):
     backend_at(script.url)
     assert [request.key for request in script.requests] == [None]
@@ -233,28 +259,61 @@ def test_every_question_stays_at_one_of_several_urls(rooms: RoomScans, tmp_path:
     assert first and second and not first & second
 
 
-def test_a_url_that_has_stopped_gets_no_further_questions(script: FaultyServer):
-    with FaultyServer(scripted(random_policy())) as stopping:
-        server = ServerOptions((stopping.url, script.url), retries=1)
-        backend = make_backend("served", ModelOptions(), server)
-    stopping.fault = lambda request: "truncated"
+def test_questions_move_to_another_url_when_theirs_stops_in_the_middle(
+    rooms: RoomScans, tmp_path: Path, undisturbed: Path
+):
+    with FaultyServer(scripted(random_policy())) as one, FaultyServer(scripted(random_policy())) as stopping:
+        stopping.fault = lambda request: "503" if request.turn > 0 else None
+        folder = run_in_process(behind(rooms, tmp_path, one, stopping))
+    assert trajectories(folder) == trajectories(undisturbed)
+    moved = {each.conversation for each in stopping.requests if each.turn > 0}
+    assert moved and moved <= {each.conversation for each in one.requests}
+    asked = sum(request.turn >= 0 for server in (one, stopping) for request in server.requests)
+    replies = [turn.reply for turn in RunReader(folder).all_turns()]
+    assert asked == len(replies) + sum(reply.retries for reply in replies)
+
+
+def test_a_question_fails_where_no_url_answers(script: FaultyServer):
     chats = [Conversation(str(number), conversation().messages) for number in range(4)]
-    with pytest.raises(ModelError, match=r"broke the connection 2 times in a row|cannot be reached"):
-        backend.generate(chats[:1], action_format())
-    assert len(backend.generate(chats[1:], action_format())) == 3
+    with FaultyServer(scripted(random_policy())) as other:
+        backend = make_backend("served", ModelOptions(), ServerOptions((script.url, other.url), retries=1))
+        script.fault = other.fault = lambda request: "truncated"
+        with pytest.raises(ModelError, match=f"{other.url} broke the connection, 2 times in a row"):
+            backend.generate(chats[:1], action_format())
+        assert [[each.turn for each in server.requests] for server in (script, other)] == [[-1, 0, 0]] * 2
+        script.fault = no_fault
+        assert len(backend.generate(chats[1:], action_format())) == 3
+
+
+def test_a_url_that_has_stopped_gets_questions_again_after_a_rest():
+    here, there = (Endpoint(f"http://{name}/v1", "served", ServerOptions(())) for name in ("here", "there"))
+    for rest_s, second in ((REST_S, there), (0.0, here)):
+        pins = Pins([here, there], rest_s)
+        assert pins.endpoint_of("a") is here and pins.endpoint_of("b") is there
+        pins.rest(here)
+        pins.release("a")
+        assert pins.endpoint_of("c") is second
 
 
 def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):
     together, answer = Barrier(5), scripted(random_policy())
 
     def when_five_wait(body: bytes) -> bytes:
-        if body.count(b"data:image/png") == 1:
+        if b'"system"' in body and body.count(b"data:image/png") == 1:
             together.wait(PATIENCE_S)
         return answer(body)
 
     with FaultyServer(when_five_wait) as server:
         config = behind(rooms, tmp_path, server, concurrency=5, num_questions=5, steps=1)
         assert main_vsi_bench_loop(config).status == 0
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 200])
+def test_any_number_of_questions_in_flight_gives_the_same_turns(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path, script: FaultyServer, concurrency: int
+):
+    folder = run_in_process(behind(rooms, tmp_path, script, concurrency=concurrency))
+    assert trajectories(folder) == trajectories(undisturbed)
 
 
 def test_a_server_gets_the_pictures_of_the_run_folder_and_the_settings(
@@ -273,6 +332,9 @@ def test_a_server_gets_the_pictures_of_the_run_folder_and_the_settings(
     assert len(set(seeds)) == len(seeds), "each turn draws its own"
 
 
+NO_TEMPERATURE = "400:Unsupported value: 'temperature' does not support 0 with this model. Only 1 is supported."
+
+
 def test_a_server_may_want_another_name_for_the_limit_and_no_seed(script: FaultyServer):
     def picky(request: Request) -> str | None:
         if "max_tokens" in request.body:
@@ -280,8 +342,100 @@ def test_a_server_may_want_another_name_for_the_limit_and_no_seed(script: Faulty
         return "422:Extra inputs are not permitted: seed" if "seed" in request.body else None
 
     script.fault = picky
-    backend_at(script.url).generate([conversation()], action_format())
+    (reply,) = backend_at(script.url).generate([conversation()], action_format())
     assert script.requests[-1].body.keys() == {"model", "messages", "temperature", "max_completion_tokens"}
+    assert reply.dropped == ("seed",)
+
+
+def test_a_temperature_of_0_that_a_server_refuses_is_left_out_and_recorded(
+    rooms: RoomScans, tmp_path: Path, script: FaultyServer, caplog: pytest.LogCaptureFixture
+):
+    script.fault = lambda request: NO_TEMPERATURE if "temperature" in request.body else None
+    folder = run_in_process(behind(rooms, tmp_path, script, num_questions=2))
+    assert sum("refuses temperature 0" in record.message for record in caplog.records) == 1
+    replies = [turn.reply for turn in RunReader(folder).all_turns()]
+    assert replies and all(reply.dropped == ("temperature",) for reply in replies)
+    assert "temperature 0 unless the server refuses it" in RunReader(folder).facts.protocol
+    assert all("seed" in request.body for request in script.requests)
+
+
+def test_a_temperature_that_was_asked_for_is_never_left_out(script: FaultyServer):
+    script.fault = lambda request: NO_TEMPERATURE if "temperature" in request.body else None
+    with pytest.raises(ModelError, match=r"refuses the temperature .*choose another --temperature"):
+        make_backend("served", ModelOptions(temperature=0.5), ServerOptions((script.url,)))
+
+
+def test_a_router_is_understood_when_it_quotes_the_server_behind_it(script: FaultyServer):
+    error = {"message": "Provider returned error", "metadata": {"raw": '{"error": "seed: Extra inputs"}'}}
+    said = json.dumps(error).replace("{", "{{").replace("}", "}}")
+    script.fault = lambda request: f"400:{said}" if "seed" in request.body else None
+    (reply,) = backend_at(script.url).generate([conversation()], action_format())
+    assert reply.dropped == ("seed",)
+
+
+def test_a_model_that_reasons_is_checked_with_the_limit_of_the_run(script: FaultyServer):
+    short = "400:Could not finish the message because max_tokens or model output limit was reached."
+    script.fault = lambda request: short if request.body["max_tokens"] < 100 else None
+    backend_at(script.url)
+    assert [request.body["max_tokens"] for request in script.requests] == [16, 512]
+
+
+def test_a_model_without_images_is_found_before_the_first_question(script: FaultyServer):
+    for refusal in ("400:served is not a multimodal model", "404:No endpoints found that support image input"):
+        script.fault = lambda request, said=refusal: said if "image_url" in json.dumps(request.body) else None
+        with pytest.raises(ModelError, match=f"not take images .*{refusal[4:]}.*vision-language model with --model"):
+            backend_at(script.url)
+
+
+def test_a_server_that_answers_as_another_model_is_reported(script: FaultyServer, caplog: pytest.LogCaptureFixture):
+    answer = script.answering
+    for name, warnings in (("served-2026-11-01", 0), ("other", 1)):
+        script.answering = lambda body, name=name: json.dumps(json.loads(answer(body)) | {"model": name}).encode()
+        caplog.clear()
+        backend_at(script.url)
+        assert sum(record.levelname == "WARNING" for record in caplog.records) == warnings
+
+
+@pytest.mark.parametrize("fault", ["gzip", "closing"])
+def test_a_server_may_compress_bodies_and_close_connections(script: FaultyServer, fault: str):
+    script.fault = lambda request: fault
+    backend = backend_at(script.url)
+    replies = [backend.generate([conversation()], action_format())[0].text for _ in range(8)]
+    assert len(set(replies)) == 1
+
+
+def test_a_proxy_of_the_environment_is_not_used_for_loopback(script: FaultyServer, monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    backend_at(script.url)
+    assert script.requests
+
+
+ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "expected"),
+    [
+        ({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": ACTION}]}, "stop", ACTION),
+        ({"content": ""}, "stop", ""),
+        ({"content": "", "reasoning": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
+        ({"content": None, "reasoning_content": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
+        ({"content": None, "refusal": "I cannot help."}, "stop", "without text .I cannot help"),
+        ({"content": "I s"}, "error", "broke off its reply"),
+        ({"content": None}, "content_filter", "without text .finish_reason 'content_filter'"),
+        ({"content": []}, "stop", "without text"),
+        ({}, "stop", "without text"),
+    ],
+)
+def test_the_text_of_a_reply_or_why_there_is_none(script: FaultyServer, message: dict, reason: str, expected: str):
+    backend = backend_at(script.url)
+    script.answering = lambda body: json.dumps({"choices": [{"message": message, "finish_reason": reason}]}).encode()
+    if expected in ("", ACTION):
+        assert backend.generate([conversation()], action_format())[0].text == expected
+        return
+    with pytest.raises(ModelError, match=expected):
+        backend.generate([conversation()], action_format())
 
 
 def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer):
@@ -301,9 +455,8 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
 
 
 def test_a_reply_ends_with_its_action_as_one_that_is_generated_here():
-    action = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
     for prose in ("I see {a chair}. ", 'An example: {"a": 1}. ', ""):
-        assert until_complete(prose + action + "\nAnd now {", action_format()) == prose + action
+        assert until_complete(prose + ACTION + "\nAnd now {", action_format()) == prose + ACTION
     assert until_complete("no action {}", action_format()) == "no action {}"
 
 
