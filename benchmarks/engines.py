@@ -1,10 +1,10 @@
-"""What the way to an OpenAI-compatible server costs and survives, with servers on loopback that reply at once.
+"""Cost and fault tolerance of --engine openai, measured with servers on loopback that reply at once.
 
     python -m benchmarks.engines faults     64 questions in flight while a fifth of all requests fail
-    python -m benchmarks.engines overhead   seconds of a turn with a server that takes none
-    python -m benchmarks.engines workers    turns per second of 1, 2 and 4 processes in front of one server
+    python -m benchmarks.engines overhead   time of a turn, excluding the model
+    python -m benchmarks.engines workers    turns per second of 1, 2 and 4 processes with one server
 
-The answers come from a script. All but the views of `overhead` are whole runs on procedural rooms.
+A script writes the replies. `faults` and `workers` are whole runs on procedural rooms; `overhead` needs no room.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from runs.reader import RunReader, run_folders
 
 SERVER = "from benchmarks.engines import serve; serve()"
 LOOK = 'I look on.\n{"rotation_angle_degrees": 30, "forward_meters": 0.5, "answer": null, "done": false}'
-"""A reply that uses every turn, so that all workers have the same work."""
+"""Never answers, so that every question takes all its turns and all workers have the same work."""
 REPLY = scripted(lambda conversation: LOOK)(b'{"messages": []}')
 
 
@@ -42,19 +42,19 @@ def main() -> None:
     """Run one measurement and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("faults", "overhead", "workers"))
-    parser.add_argument("--questions", type=int, default=64, help="in flight at once, with faults")
-    parser.add_argument("--share", type=float, default=0.2, help="of requests that fail, with faults")
-    parser.add_argument("--turns", type=int, default=9, help="views of a conversation, with overhead and workers")
+    parser.add_argument("--questions", type=int, default=64, help="questions in flight at once, for faults")
+    parser.add_argument("--share", type=float, default=0.2, help="share of requests that fail, for faults")
+    parser.add_argument("--turns", type=int, default=9, help="views of a conversation, for overhead and workers")
     parser.add_argument("--image-size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
-    parser.add_argument("--repeats", type=int, default=5, help="conversations, with overhead")
-    parser.add_argument("--seconds", type=float, default=15, help="for each number of workers")
+    parser.add_argument("--repeats", type=int, default=5, help="conversations, for overhead")
+    parser.add_argument("--seconds", type=float, default=15, help="seconds for each number of workers")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         {"faults": faults, "overhead": overhead, "workers": workers}[args.what](args, Path(folder))
 
 
 def faults(args: argparse.Namespace, folder: Path) -> None:
-    """A run through faults beside the same run without any server."""
+    """Compare a run through faults with the same run in this process."""
     config = room_config(folder, args)
     here = turns_of(replace(config, log_root=folder / "here"), ModelPolicy(ScriptedBackend(random_policy())))
     started = time.perf_counter()
@@ -86,7 +86,7 @@ def turns_of(config: RunConfig, policy: ModelPolicy | None = None) -> dict[int, 
 
 
 def room_config(folder: Path, args: argparse.Namespace) -> RunConfig:
-    """A run over --questions questions about procedural rooms, with views small enough to render at no cost."""
+    """A run over --questions questions about procedural rooms, with small views that render fast."""
     write_rooms(folder, rooms=8, seed=0)
     return RunConfig(
         batch=True, questions=folder / QUESTIONS_FILE, scan_root=folder, num_questions=args.questions,
@@ -95,7 +95,7 @@ def room_config(folder: Path, args: argparse.Namespace) -> RunConfig:
 
 
 def overhead(args: argparse.Namespace, folder: Path) -> None:
-    """Seconds of generate() by turn, for views of noise and of smooth surfaces, whose PNGs differ in size."""
+    """Time of generate() by turn, for views of smooth surfaces and of noise, whose PNGs differ in size."""
     with server_process() as url:
         backend = OpenAIBackend("served", ModelOptions(), ServerOptions((url,)))
         for name, view in (("smooth", smooth), ("noise", noise)):
@@ -103,15 +103,20 @@ def overhead(args: argparse.Namespace, folder: Path) -> None:
             for cpu in (False, True):
                 seeds = range(args.repeats + 1)
                 millis = np.array([conversation_millis(backend, args, view, seed, cpu) for seed in seeds][1:])
-                mean, by_turn = np.median(millis.mean(axis=1)), " ".join(f"{t:.1f}" for t in np.median(millis, axis=0))
-                print(f"{name}, {size:.0f} kB a view, {'CPU' if cpu else 'wall'}: {mean:.2f} ms a turn; {by_turn}")
+                means, by_turn = millis.mean(axis=1), " ".join(f"{t:.1f}" for t in np.median(millis, axis=0))
+                print(
+                    f"{name}, {size:.0f} kB a view, {'CPU' if cpu else 'wall'}: {np.median(means):.2f} ms a turn "
+                    f"(fastest conversation {means.min():.2f}); by turn {by_turn}"
+                )
 
 
 def conversation_millis(
     backend: OpenAIBackend, args: argparse.Namespace, view: Any, seed: int, cpu: bool
 ) -> list[float]:
-    """Milliseconds of each turn of a conversation, of this process' CPU or by the clock, without encoding PNGs, which
-    the run folder needs anyway."""
+    """Milliseconds of each turn of a conversation, as CPU time of this process or as wall time.
+
+    Excludes encoding PNGs, which the run folder needs anyway.
+    """
     conversation = Conversation(str(seed))
     conversation.append(Message("system", "Look around. " * 150))
     millis = []
@@ -127,7 +132,7 @@ def conversation_millis(
 
 
 def smooth(seed: int, turn: int, width: int, height: int) -> np.ndarray:
-    """Gradients with edges, as of a scan's walls: a PNG of about a third of its pixels' bytes."""
+    """Gradients like those of walls, with slight noise: the PNG has about a third of the pixels' bytes."""
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     draw = np.random.default_rng((seed, turn))
     layers = [np.sin(x / draw.uniform(20, 90)) * 60 + y * draw.uniform(0, 0.2) + 100 for _ in range(3)]
@@ -135,12 +140,12 @@ def smooth(seed: int, turn: int, width: int, height: int) -> np.ndarray:
 
 
 def noise(seed: int, turn: int, width: int, height: int) -> np.ndarray:
-    """The largest PNG there can be."""
+    """Random pixels, which PNG cannot compress."""
     return np.random.default_rng((seed, turn)).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def workers(args: argparse.Namespace, folder: Path) -> None:
-    """Turns per second of 1, 2 and 4 processes, each an ordinary run on separate rooms."""
+    """Print turns per second of 1, 2 and 4 processes, each an ordinary run on separate rooms."""
     width, height = map(str, args.image_size)
     print("| workers | turns per second | ms of wall time a turn |\n|---|---|---|")
     with server_process() as url:
@@ -162,7 +167,7 @@ def workers(args: argparse.Namespace, folder: Path) -> None:
 
 
 def turns_per_second(commands: list[list[str]], logs: list[Path], args: argparse.Namespace) -> float:
-    """Turns that all commands record per second, from when each has recorded one until the time is over."""
+    """Turns per second of all commands together, counted for --seconds once each has recorded a turn."""
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     try:
         while not all(recorded(log) for log in logs):
@@ -179,13 +184,13 @@ def turns_per_second(commands: list[list[str]], logs: list[Path], args: argparse
 
 
 def recorded(log_root: Path) -> int:
-    """The turns in all run folders below a log root."""
+    """The number of turns recorded in all run folders below a log root."""
     return sum(path.read_bytes().count(b"\n") for path in log_root.glob("*/q*/turns.jsonl"))
 
 
 @contextmanager
 def server_process() -> Iterator[str]:
-    """The URL of a server in a process of its own that replies at once."""
+    """Run a server that replies at once in a separate process; yields its URL."""
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:

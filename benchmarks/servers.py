@@ -20,7 +20,7 @@ from models.conversation import Conversation, Message
 from models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
-"""Faults that a later attempt overcomes: refusals, no response, half a body, a body that arrives byte by byte."""
+"""Faults that a retry overcomes: refusals, no response, half a body, a body that arrives slowly."""
 REFUSALS = {
     400: "This model's maximum context length is 4096 tokens.",
     401: "Incorrect API key provided: {key}",
@@ -56,11 +56,11 @@ Answering = Callable[[bytes], bytes]
 
 
 def no_fault(request: Request) -> None:
-    """Nothing goes wrong."""
+    """No fault."""
 
 
 def sometimes(share: float, seed: int = 0, kinds: tuple[str, ...] = PASSING) -> Fault:
-    """Faults that hit a share of all requests, drawn from the conversation, the turn and the attempt alone."""
+    """Faults in a share of all requests, drawn only from the conversation, the turn and the attempt."""
 
     def fault(request: Request) -> str | None:
         draw = Random(f"{seed} {request.conversation} {request.turn} {request.attempt}")
@@ -70,7 +70,7 @@ def sometimes(share: float, seed: int = 0, kinds: tuple[str, ...] = PASSING) -> 
 
 
 def scripted(script: Script) -> Answering:
-    """Chat completions whose text comes from a script, at once."""
+    """Chat completions whose text comes from a script, without delay."""
 
     def answer(body: bytes) -> bytes:
         chat = json.loads(body)
@@ -83,7 +83,7 @@ def scripted(script: Script) -> Answering:
 
 
 def forwarded(url: str) -> Answering:
-    """The responses of another server's chat completions, asked once for equal requests: decoding is greedy."""
+    """The chat completions of another server, which is asked once for equal requests, since decoding is greedy."""
     where = urlsplit(url)
     known: dict[str, Future[bytes]] = {}
     lock = threading.Lock()
@@ -110,10 +110,10 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 class FaultyServer:
-    """Answers chats on a free port of loopback while the context lasts, but for those that `fault` chooses.
+    """Answers chats on a free loopback port inside the context, except those that `fault` selects.
 
-    `hang_s` is how long a request hangs, `drip_s` the time that a dripping body takes. Only while `watching`, requests
-    are read and may fail; reading one takes as long as sending it.
+    A hanging request takes `hang_s` seconds, a dripping body `drip_s`. Without `watching`, requests are not parsed and
+    never fail: parsing one takes as long as sending it.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class FaultyServer:
         self._server.server_close()
 
     def received(self, body: bytes, key: str | None) -> Request:
-        """Note a request."""
+        """Record a request."""
         chat = json.loads(body)
         opening = "\n".join(text_of(each) for each in chat["messages"][:2])
         turn = body.count(b"data:image/png;base64,") - 1 if chat["messages"][0]["role"] == "system" else -1
@@ -170,10 +170,10 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # buffered: without both, a response takes 40 ms
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_POST(self) -> None:
-        """Answer a chat, or fail as it was chosen."""
+        """Answer a chat, or fail as selected."""
         owner: FaultyServer = self.server.owner  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if not owner.watching:
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "gzip":
                 self._send(200, gzip.compress(owner.answering(body)), headers={"Content-Encoding": "gzip"})
             case "redirect":
-                self._send(301, b"", headers={"Location": f"http://other.example{self.path}?token={key}"})
+                self._send(301, b"Moved.", headers={"Location": f"http://other.example{self.path}?token={key}"})
             case status:
                 number, _, said = str(status).partition(":")
                 message = (said or REFUSALS[int(number)]).format(key=key)
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         seconds: float = 0.0,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
-        """Send a response, or the share `sent` of it before the connection breaks, over so many seconds."""
+        """Send a response over so many seconds; if `sent` is below 1, break the connection after that share of it."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -59,7 +59,7 @@ class ServerError(ModelError):
 
 
 class Unreachable(ServerError):
-    """No server listens at a URL."""
+    """Nothing listens at a URL."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class _LimitedStream(httpx2.SyncByteStream):
 
 
 def _said(error: openai.APIStatusError) -> str:
-    """What a server says about its refusal, wherever in the body it says it; routers quote the server behind them."""
+    """The server's explanation of a refusal, wherever it is in the body; routers quote the server behind them."""
     body = error.body
     if isinstance(body, dict):
         behind = _object(body, "metadata").get("raw")
@@ -266,7 +266,7 @@ def _times(attempts: int) -> str:
 
 
 def _mentions(name: str, text: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
 
 
 def _clipped(text: str) -> str:
@@ -275,7 +275,7 @@ def _clipped(text: str) -> str:
 
 
 def _root(error: BaseException) -> str:
-    """The first cause of an error, in words."""
+    """The message of an error's root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return _clipped(str(error)) or type(error).__name__
@@ -324,7 +324,7 @@ class Pins:
 
 
 class Calls:
-    """Runs blocking calls so that `close` ends the wait for them at once, whatever the server does."""
+    """Runs blocking calls so that `close` ends the wait for them immediately, whatever the server does."""
 
     def __init__(self) -> None:
         self._closed: Future[None] = Future()
@@ -343,8 +343,8 @@ class Calls:
         threading.Thread(target=run, name="request", daemon=True).start()
         return outcome
 
-    def result(self, outcome: "Future[Result]") -> Result:
-        """Wait for a call and return what it does; raises what it raises, and ModelError once closed."""
+    def result(self, outcome: Future[Result]) -> Result:
+        """The result of a call; raises what the call raises, and ModelError once closed."""
         either: list[Future[Any]] = [outcome, self._closed]
         wait(either, return_when=FIRST_COMPLETED)
         if not outcome.done():
@@ -352,7 +352,7 @@ class Calls:
         return outcome.result()
 
     def close(self) -> None:
-        """End all waiting, now and later."""
+        """Make all waiting calls, and later ones, raise ModelError."""
         with self._lock:
             if not self._closed.done():
                 self._closed.set_result(None)
@@ -405,8 +405,8 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 dialect = adapted
             elif error.status in (400, 422) and short != options:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
-            elif (error.status is None or error.status >= 429) and retries is not None:
-                retries = None
+            elif retries == 0 and (error.status in (None, 408, 409, 429) or error.status >= 500):
+                retries = None  # as many as the options allow
             elif error.status in (400, 404, 415, 422, 500) and _replies_without_image(endpoint, dialect, options):
                 raise endpoint.error(
                     f"does not take images for {endpoint.model} ({error.status}: {endpoint.quoted(error.text)}): name "
@@ -416,12 +416,13 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 raise
     _choice_of(answer.body, endpoint)
     served = str(answer.body.get("model") or endpoint.model)
-    log.info("%s answers as %s, with %s", endpoint.url, served, dialect.limit)
+    without = f", without {' and '.join(dialect.dropped)}" if dialect.dropped else ""
+    log.info("%s answers as %s, with %s%s", endpoint.url, served, dialect.limit, without)
     if served not in endpoint.model and endpoint.model not in served:
         log.warning("%s was asked for %s and answers as %s", endpoint.url, endpoint.model, served)
     if "temperature" in dialect.dropped:
         log.warning(
-            "%s refuses temperature 0: it samples replies as it does by default, so answers differ from run to run",
+            "%s refuses temperature 0: it samples replies at its default, so answers differ from run to run",
             endpoint.url,
         )
     if "seed" in dialect.dropped and options.temperature:
@@ -467,19 +468,19 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
 
 
 def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, image: bool = True) -> dict[str, Any]:
-    """A request that costs a server next to nothing."""
+    """A short request in the form of a turn's."""
     grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8) if image else None
     messages = [json.loads(chat_message(Message("user", "Say hello.", grey)))]
     return {"model": endpoint.model, "messages": messages, **dialect.settings(options, options.seed)}
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema as a request takes it."""
+    """The parameter of a request that asks for a JSON schema."""
     return {"type": "json_schema", "json_schema": {"name": "action", "strict": True, "schema": schema}}
 
 
 def chat_message(message: Message) -> bytes:
-    """A message as JSON for a chat, the image before its text."""
+    """A message of a chat as JSON, the image before its text."""
     text = json.dumps(message.text).encode()
     if message.image is None:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
@@ -493,13 +494,13 @@ def data_url(message: Message) -> bytes:
 
 
 def turn_seed(seed: int, conversation: Conversation) -> int:
-    """A seed of 31 bits for the turn that is due, which depends only on `seed`, the conversation's id and the turn."""
+    """A 31-bit seed for the next turn, which depends only on `seed`, the conversation's id and the turn."""
     stream = f"{seed} {conversation.id} {len(conversation.images)}"
     return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
 
 
 def until_complete(text: str, reply_format: ReplyFormat) -> str:
-    """`text` up to where generation would have ended: at the first closing character that completes the reply."""
+    """`text` up to the first closing character that completes the reply, where local engines stop generating."""
     end = text.find(reply_format.closing)
     while end != -1:
         if reply_format.is_complete(text[: end + 1]):
@@ -547,7 +548,7 @@ def _text_of(content: object) -> str | None:
 
 
 def _object(body: dict[str, Any], key: str) -> dict[str, Any]:
-    """The object below a key; empty where a server leaves it out or sends something else."""
+    """The object at a key; empty if the server sent none."""
     value = body.get(key)
     return value if isinstance(value, dict) else {}
 
@@ -558,7 +559,7 @@ def _count(body: dict[str, Any], key: str) -> int:
 
 
 def _choice_of(body: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
-    """The first choice of a chat completion; raises ServerError where there is none."""
+    """The first choice of a chat completion; raises ServerError if there is none."""
     choices = body.get("choices")
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
         said = endpoint.quoted(json.dumps(body))
@@ -570,7 +571,7 @@ class OpenAIBackend:
     """Replies of a model behind one or more OpenAI-compatible URLs.
 
     Constructing a backend sends each URL a short request, so that a wrong key, model or URL ends the command at once;
-    raises ModelError. Where `server.constrained`, it must also keep to a JSON schema, which a second request finds out.
+    raises ModelError. With `server.constrained`, a second request checks that replies keep to a JSON schema.
     """
 
     concurrent = True
@@ -588,7 +589,7 @@ class OpenAIBackend:
                 require_schemas(endpoint, self._dialects[endpoint.url], options)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order, all asked for at once; token ids stay with the server.
+        """One reply per conversation, in order, all requested at once. Replies have no token ids.
 
         Raises ModelError for a conversation that cannot be replied to.
         """
@@ -601,17 +602,17 @@ class OpenAIBackend:
         self._encoded.pop(conversation.id, None)
 
     def peak_memory_bytes(self) -> int:
-        """The server's memory is not known here."""
+        """0: the server's memory is not known here."""
         return 0
 
     def close(self) -> None:
-        """Abandon all requests that are in flight."""
+        """Abandon all requests in flight."""
         self._calls.close()
         for endpoint in self._endpoints:
             endpoint.close()
 
     def _messages(self, conversation: Conversation) -> bytes:
-        """The messages as JSON, each encoded once: encoding nine views of 640x480 again takes 20 ms."""
+        """The messages as JSON. Encodes each only once: encoding nine views of 640x480 takes 20 ms."""
         known = self._encoded.setdefault(conversation.id, [])
         for index, message in enumerate(conversation.messages):
             if index == len(known) or known[index][0] is not message:
