@@ -214,7 +214,8 @@ class Endpoint:
                 what = f"takes no more requests for now (429{_times(attempts)}: {quoted}): ask fewer questions at a "
                 what += "time with --concurrency, and resume with --continue and --retry-failed"
             case _ if status < 500:
-                what = f"refuses requests ({status}{_times(attempts)}: {quoted}): correct --base-url or --model"
+                what = f"refuses requests ({status}{_times(attempts)}: {quoted}): fix what it names, or correct "
+                what += "--base-url or --model"
             case _:
                 what = f"failed ({status}{_times(attempts)}: {quoted}): once it works again, resume with --continue "
                 what += "and --retry-failed"
@@ -510,12 +511,12 @@ def until_complete(text: str, reply_format: ReplyFormat) -> str:
 
 
 def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
-    """The reply in a chat completion, until it is complete; raises ServerError if it has no text."""
+    """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
     choice = _choice_of(answer.body, endpoint)
     message, reason = _object(choice, "message"), choice.get("finish_reason")
     content = _text_of(message.get("content"))
-    if reason == "error":  # of a router whose server broke off
-        raise endpoint.error(f"broke off its reply ({endpoint.quoted(json.dumps(choice))})", 200)
+    if reason == "error":  # a router's report that the server behind it failed
+        raise endpoint.error(f"aborted its reply ({endpoint.quoted(json.dumps(choice))})", 200)
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
@@ -602,7 +603,7 @@ class OpenAIBackend:
         self._encoded.pop(conversation.id, None)
 
     def peak_memory_bytes(self) -> int:
-        """0: the server's memory is not known here."""
+        """Always 0: the server's memory is not known here."""
         return 0
 
     def close(self) -> None:

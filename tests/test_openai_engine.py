@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible servers: the answers of a model that runs here, whatever a server does."""
+"""Models behind OpenAI-compatible servers, including servers that fail or take fewer parameters."""
 
 import base64
 import json
@@ -71,12 +71,12 @@ def script() -> Iterator[FaultyServer]:
 
 @pytest.fixture(scope="module")
 def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same script in this process."""
+    """A run of the same script in this process."""
     return run_in_process(rooms.config(tmp_path_factory.mktemp("here")), scripted_here())
 
 
 def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:
-    """A run over the same questions whose model is behind servers."""
+    """The configuration of a run over the same questions whose model is behind servers."""
     changes = {"model": "served", "engine": "openai", "base_url": tuple(each.url for each in servers)} | changes
     return rooms.config(log_root, **changes)
 
@@ -422,7 +422,7 @@ ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
         ({"content": "", "reasoning": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
         ({"content": None, "reasoning_content": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
         ({"content": None, "refusal": "I cannot help."}, "stop", "without text .I cannot help"),
-        ({"content": "I s"}, "error", "broke off its reply"),
+        ({"content": "I s"}, "error", "aborted its reply"),
         ({"content": None}, "content_filter", "without text .finish_reason 'content_filter'"),
         ({"content": []}, "stop", "without text"),
         ({}, "stop", "without text"),
