@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -412,16 +413,14 @@ class TestErrors:
         with pytest.raises(ModelError, match="1 of its weights are missing"):
             TransformersBackend(str(folder), ModelOptions(device="cpu"))
 
-    def test_a_hub_that_cannot_be_reached(self):
-        program = (
-            "from models import ModelError\nfrom models.engines import make_backend\n"
-            "try: make_backend('Qwen/Qwen3-VL-8B-Instruct-not-here')\n"
-            "except ModelError as error: print(error)"
-        )
-        offline = subprocess.run(
-            [sys.executable, "-c", program], env={"HF_HUB_OFFLINE": "1", "PATH": ""}, capture_output=True, text=True
-        )
-        assert "is not on this machine, and huggingface.co cannot be reached" in offline.stdout
+    @pytest.mark.parametrize(
+        ("name", "value"), [("HF_HUB_OFFLINE", True), ("HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}")]
+    )
+    def test_a_hub_that_cannot_be_reached_is_asked_once(self, monkeypatch, caplog, name, value):
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+        with pytest.raises(ModelError, match=r"is not on this machine, and huggingface\.co cannot be reached"):
+            TransformersBackend("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
+        assert not [line for line in caplog.messages if "Retrying" in line]
 
     @pytest.mark.parametrize(
         ("device", "words"), [("cuda:99", "CUDA devices"), ("tpu9", "not one device"), ("meta", "not")]

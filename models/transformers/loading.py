@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -175,13 +176,27 @@ def _existing_source(model: str) -> str:
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
         if Path(model).name == EXPLORER.name:
             raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
+        if "/" not in model:
+            raise ModelError(
+                f"add --engine openai --base-url URL if {model} is a model behind a server; there is no checkpoint "
+                f"folder {model}, and a hub id has an owner, as in {FAMILIES[0].example}"
+            )
         names = ", ".join(family.name for family in FAMILIES)
         raise ModelError(
             f"there is no checkpoint folder {model}: --model takes a checkpoint of {names}, as a folder or a hub id "
-            f"such as {FAMILIES[0].example}, or {EMBEDDED}; for a model behind a server, add --engine openai "
-            "--base-url URL"
+            f"such as {FAMILIES[0].example}, or {EMBEDDED}"
         )
+    if not is_here(model, "config.json"):
+        _require_on_hub(model)
     return model
+
+
+def _require_on_hub(model: str) -> None:
+    """Raise ModelError unless the hub serves this checkpoint. Asks once; the hub's client would retry for a minute."""
+    try:
+        get_hf_file_metadata(hf_hub_url(model, "config.json"))
+    except (httpx2.TransportError, OSError, ValueError) as error:
+        raise ModelError(_reason(model, error)) from error
 
 
 def _reason(model: str, error: BaseException) -> str:
@@ -197,8 +212,9 @@ def _reason(model: str, error: BaseException) -> str:
         (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
         (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
         (
-            (OfflineModeIsEnabled, LocalEntryNotFoundError),
-            "is not on this machine, and huggingface.co cannot be reached: go online once, or name a local folder",
+            (OfflineModeIsEnabled, LocalEntryNotFoundError, httpx2.TransportError),
+            "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model "
+            f"a checkpoint folder or {EMBEDDED}",
         ),
     ):
         if any(isinstance(each, kinds) for each in causes):
