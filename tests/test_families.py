@@ -152,7 +152,7 @@ class TestEncoding:
             assert tiny.encoder().encode(conversation).ids
             return
         multiple = {"qwen2_5_vl": 28, "qwen3_5": 32}[tiny.kind]
-        with pytest.raises(ModelError, match=rf"Q007.*100x70.* multiples of {multiple}, .*--image-size"):
+        with pytest.raises(ModelError, match=rf"Q007.*100x70.* multiples of {multiple}; .*--image-size"):
             tiny.encoder().encode(conversation)
 
 
@@ -213,11 +213,13 @@ def test_the_default_view_suits_its_family(family: Family):
     assert family.why_not(*family.default_view) is None
 
 
-def test_a_refusal_names_the_multiple_and_the_nearest_sizes():
-    assert "multiples of 28" in str(QWEN2_5_VL.why_not(640, 480))
-    assert str(QWEN2_5_VL.why_not(640, 480)).endswith("the nearest is 644x476 or 616x476")
-    assert str(QWEN3_VL.why_not(640, 470)).endswith("the nearest is 640x480 or 640x448")
-    assert str(QWEN3_VL.why_not(16, 16)).endswith("the nearest is 64x64")
+def test_a_refusal_names_the_broken_rule_and_the_nearest_size():
+    of_pixels = "does not suit Qwen3-VL: a view must have 4 to 16384 squares of 32x32 pixels; the nearest size is"
+    assert str(QWEN2_5_VL.why_not(640, 480)).endswith("must be multiples of 28; the nearest size is 644x476")
+    assert str(QWEN3_VL.why_not(640, 470)).endswith("must be multiples of 32; the nearest size is 640x480")
+    assert str(QWEN3_VL.why_not(16, 16)).endswith("must be multiples of 32; the nearest size is 64x64")
+    assert str(QWEN3_VL.why_not(32, 32)).endswith(f"{of_pixels} 64x64")
+    assert str(QWEN3_VL.why_not(32, 6432)).endswith("the sides may be at most 200:1; the nearest size is 64x6432")
 
 
 def test_a_640x480_view_is_256_tokens_a_tile_and_2(tmp_path):

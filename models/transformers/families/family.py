@@ -40,29 +40,29 @@ class Squares:
     longest_to_shortest: int
 
     def why_not(self, width: int, height: int) -> str | None:
-        """The rule and the nearest sizes that fit; None for a size that fits."""
-        if self._fits(width, height):
+        """The broken rule and the nearest size that fits; None for a size that fits."""
+        rule = self._broken_rule(width, height)
+        if rule is None:
             return None
-        (least, most), side = self.squares, self.side
-        nearest = " or ".join(f"{x}x{y}" for x, y in self._nearest(width, height))
-        return (
-            f"width and height must be multiples of {side}, with {least} to {most} squares of {side}x{side} in all "
-            f"and sides of at most {self.longest_to_shortest}:1" + (f"; the nearest is {nearest}" if nearest else "")
-        )
+        nearest = self._nearest(width, height)
+        return f"{rule}; the nearest size is {nearest[0]}x{nearest[1]}" if nearest else rule
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """One token for each square."""
         return (width // self.side) * (height // self.side)
 
-    def _fits(self, width: int, height: int) -> bool:
-        if min(width, height) < self.side or width % self.side or height % self.side:
-            return False
-        least, most = self.squares
-        stretched = max(width, height) > self.longest_to_shortest * min(width, height)
-        return least <= width * height // self.side**2 <= most and not stretched
+    def _broken_rule(self, width: int, height: int) -> str | None:
+        (least, most), side = self.squares, self.side
+        if min(width, height) < side or width % side or height % side:
+            return f"width and height must be multiples of {side}"
+        if max(width, height) > self.longest_to_shortest * min(width, height):
+            return f"the sides may be at most {self.longest_to_shortest}:1"
+        if not least <= width * height // side**2 <= most:
+            return f"a view must have {least} to {most} squares of {side}x{side} pixels"
+        return None
 
-    def _nearest(self, width: int, height: int) -> list[tuple[int, int]]:
-        """The two sizes that fit and differ least from this one, or from its enlarged or reduced shape."""
+    def _nearest(self, width: int, height: int) -> tuple[int, int] | None:
+        """The size that fits and differs least from this one, or from its enlarged or reduced shape."""
         shortest = max(self.side, math.ceil(max(width, height) / self.longest_to_shortest))
         width, height = max(width, shortest), max(height, shortest)
         least, most = self.squares
@@ -72,8 +72,11 @@ class Squares:
         def around(side: float) -> set[int]:
             return {math.floor(side / self.side) * self.side, math.ceil(side / self.side) * self.side}
 
-        fitting = [size for size in product(around(width_wanted), around(height_wanted)) if self._fits(*size)]
-        return sorted(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted))[:2]
+        sizes = product(around(width_wanted), around(height_wanted))
+        fitting = (size for size in sizes if self._broken_rule(*size) is None)
+        return min(
+            fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None
+        )
 
 
 def no_state_bytes(config: "PreTrainedConfig") -> int:
@@ -136,8 +139,8 @@ class Family:
     reply_opening: str = ""
 
     def why_not(self, width: int, height: int) -> str | None:
-        """Why the family cannot take views of this size, in pixels, as one sentence with its multiple and the nearest
-        sizes that it takes; None where it can."""
+        """Why the family cannot take views of this size, in pixels, as one sentence with the broken rule and the
+        nearest size that it takes; None where it can."""
         reason = self.views.why_not(width, height)
         return None if reason is None else f"a view of {width}x{height} pixels does not suit {self.name}: {reason}"
 
