@@ -6,7 +6,8 @@ import sys
 import traceback
 from dataclasses import replace
 
-from agent.config import ConfigError, RunConfig, located, parse_command_line, resumed
+from agent.command_line import parse_command_line, resumed
+from agent.config import ConfigError, RunConfig, located
 
 
 def main(argv: list[str]) -> int:

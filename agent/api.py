@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.config import FILTERS, SECTIONS, ConfigError, RunConfig, config_from_dict, located
+from agent.command_line import SECTIONS
+from agent.config import FILTERS, ConfigError, RunConfig, config_from_dict, located
 from agent.evaluation import answer_in_memory, main_vsi_bench_loop, policy_of, questions_of
 from agent.planning import Plan
 from agent.policies import Policy
@@ -199,7 +200,7 @@ def _config(
     for name in settings:
         if name not in names:
             near = get_close_matches(name, names, n=1)
-            raise ConfigError(f"there is no setting {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
         if name in values or name in COMMAND_SETTINGS:
             raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     if policy is not None:
@@ -207,11 +208,12 @@ def _config(
         for_model = [name for name in settings if name in MODEL_SETTINGS and not (takes_seed and name == "seed")]
         if for_model:
             raise ConfigError(
-                f"{', '.join(for_model)} cannot be given with a policy: pass model settings to load_policy"
+                f"a policy is given, so {', '.join(for_model)} would have no effect: leave it out, or pass it to "
+                "load_policy"
             )
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
-    return located(config_from_dict({**values, **settings, **extra, **root}, "settings"))
+    return located(config_from_dict({**values, **settings, **extra, **root}))
 
 
 def _field_names() -> list[str]:

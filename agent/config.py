@@ -1,21 +1,18 @@
 """All settings of a run. Flags, YAML files and run.json are derived from RunConfig."""
 
-import ast
-import inspect
 import json
 import math
 import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
-import yaml
 from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -34,8 +31,7 @@ RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EngineName = Literal["transformers", "openai", "vllm"]
 API_KEY_ENV = "OPENAI_API_KEY"
-
-
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -56,158 +52,150 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Put a vision-language model inside 3D scans of rooms and let it answer spatial questions.
+    """Let a vision-language model explore 3D scans of rooms and answer spatial questions.
 
-    Choose what to run: --batch (a benchmark), --ply with --question (one question on one scan), --demo (generated
-    rooms and the small model that ships), or --continue (resume an earlier run).
+    Choose what to run: --batch (many questions), --ply with --question (one question about one scan), --demo (generated
+    rooms and the included small model), or --continue (an earlier run).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     batch: bool = False
-    """Answer all questions of the benchmark or of --questions."""
+    """Answer the questions of --questions, or those of VSI-Bench without it."""
     demo: bool = False
-    """Answer questions about generated rooms with the small model that ships, with views and blind."""
+    """Compare the included small model on generated rooms with itself blind."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False
-    """With --continue: retry all failed questions."""
+    """With --continue, also retry failed questions."""
     check_data: Annotated[bool, MayChange] = False
     """Print how many questions have a scan, then stop."""
     plan: Annotated[bool, MayChange] = False
-    """Print questions, scans, images, tokens, memory, batch size and estimated time of the run, then stop; loads no
-    weights."""
-
+    """Print the size, memory, batch size and expected time of the run, then stop; loads no weights."""
     plan_device: Annotated[GpuName | None, MayChange] = None
-    """With --plan: plan for one GPU of this type in bfloat16 from its datasheet, instead of measuring this machine."""
+    """With --plan, plan for this GPU in bfloat16 from its datasheet instead of measuring this machine."""
 
     ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """One scan: .ply, .pcd, .glb, .gltf or .obj."""
+    """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
     question: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
-    """The question to ask on --ply."""
+    """The question to ask about --ply."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
-    """Options of --question; none: the answer is a number or free text."""
+    """The choices of --question; without them the answer is a number or free text."""
     question_type: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
-    """VSI-Bench type of --question; none: inferred from its wording."""
+    """VSI-Bench's type of --question, otherwise inferred from its wording."""
     ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """The correct answer to --question, for scoring."""
 
     questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
-    """Questions as .jsonl, .json, .csv or .parquet with VSI-Bench's columns; none: VSI-Bench from the hub."""
+    """A .jsonl, .json, .csv or .parquet file with VSI-Bench's columns, instead of VSI-Bench from the hub."""
     scan_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("scans")
-    """Folder of arkitscenes/, scannet/ and scannetpp/, root of one of them, or a flat folder of <scene>.ply."""
+    """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
     datasets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
     """Only questions of these datasets."""
     question_types: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TYPE ...")] = ()
-    """Only questions of these types; obj_appearance_order, which needs a video, is excluded unless named here."""
+    """Only questions of these types; obj_appearance_order needs a video and is left out unless named here."""
     scenes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE ...")] = ()
     """Only questions of these scenes."""
     ids: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID ...")] = ()
     """Only questions with these ids."""
-    num_questions: Count | None = None
-    """Only this many questions, the first that pass the other filters."""
+    num_questions: Annotated[Count | None, tyro.conf.arg(metavar="N")] = None
+    """Only the first N questions that pass the other filters."""
 
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
-    """A checkpoint of Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision by hub id or path; "embedded": the
-    small model that ships; "scripted:random": no model. With --engine openai: the model's name at the server."""
+    """Hub id or folder of a Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision checkpoint, "embedded" (the
+    included small model), "scripted:random" (no model), or with --engine openai the server's name for a model."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
-    """Your own policy class, used instead of a model: module:Class or path/to/file.py:Class."""
+    """Your own policy class to use instead of a model, as module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
-    """Data type of the weights; auto: bfloat16 on CUDA, float32 elsewhere."""
-    device: Annotated[str, MayChange] = "auto"
-    """Where the model runs: auto, cpu, cuda, cuda:1, ..."""
+    """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
+    device: Annotated[str, tyro.conf.arg(metavar="DEVICE"), MayChange] = "auto"
+    """The device of the model: auto, cpu, cuda or cuda:N."""
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
-    """Attention kernel; auto: sdpa. sdpa shares keys and values among query heads without copying them; eager is the
-    plain one of transformers; flash_attention_2 applies to the image encoder only, needs CUDA and flash-attn."""
-    max_new_tokens: Count | Literal["auto"] = "auto"
-    """Maximal length of a reply, tokens; auto: from the checkpoint's views.json, else 512."""
+    """Attention kernels; auto is sdpa, and flash_attention_2 applies to the image encoder only and needs CUDA."""
+    max_new_tokens: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto")] = "auto"
+    """Maximal length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
     temperature: Annotated[float, Ge(0)] = 0.0
-    """0: greedy decoding; above 0: sampling, reproducible with --seed on the same type of device."""
+    """0 decodes greedily; above 0 samples, reproducibly with --seed on the same type of device."""
     constrained: bool = False
-    """Constrain decoding to well-formed JSON objects, with answers of at most 80 characters without quotation marks;
-    needs xgrammar. With --engine openai: have the server constrain replies to a JSON schema."""
+    """Constrain replies to well-formed actions, with xgrammar in this process or a JSON schema at a server."""
     compile: Annotated[bool, MayChange] = False
-    """Compile decoding steps, once for a single row and once for more, each when first needed; on CUDA also replay them
-    as CUDA graphs. Takes seconds for a small model, a minute or more for 36 layers: use it for long runs. Needs a C++
-    compiler, on CUDA also Triton, and on a CPU memory for two more copies of the weights."""
+    """Compile decoding steps, which takes up to minutes and pays off in long runs; needs a C++ compiler, on CUDA also
+    Triton."""
     seed: Annotated[int, Ge(0)] = 0
-    """Random seed for sampling, --demo's rooms and scripted:random."""
+    """Random seed of sampling, of --demo's rooms and of scripted:random."""
 
     engine: EngineName = "transformers"
-    """What runs the model. transformers: this process; openai: OpenAI-compatible servers at --base-url, such as vLLM,
-    SGLang, transformers serve or hosted models; vllm: a vLLM server that starts and stops with the run."""
+    """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
+    run (vllm)."""
     base_url: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL ..."), MayChange] = ()
-    """With --engine openai: the base URL of one or more servers, such as http://localhost:8000/v1; each question stays
-    on one of them."""
+    """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
     api_key_env: Annotated[str, tyro.conf.arg(metavar="NAME"), MayChange] = API_KEY_ENV
-    """With --engine openai: the environment variable with the API key, if the server needs one."""
+    """With --engine openai, the environment variable that holds the API key, if the server needs one."""
     request_timeout: Annotated[float, Gt(0), MayChange] = 600.0
-    """With --engine openai: timeout of a request, seconds; it is then retried."""
+    """With --engine openai, seconds after which a request is retried."""
 
     vllm_python: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
-    """With --engine vllm: Python of the environment with vLLM; none: the environment of scripts/install_vllm.sh."""
+    """With --engine vllm, the Python that has vLLM, otherwise that of scripts/install_vllm.sh."""
     tensor_parallel_size: Annotated[Count, MayChange] = 1
-    """With --engine vllm: number of GPUs to split the model over."""
-    gpu_memory_utilization: Annotated[float | None, Gt(0), Lt(1), MayChange] = None
-    """With --engine vllm: fraction of each GPU's memory for the server, of the machine's memory with a CPU build; none:
-    vLLM's default on GPUs, half the free memory on a CPU."""
-    max_model_len: Annotated[Count | None, MayChange] = None
-    """With --engine vllm: maximal length of a conversation including replies, tokens; none: as --steps may need."""
+    """With --engine vllm, the number of GPUs to split the model over."""
+    gpu_memory_utilization: Annotated[float | None, Gt(0), Lt(1), tyro.conf.arg(metavar="FLOAT"), MayChange] = None
+    """With --engine vllm, the fraction of each GPU's memory for the server, otherwise vLLM's default; on a CPU the
+    fraction of all memory, otherwise half of what is free."""
+    max_model_len: Annotated[Count | None, tyro.conf.arg(metavar="N"), MayChange] = None
+    """With --engine vllm, the maximal length of a conversation in tokens, otherwise what --steps may need."""
 
     renderer: RendererName = "auto"
-    """Renderer; auto: pyrender if a GPU can render, else raycast on the CPU."""
+    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU."""
     first_view: Literal["visibility", "sharpness"] = "visibility"
-    """How to choose the first view among four headings: most visible surface, or sharpest image."""
+    """Choose the first of four headings by how much surface it shows, or by how sharp its image is."""
     up_axis: Literal["auto", "y", "z"] = "auto"
-    """Which axis of the scan files points up; auto: y for GLB and glTF, z for all others."""
+    """The axis of the scan files that points up; auto is y for GLB and glTF and z for all others."""
     image_size: Annotated[tuple[Count, Count] | Literal["auto"], tyro.conf.arg(metavar="W H|auto")] = "auto"
-    """Width and height of a view, pixels, multiples of 32 for Qwen3-VL; auto: from the checkpoint's views.json, else
-    the default of its family, 640 480 for Qwen3-VL."""
-    focal: Annotated[float, Ge(1)] | Literal["auto"] = "auto"
-    """Focal length, pixels; auto: from the checkpoint's views.json, else 300."""
+    """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
+    its family, 640 480 for Qwen3-VL."""
+    focal: Annotated[Annotated[float, Ge(1)] | Literal["auto"], tyro.conf.arg(metavar="FLOAT|auto")] = "auto"
+    """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
     camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
-    """Initial height of the camera above the floor, metres; lower in low rooms."""
+    """Initial height of the camera above the floor in metres, lower in low rooms."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = CAMERA_PITCH_DEG
-    """Pitch of the camera, degrees; negative looks down."""
+    """Pitch of the camera in degrees; negative looks down."""
     scene_cache_gib: Annotated[float, Ge(0), MayChange] = 4.0
-    """Memory for cached scans, GiB, in addition to those of the current batch."""
+    """Memory in GiB for scans that no question in progress uses."""
 
     steps: Annotated[int, Ge(0)] = NUM_STEPS
-    """Moves per question; turns are 0 to this number, and the last must answer."""
-    max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], MayChange] = MAX_BATCHED_TURNS
+    """Maximal number of moves per question; the turn after the last one must answer."""
+    max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], tyro.conf.arg(metavar="N|all"), MayChange] = (
+        MAX_BATCHED_TURNS
+    )
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
-    batch_size: Annotated[Count | Literal["auto"], MayChange] = "auto"
-    """Questions per batch; auto: as many as fit in memory beside the weights, at most 64."""
+    batch_size: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    """Questions per batch; auto is as many as fit in memory, at most 64."""
     refill: Annotated[bool, MayChange] = False
     """Replace each finished question of a batch by a waiting one; needs --max-batched-turns all."""
-    concurrency: Annotated[Count | Literal["auto"], MayChange] = "auto"
-    """Questions at a time after the batched turns; auto: as many as in a batch; 1: strictly one after another. With
-    --engine openai or vllm: questions in flight at any turn; auto: 32."""
+    concurrency: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    """Questions at a time after the batched turns (auto is the whole batch), or at all turns with --engine openai and
+    vllm (auto is 32)."""
     tiles_per_view: Count = 1
-    """Maximal number of tiles per view for InternVL, 256 tokens each. It chooses the grid closest to the view's aspect
-    ratio and adds the whole view as another tile if there are several. 1: only the whole view."""
+    """Maximal number of tiles that InternVL cuts a view into, at 256 tokens each."""
     kv_reuse: Annotated[bool, MayChange] = True
     """Keep keys and values between turns, so that each turn computes only new tokens."""
     log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
-    """Folder in which to create run folders."""
+    """The folder in which to create run folders."""
 
     shard: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
-    """Answer only part I of N, from 1. Parts consist of whole scenes and are balanced by number of questions. For SLURM
-    arrays: --array=1-8 with --shard $SLURM_ARRAY_TASK_ID/8. With --batch --continue recent, resumes the newest run of
-    this part below --log-root, or begins one. "python -m runs merge" merges the parts into one run."""
+    """Answer only part I of N, which consists of whole scenes; "python -m runs merge" makes one run of the parts."""
     ray: Annotated[bool, MayChange] = False
-    """Answer the parts of the run on the workers of a Ray cluster and merge them; needs "pip install -r
-    requirements-ray.txt". --log-root and the scans must be the same folders on all machines."""
+    """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs requirements-ray.txt."""
     ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
-    """Address of the cluster for --ray; none: start one on this machine for this run."""
-    replicas: Annotated[Count | Literal["auto"], MayChange] = "auto"
-    """Concurrent workers of --ray; auto: one per GPU, or one per machine if the model needs no GPU."""
+    """With --ray, the address of the cluster, otherwise one is started on this machine."""
+    replicas: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    """With --ray, the number of workers; auto is one per GPU, or one per machine if the model needs no GPU."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            _check_bounds(name, getattr(self, name, None), hint)
-        if self.image_size != "auto" and min(self.image_size) < 1:
-            raise ConfigError(f"--image-size takes two numbers of at least 1, got {self.image_size}")
+            _check_bounds(name, getattr(self, name), hint)
+        if not DEVICE.fullmatch(self.device):
+            raise ConfigError(f"--device takes one device, which is auto, cpu, cuda or cuda:N, got {self.device}")
         if self.shard is not None:
             try:
                 Part.parse(self.shard)
@@ -328,30 +316,6 @@ class RunConfig:
         return self.batch or self.demo or asks_one or shows or self.continue_from is not None
 
 
-SECTIONS = {
-    "what_to_run": (
-        "batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device",
-        "ply", "question", "options", "question_type", "ground_truth",
-    ),
-    "questions": ("questions", "datasets", "question_types", "scenes", "ids", "num_questions"),
-    "scans_and_camera": (
-        "scan_root", "renderer", "first_view", "up_axis", "image_size", "focal", "camera_height", "camera_pitch",
-        "scene_cache_gib",
-    ),
-    "model": (
-        "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
-        "compile", "tiles_per_view", "kv_reuse",
-    ),
-    "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
-    "engine": (
-        "engine", "base_url", "api_key_env", "request_timeout", "vllm_python", "tensor_parallel_size",
-        "gpu_memory_utilization", "max_model_len",
-    ),
-    "output": ("log_root",),
-    "parts": ("shard", "ray", "ray_address", "replicas"),
-}  # fmt: skip
-"""How --help groups the flags."""
-
 RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Settings whose "auto" is resolved when a run begins, and saved as resolved."""
 ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", "refill")
@@ -371,95 +335,30 @@ def flag(name: str) -> str:
     return "--continue" if name == "continue_from" else "--" + name.replace("_", "-")
 
 
-@dataclass(frozen=True)
-class Given:
-    """A parsed command line: the values of its --config file, by RunConfig field, and its other flags."""
+def config_from_dict(values: dict[str, Any], source: str = "") -> RunConfig:
+    """A RunConfig from plain values (YAML, JSON or keyword arguments).
 
-    flags: list[str]
-    values: dict[str, Any]
-    source: str
-
-    def over(self, base: RunConfig) -> RunConfig:
-        """`base` overridden by the file's values, then by the flags.
-
-        Raises ConfigError for an invalid file. Invalid flags end the process with status 2, as usual for command-line
-        tools.
-        """
-        return apply_flags(config_from_dict(config_to_dict(base) | self.values, self.source), self.flags)
-
-
-def parse_command_line(argv: list[str]) -> Given:
-    """Parse the arguments, and the YAML file of --config if given.
-
-    Raises ConfigError if the file cannot be read or a filter of questions has no value.
+    Raises ConfigError naming each invalid key, and `source`, if given.
     """
-    config_file, flags = _split_config_file(argv)
-    for given, following in pairwise([*flags, "--"]):
-        if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
-            raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
-    return Given(flags, _read_yaml(config_file) if config_file else {}, str(config_file))
-
-
-def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
-    """`default` overridden by the flags. Each switch has a `--no-` form that turns it off."""
-    about = inspect.cleandoc(RunConfig.__doc__ or "")
-    sections = _sections()
-    grouped: Any = make_dataclass("Flags", zip(SECTIONS, sections, strict=True))
-    defaults = [section(*(getattr(default, each.name) for each in fields(section))) for section in sections]
-    given = tyro.cli(
-        grouped,
-        default=grouped(*defaults),
-        args=flags,
-        prog="render_point_cloud_qwen_angle_batched.py",
-        description=f"{about}\n\n--config FILE.yaml takes the same names; flags override it.",
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
-    parts = (getattr(given, part.name) for part in fields(given))
-    return RunConfig(**{each.name: getattr(part, each.name) for part in parts for each in fields(part)})
-
-
-def _sections() -> list[Any]:
-    """A dataclass per section of SECTIONS, with its RunConfig fields."""
-    hints, helps = get_type_hints(RunConfig, include_extras=True), _field_docs()
-    sections = []
-    for title, names in SECTIONS.items():
-        members = [(name, Annotated[hints[name], tyro.conf.arg(help=helps[name])]) for name in names]
-        section = make_dataclass(title, members)
-        section.__doc__ = ""  # else tyro prints the generated signature
-        sections.append(section)
-    return sections
-
-
-def _field_docs() -> dict[str, str]:
-    """The docstring of each field of RunConfig."""
-    (declared,) = ast.parse(inspect.getsource(RunConfig)).body
-    assert isinstance(declared, ast.ClassDef)
-    docs = {}
-    for line, following in pairwise(declared.body):
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(following, ast.Expr):
-            docs[line.target.id] = " ".join(ast.literal_eval(following.value).split())
-    return docs
-
-
-def config_from_dict(values: dict[str, Any], source: str) -> RunConfig:
-    """A RunConfig from plain values (YAML or JSON); raises ConfigError naming `source` and each invalid key."""
     try:
         return TypeAdapter(RunConfig).validate_python(values)
     except ValidationError as error:
-        problems = "; ".join(
-            ": ".join([*(str(problem["loc"][0]) for _ in problem["loc"][:1]), _what_is_wrong(problem)])
-            for problem in error.errors()
-        )
-        raise ConfigError(f"{source}: {problems}") from None
+        problems = dict.fromkeys(_in_words(problem, values) for problem in error.errors())  # a union has one per member
+        raise ConfigError(f"{source}: {'; '.join(problems)}" if source else "; ".join(problems)) from None
 
 
-def _what_is_wrong(problem: Any) -> str:
-    """pydantic's message; for an unknown name, a similar one as suggestion."""
-    if problem["type"] != "unexpected_keyword_argument":
+def _in_words(problem: Any, values: dict[str, Any]) -> str:
+    """What is wrong with a setting, in the words of the command line; suggests a similar name for an unknown one."""
+    if not problem["loc"]:  # raised by RunConfig itself
         return problem["msg"].removeprefix("Value error, ")
-    names = [flag(field.name).removeprefix("--").replace("-", "_") for field in fields(RunConfig)]
-    near = get_close_matches(str(problem["loc"][0]), names, n=1)
-    return f"unknown name; did you mean {near[0]}?" if near else "unknown name; --help lists all names"
+    field = str(problem["loc"][0])
+    name = flag(field).removeprefix("--").replace("-", "_")
+    if problem["type"] != "unexpected_keyword_argument":
+        hint = get_type_hints(RunConfig, include_extras=True)[field]
+        return f"{name} takes {accepted(hint)}, got {values[field]!r}"
+    names = [flag(each.name).removeprefix("--").replace("-", "_") for each in fields(RunConfig)]
+    near = get_close_matches(name, names, n=1)
+    return f"there is no setting {name}; " + (f"did you mean {near[0]}?" if near else "--help lists all of them")
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
@@ -488,17 +387,6 @@ def _as_compared(name: str, config: RunConfig) -> Any:
     """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
     value = getattr(config, name)
     return frozenset(value) if name in FILTERS else value
-
-
-def resumed(saved: RunConfig, given: Given) -> RunConfig:
-    """The configuration of a resumed run: the saved one, overridden by what is given now.
-
-    Ignores --batch and --demo. "auto" keeps the value that it was resolved to when the run began. Raises ConfigError
-    naming the flags that would change answers.
-    """
-    flags = [flag for flag in given.flags if flag not in ("--batch", "--demo")]
-    values = {name: value for name, value in given.values.items() if name not in ("batch", "demo")}
-    return as_begun(saved, replace(given, flags=flags, values=values).over(saved)).checked()
 
 
 def as_begun(saved: RunConfig, wanted: RunConfig) -> RunConfig:
@@ -542,82 +430,63 @@ def _absolute(path: Path) -> Path:
 
 
 def _check_bounds(name: str, value: Any, hint: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
+    """Raise ConfigError if a number is out of its type's bounds. Unions and tuples are checked member by member."""
+    numbers = [each for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, int | float)]
+    if not all(map(math.isfinite, numbers)):
         raise ConfigError(f"{flag(name)} takes a finite number, got {value}")
-    for rule in _rules(hint):
-        if value is None or not isinstance(value, int | float):
-            continue
-        good, words = _judge(value, rule)
-        if not good:
-            raise ConfigError(f"{flag(name)} takes a number {words}, got {value}")
+    if not all(_within(number, rule) for number in numbers for rule in _bounds(hint)):
+        raise ConfigError(f"{flag(name)} takes {accepted(hint)}, got {value}")
 
 
-def _rules(hint: Any) -> list[Any]:
-    """The bounds in a type hint, including those of union members."""
+def _bounds(hint: Any) -> list[Any]:
+    """The bounds in a type hint, including those of its members."""
     found = [rule for rule in getattr(hint, "__metadata__", ()) if isinstance(rule, Ge | Gt | Lt)]
     for member in getattr(hint, "__args__", ()):
-        found += _rules(member)
+        found += _bounds(member)
     return found
 
 
-def _judge(value: Any, rule: Any) -> tuple[bool, str]:
-    """Whether a value is within a bound, and the bound in words."""
+def _within(value: Any, rule: Any) -> bool:
     match rule:
         case Ge(ge=bound):
-            return value >= bound, f"of at least {bound}"
+            return value >= bound
         case Gt(gt=bound):
-            return value > bound, f"above {bound}"
+            return value > bound
         case _:
-            return value < rule.lt, f"below {rule.lt}"
+            return value < rule.lt
 
 
-def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
-    """Separate `--config FILE` (or `--config=FILE`) from the other arguments."""
-    rest, path, waiting = [], None, False
-    for argument in argv:
-        if argument.startswith("--config") and (waiting or path):
-            raise ConfigError("--config is given twice: put all settings in one YAML file")
-        if waiting:
-            path, waiting = Path(argument), False
-        elif argument == "--config":
-            waiting = True
-        elif argument.startswith("--config="):
-            path = Path(argument.partition("=")[2])
-        else:
-            rest.append(argument)
-    if waiting:
-        raise ConfigError("--config takes a YAML file")
-    return path, rest
+def accepted(hint: Any) -> str:
+    """The values of a setting's type in words, such as "a whole number of at least 1 or auto"."""
+    words = _alternatives(hint, ())
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """The YAML file with keys as RunConfig fields. Values stay text, to be converted by each field's type."""
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_TextIds)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
-    values = {} if values is None else values  # an empty file, or one of comments
-    if not isinstance(values, dict):
-        raise ConfigError(f"--config {path}: expected a mapping of names to values, such as `batch_size: 8`")
-    names = {str(key).replace("-", "_"): value for key, value in values.items()}
-    if "continue" in names:
-        names["continue_from"] = names.pop("continue")
-    return names
+def _alternatives(hint: Any, bounds: tuple[Any, ...]) -> list[str]:
+    """The members of a union in words. `bounds` are those of the union."""
+    if get_origin(hint) is Annotated:
+        hint, *rules = get_args(hint)
+        bounds += tuple(rule for rule in rules if isinstance(rule, Ge | Gt | Lt))
+    if get_origin(hint) in (Union, UnionType):
+        return [words for member in get_args(hint) for words in _alternatives(member, bounds)]
+    if get_origin(hint) is Literal:
+        return list(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return ["a list of texts"] if get_args(hint)[-1] is ... else ["two whole numbers of at least 1"]
+    if hint is NoneType:  # the default, which means that the setting is not given
+        return []
+    kind = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
+    return [" ".join(filter(None, [kind, " and ".join(map(_bound_in_words, bounds))]))]
 
 
-class _TextIds(yaml.SafeLoader):
-    """Reads all values except null as text, to be converted by each field's type.
-
-    A scene name such as 0042 or 12_3 thus keeps every character, and an option may be called yes.
-    """
-
-
-_TextIds.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern) for tag, pattern in resolvers if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+def _bound_in_words(rule: Any) -> str:
+    match rule:
+        case Ge(ge=bound):
+            return f"of at least {bound}"
+        case Gt(gt=bound):
+            return f"above {bound}"
+        case _:
+            return f"below {rule.lt}"
 
 
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:

@@ -3,7 +3,8 @@
 import logging
 from dataclasses import asdict, replace
 
-from agent.config import ConfigError, Given, RunConfig
+from agent.command_line import Given
+from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop, questions_of
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import QUESTIONS_FILE, kept_rooms

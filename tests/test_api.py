@@ -128,11 +128,16 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"stepz": 3}, "no setting 'stepz'; did you mean 'steps'"),
-        ({"steps": -1}, "steps: Input should be greater than or equal to 0"),
-        ({"renderer": "crayon"}, "renderer"),
+        ({"stepz": 3}, "^there is no setting stepz; did you mean steps"),
+        ({"steps": -1}, "^steps takes a whole number of at least 0, got -1$"),
+        ({"renderer": "crayon"}, "^renderer takes auto, raycast, pyrender, open3d or blind, got 'crayon'$"),
+        ({"batch_size": "many"}, "^batch_size takes a whole number of at least 1 or auto, got 'many'$"),
         ({"batch": True}, "batch cannot be set here"),
-        ({"policy": TurnAndAnswer, "temperature": 1.0}, "temperature cannot be given with a policy"),
+        (
+            {"policy": TurnAndAnswer, "temperature": 1.0},
+            "temperature would have no effect: leave it out, or pass it to",
+        ),
+        ({"policy": TurnAndAnswer, "model": "embedded"}, "so model would have no effect"),
         ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
         ({"options": "left"}, r"options takes a list of choices, such as \["),

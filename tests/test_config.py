@@ -10,18 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import run_command
 
-from agent.config import (
-    SECTIONS,
-    ConfigError,
-    Given,
-    RunConfig,
-    changed_answers,
-    config_from_dict,
-    config_to_dict,
-    located,
-    parse_command_line,
-    resumed,
-)
+from agent.command_line import SECTIONS, Given, parse_command_line, resumed
+from agent.config import ConfigError, RunConfig, changed_answers, config_from_dict, config_to_dict, located
 from agent.demo import demo_defaults
 from models import EXPLORER, ModelError
 from models.views import ViewSettings, view_settings_of
@@ -51,12 +41,12 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stepz: 5", "stepz: unknown name; did you mean steps"),
-        ("steps: many", "steps"),
+        ("stepz: 5", "there is no setting stepz; did you mean steps"),
+        ("steps: many", "steps takes a whole number of at least 0, got 'many'"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
-        ("renderer: crayon", "renderer"),
-        ("steps: -1", "steps"),
+        ("renderer: crayon", "renderer takes auto, raycast, pyrender, open3d or blind, got 'crayon'"),
+        ("steps: -1", "steps takes a whole number of at least 0"),
     ],
 )
 def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words: str):
@@ -70,14 +60,16 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"steps": -1}, "--steps takes a number of at least 0"),
-        ({"batch_size": 0}, "--batch-size takes a number of at least 1"),
-        ({"num_questions": 0}, "--num-questions takes a number of at least 1"),
+        ({"steps": -1}, "--steps takes a whole number of at least 0"),
+        ({"batch_size": 0}, "--batch-size takes a whole number of at least 1"),
+        ({"num_questions": 0}, "--num-questions takes a whole number of at least 1"),
         ({"focal": 0.5}, "--focal takes a number of at least 1"),
         ({"camera_height": 0.0}, "--camera-height takes a number above 0"),
         ({"focal": float("nan")}, "--focal"),
-        ({"camera_pitch": 90.0}, "--camera-pitch takes a number below 90"),
-        ({"image_size": (640, 0)}, "--image-size takes two numbers of at least 1"),
+        ({"camera_pitch": 90.0}, "--camera-pitch takes a number above -90 and below 90"),
+        ({"image_size": (640, 0)}, "--image-size takes two whole numbers of at least 1 or auto"),
+        ({"device": "cuda:0,1"}, "--device takes one device"),
+        ({"device": "balanced"}, "--device takes one device"),
         ({"plan": True, "check_data": True}, "--check-data"),
         ({"ply": Path("a.ply"), "question": "Where?", "check_data": True}, "--check-data"),
         ({"plan": True, "continue_from": "recent"}, "--plan"),
@@ -93,7 +85,7 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"batch": True, "question": "q.jsonl"}, r"did you mean --questions q\.jsonl"),
         ({"focal": float("inf")}, "--focal takes a finite number"),
         ({"scene_cache_gib": float("inf")}, "--scene-cache-gib"),
-        ({"seed": -1}, "--seed takes a number of at least 0"),
+        ({"seed": -1}, "--seed takes a whole number of at least 0"),
         ({"ply": Path("a.ply"), "question": "Where?", "ids": ("3",)}, "--ply asks one question"),
         ({"demo": True, "questions": Path("q.jsonl")}, "--demo makes its own questions"),
         ({"batch": True, "demo": True}, "choose one"),
@@ -288,4 +280,4 @@ def test_every_setting_is_in_one_section_of_the_help():
     assert places == sorted(places)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):
         assert begin < shown.index(f"│ {name} ") < end
-    assert "Moves per question" in shown
+    assert "Maximal number of moves per question" in shown

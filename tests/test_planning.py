@@ -152,13 +152,6 @@ def test_weights_on_a_cpu_may_stay_on_disk(large: RunConfig, monkeypatch):
     assert plan_run(large, questions_of(large)).batch_size == 1
 
 
-@pytest.mark.parametrize("device", ["cuda:0,1", "balanced"])
-def test_several_gpus_for_one_model_are_refused(rooms: RoomScans, shape_8b: Path, tmp_path: Path, device: str):
-    ended = run_command([*rooms.command(tmp_path), "--model", str(shape_8b), "--device", device])
-    assert ended.returncode == 2, ended.stderr
-    assert f"--device '{device}' is not one device" in ended.stderr and "Traceback" not in ended.stderr
-
-
 def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):
     command = [*rooms.command(tmp_path), "--model", str(shape_8b), "--compile"]
     nowhere = os.environ | {"CXX": str(tmp_path / "c++"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

@@ -74,9 +74,7 @@ class Squares:
 
         sizes = product(around(width_wanted), around(height_wanted))
         fitting = (size for size in sizes if self._broken_rule(*size) is None)
-        return min(
-            fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None
-        )
+        return min(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None)
 
 
 def no_state_bytes(config: "PreTrainedConfig") -> int:
