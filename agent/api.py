@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from agent.builders import policy_of, questions_of
 from agent.command_line import SECTIONS
 from agent.config import FILTERS, ConfigError, RunConfig, config_from_dict, located
-from agent.evaluation import answer_in_memory, main_vsi_bench_loop, policy_of, questions_of
+from agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from agent.planning import Plan
 from agent.policies import Policy
 from agent.policies.named import make_policy

@@ -17,6 +17,13 @@ from runs import RunError
 from runs.records import ResultRow
 
 OUR_LOGGERS = ("agent", "envs", "models", "runs", "rendering", "data")
+TURNS_LOGGER = "agent.turns"
+"""Logs each reply and its action, at level DEBUG."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, such as "1 question" or "3 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class _Console(Console):
@@ -52,7 +59,7 @@ def log_to_console(every_turn: bool) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     handler = ConsoleHandler()
-    handler.setLevel(logging.DEBUG if every_turn else logging.INFO)
+    handler.addFilter(lambda record: record.levelno >= logging.INFO or (every_turn and record.name == TURNS_LOGGER))
     logging.getLogger().addHandler(handler)
     _log_everything()
 

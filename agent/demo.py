@@ -3,9 +3,10 @@
 import logging
 from dataclasses import asdict, replace
 
+from agent.builders import questions_of
 from agent.command_line import Given
 from agent.config import ConfigError, RunConfig
-from agent.evaluation import main_vsi_bench_loop, questions_of
+from agent.evaluation import main_vsi_bench_loop
 from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
 from data.rooms import QUESTIONS_FILE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer

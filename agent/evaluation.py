@@ -2,29 +2,23 @@
 
 import logging
 import os
-import re
 import resource
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple, cast
 
-from agent.config import API_KEY_ENV, ConfigError, DtypeName, RendererName, RunConfig
-from agent.console import Progress, log_to_file
-from agent.parts import Part, cut
+from agent.builders import cuda_device_of, decided_by, library_of, part_of, policy_of, questions_of
+from agent.config import DtypeName, RendererName, RunConfig
+from agent.console import counted, log_to_file
+from agent.loop import answer_questions
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
 from agent.policies import Policy, PolicyError
-from agent.policies.controls import RandomPolicy
-from agent.policies.model import ModelPolicy
-from agent.policies.named import named_policy, policy_name
-from agent.policies.replies import action_format
-from agent.records import result_row
 from agent.run_folder import (
     begin_folder,
     config_to_resume,
@@ -37,21 +31,11 @@ from agent.scheduler import Scheduler
 from agent.state import QuestionState
 from agent.turns import (
     Run,
-    complete_question_sequentially,
-    failing,
-    initialize_question_state,
-    run_batched_turn,
 )
-from data.questions import Question, ask_one, fingerprint, load_questions
+from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary
-from envs.library import CameraSettings, SceneLibrary
-from models import Backend, ModelError, ModelOptions, OutOfMemory, ServerOptions
-from models.engines import make_backend
-from models.vllm import VLLM_PYTHON, VllmOptions
-from rendering.readers import reader_of
 from rendering.renderers import Renderer, RendererStart
-from rendering.scene import SceneError
 from runs import RunError
 from runs.journal import Journal, MemoryJournal
 from runs.records import ResultRow
@@ -137,17 +121,6 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
     return journal
 
 
-def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
-    """The given policy, or the one that --policy names, and the configuration with its name and settings."""
-    if policy is None and config.policy is not None:
-        policy = named_policy(config.policy, config.seed)
-        if config.model not in (RunConfig.model, policy_name(policy)):
-            raise ConfigError(f"--policy {config.policy} replaces the model: leave out --model {config.model}")
-    if policy is None:
-        return None, config
-    return policy, replace(config, model=policy_name(policy), **policy.settings)
-
-
 def start_up(
     config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
 ) -> tuple[RunConfig, Plan, Renderer, Policy]:
@@ -185,7 +158,7 @@ def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, who
     run_log = open_folder(folder, config)
     run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
-        log.info("Retrying %d failed questions", run_log.reopen_failed())
+        log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
     require_same_scans(run_log, questions, whole, config)
     return run_log
 
@@ -194,7 +167,7 @@ def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: 
     """The outcome of a run whose questions are all finished; None if any is pending."""
     if not all(run_log.is_done(question.id) for question in questions):
         return None
-    log.info("Nothing to do: all %d questions of %s are finished", len(questions), run_log.folder)
+    log.info("Nothing to do: every question of %s is finished", run_log.folder)
     outcome = report(run_log, config)
     if outcome.status:
         log.info("Some questions failed; to retry them, add --retry-failed")
@@ -205,33 +178,6 @@ def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
     """The configuration with the renderer and the data type of this run in place of "auto"."""
     dtype = plan.model.dtype if plan.model else config.dtype
     return replace(config, renderer=cast(RendererName, renderer.name), dtype=cast(DtypeName, dtype))
-
-
-def cuda_device_of(device: str) -> int | None:
-    """The CUDA ordinal in a `--device` value: 0 for "auto" and "cuda", None for all other values.
-
-    Does not validate the value or check that the GPU exists; the backend does.
-    """
-    named = re.fullmatch(r"auto|cuda(?::(\d+))?", device)
-    return int(named[1] or 0) if named else None
-
-
-def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
-    """The library of a configuration's scans."""
-    view = config.view
-    camera = CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
-    cache_bytes = int(config.scene_cache_gib * 2**30)
-    return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes)
-
-
-def policy_of(config: RunConfig, plan: Plan) -> Policy:
-    """The policy that `config.model` names: a loaded model or the random baseline; raises ModelError."""
-    kind, _, name = config.model.partition(":")
-    if kind != "scripted":
-        return ModelPolicy(backend_of(config, plan), action_format(config.constrained))
-    if name != "random":
-        raise ModelError(f"there is no scripted policy {name!r}: use scripted:random")
-    return RandomPolicy(config.seed)
 
 
 def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config: RunConfig, total: int) -> Outcome:
@@ -313,85 +259,6 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def backend_of(config: RunConfig, plan: Plan) -> Backend:
-    """Load the model of a configuration, with the planned memory; raises ModelError."""
-    options = ModelOptions(
-        dtype=plan.model.dtype if plan.model else config.dtype,
-        device=config.device,
-        max_new_tokens=config.view.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        attention=config.attention,
-        compile=config.compile,
-        kv_reuse=config.kv_reuse,
-        tiles_per_view=config.tiles_per_view,
-        kv_cache_bytes=plan.kv_bytes,
-        planned_tokens=plan.conversation.tokens if plan.conversation else 0,
-    )
-    return make_backend(config.model, options, server_of(config), vllm_of(config))
-
-
-def server_of(config: RunConfig) -> ServerOptions | None:
-    """The servers of --engine openai with the API key from the environment; None for other engines.
-
-    Raises ConfigError if --api-key-env names a variable that is not set.
-    """
-    if config.engine != "openai":
-        return None
-    key = os.environ.get(config.api_key_env, "").strip()
-    if not key and config.api_key_env != API_KEY_ENV:
-        raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
-    return ServerOptions(
-        config.base_url,
-        key=key or None,
-        key_env=config.api_key_env,
-        timeout_s=config.request_timeout,
-        constrained=config.constrained,
-    )
-
-
-def vllm_of(config: RunConfig) -> VllmOptions | None:
-    """The options of --engine vllm; None for other engines."""
-    if config.engine != "vllm":
-        return None
-    return VllmOptions(
-        images=config.steps + 1,
-        python=config.vllm_python or VLLM_PYTHON,
-        tensor_parallel_size=config.tensor_parallel_size,
-        memory_share=config.gpu_memory_utilization,
-        max_model_len=config.max_model_len,
-    )
-
-
-def questions_of(config: RunConfig) -> list[Question]:
-    """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
-    if config.ply is not None and config.question is not None:
-        try:
-            reader_of(config.ply)
-        except SceneError as error:
-            raise ConfigError(f"--ply {error}") from None
-        return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
-    return load_questions(
-        config.questions,
-        datasets=config.datasets,
-        question_types=config.question_types,
-        scenes=config.scenes,
-        ids=config.ids,
-        num_questions=config.num_questions,
-    )
-
-
-def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
-    """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
-    if config.shard is None:
-        return whole
-    part = Part.parse(config.shard)
-    try:
-        return cut(whole, part.of)[part.number - 1]
-    except ValueError as error:
-        raise ConfigError(f"--shard {part}: {error}") from None
-
-
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     """Print the table of scans per dataset; returns whether every question has a scan."""
     table = scan_table(questions, config.scan_root)
@@ -428,121 +295,3 @@ def schedule(
     states = [QuestionState(number[question.id], question, config.steps) for question in pending]
     few = None if config.concurrency == "auto" else config.concurrency
     return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill or concurrent, few)
-
-
-def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
-    """Answer all questions of a scheduler. `total` includes those finished earlier."""
-    with Progress(total, run.log.rows, show_progress) as progress:
-        if run.policy.concurrent:
-            answer_independently(scheduler, run, progress)
-            return
-        announce = Announcer(scheduler)
-        while scheduler.has_work:
-            begin(scheduler, run, progress)
-            while batch := scheduler.next_batch() or scheduler.next_few():
-                announce(batch)
-                if len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns:
-                    complete_question_sequentially(batch[0], run)
-                else:
-                    take_turn(batch, scheduler, run)
-                settle(batch, run, progress)
-                if scheduler.refill:
-                    begin(scheduler, run, progress)
-
-
-def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
-    """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
-    log.info("CONCURRENT: %d questions at a time, each on its own thread", scheduler.batch_size)
-    stop, running = Event(), dict[Future[None], QuestionState]()
-    with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
-        try:
-            while scheduler.has_work or running:  # a question may be final before its thread has ended
-                for state in begin(scheduler, run, progress):
-                    running[threads.submit(complete_question_sequentially, state, run, stop)] = state
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    state = running.pop(done)
-                    done.result()
-                    settle([state], run, progress)
-        finally:
-            stop.set()
-            if running:  # interrupted or stopped by an error: abandon pending replies
-                run.policy.close()
-
-
-def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
-    """Start the questions that may begin now, and preload the next scans. Returns those in progress."""
-    admitted = scheduler.admit()
-    for state in admitted:
-        initialize_question_state(state, run)
-    settle(admitted, run, progress)
-    if admitted:
-        run.library.load_ahead(state.question for state in scheduler.upcoming())
-    return [state for state in admitted if not state.is_final]
-
-
-class Announcer:
-    """Logs each batched turn once, and once each question that continues sequentially."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._turns: list[int] = []
-        self._continuing: set[int] = set()
-
-    def __call__(self, batch: Sequence[QuestionState]) -> None:
-        """Log a batch's turn or phase, if not logged before."""
-        turns = sorted({state.turn for state in batch})
-        most = self._scheduler.max_batched_turns
-        if turns[0] < most:
-            if turns != self._turns:
-                log.info("BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1)
-            self._turns, self._continuing = turns, set()
-            return
-        if not self._continuing:
-            log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
-        for state in batch:
-            if state.number not in self._continuing:
-                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
-                self._continuing.add(state.number)
-
-
-def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """Take one turn of a batch.
-
-    Running out of memory halves the batch size of this phase permanently; the turn is then still pending. After any
-    other ModelError, asks the questions one at a time, so that only those at fault fail.
-    """
-    log.info("Processing %d active questions in batch", len(batch))
-    started = time.perf_counter()
-    try:
-        run_batched_turn(batch, run)
-    except OutOfMemory as error:
-        if len(batch) == 1:
-            batch[0].fail("model", str(error))
-            return
-        size = scheduler.shrink(batch)
-        log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
-    except ModelError as error:
-        if len(batch) > 1:
-            log.warning("The batch failed (%s): asking its questions one at a time", error)
-        for state in batch:
-            with failing(state):
-                run_batched_turn([state], run)
-    else:
-        seconds = time.perf_counter() - started
-        log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
-
-
-def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
-    """Write the results of finished questions and release their resources."""
-    for state in states:
-        if not state.is_final or run.log.is_done(state.question.id):
-            continue
-        row = result_row(state)
-        run.log.result(row)
-        if row.failed:
-            log.error("[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
-        else:
-            log.info("[%s] Final answer: %s", state.label, state.answer)
-        run.policy.forget(state)
-        state.close()
-        progress.finished(row)

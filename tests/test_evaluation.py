@@ -14,8 +14,10 @@ from threading import Barrier, Event
 import pytest
 from conftest import RoomScans, only_run, results, run_command, run_in_process, scripted, trajectories
 
+from agent.builders import cuda_device_of, library_of, questions_of
 from agent.config import ConfigError, RunConfig
-from agent.evaluation import answer_questions, cuda_device_of, library_of, main_vsi_bench_loop, questions_of, schedule
+from agent.evaluation import main_vsi_bench_loop, schedule
+from agent.loop import answer_questions
 from agent.policies import Decision, Policy
 from agent.policies.model import ModelPolicy
 from agent.run_folder import begin_folder
@@ -318,6 +320,8 @@ def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     folder = only_run(tmp_path)
     assert not folder.name.endswith("_batched")
     assert results(folder)[0]["question_type"] == "object_counting"
+    assert "turn 0 said" in ended.stdout
+    assert not re.search("batch|1 questions|sequential", ended.stdout, re.I), "there is nothing to batch"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from conftest import RoomScans, results, run_in_process
 from PIL import Image
 from transformers import AutoConfig, AutoProcessor
 
+from agent.builders import questions_of
 from agent.config import RunConfig
-from agent.evaluation import questions_of
 from agent.planning import plan_lines, plan_run
 from agent.policies.model import ModelPolicy
 from agent.policies.replies import action_format

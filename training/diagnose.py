@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.evaluation import questions_of
+from agent.builders import questions_of
 from agent.run_folder import saved_config
 from data.questions import QUESTION_TYPES, Question, QuestionError
 from data.scoring import score_answer

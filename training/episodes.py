@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from agent.builders import library_of
 from agent.config import NUM_STEPS, RunConfig
-from agent.evaluation import library_of
 from agent.policies.model import ask, read
 from agent.policies.replies import action_format, parse_action
 from agent.state import QuestionState

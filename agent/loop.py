@@ -1,0 +1,139 @@
+"""Answers the questions of a scheduler: batched turns, then a few questions at a time."""
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import Event
+
+from agent.console import Progress, counted
+from agent.records import result_row
+from agent.scheduler import Scheduler
+from agent.state import QuestionState
+from agent.turns import Run, complete_question_sequentially, failing, initialize_question_state, run_batched_turn
+from models import ModelError, OutOfMemory
+
+log = logging.getLogger(__name__)
+
+
+def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
+    """Answer all questions of a scheduler. `total` includes those finished earlier."""
+    alone = total == 1
+    with Progress(total, run.log.rows, show_progress and not alone) as progress:
+        if run.policy.concurrent:
+            answer_independently(scheduler, run, progress)
+            return
+        announce = Announcer(scheduler)
+        while scheduler.has_work:
+            begin(scheduler, run, progress)
+            while batch := scheduler.next_batch() or scheduler.next_few():
+                if not alone:
+                    announce(batch)
+                if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
+                    complete_question_sequentially(batch[0], run)
+                else:
+                    take_turn(batch, scheduler, run)
+                settle(batch, run, progress)
+                if scheduler.refill:
+                    begin(scheduler, run, progress)
+
+
+def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
+    """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
+    if scheduler.batch_size > 1:
+        log.info("CONCURRENT: %d questions at a time, each on its own thread", scheduler.batch_size)
+    stop, running = Event(), dict[Future[None], QuestionState]()
+    with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
+        try:
+            while scheduler.has_work or running:  # a question may be final before its thread has ended
+                for state in begin(scheduler, run, progress):
+                    running[threads.submit(complete_question_sequentially, state, run, stop)] = state
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    state = running.pop(done)
+                    done.result()
+                    settle([state], run, progress)
+        finally:
+            stop.set()
+            if running:  # interrupted or stopped by an error: abandon pending replies
+                run.policy.close()
+
+
+def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
+    """Start the questions that may begin now, and preload the next scans. Returns those in progress."""
+    admitted = scheduler.admit()
+    for state in admitted:
+        initialize_question_state(state, run)
+    settle(admitted, run, progress)
+    if admitted:
+        run.library.load_ahead(state.question for state in scheduler.upcoming())
+    return [state for state in admitted if not state.is_final]
+
+
+class Announcer:
+    """Logs each batched turn once, and once each question that continues sequentially."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._turns: list[int] = []
+        self._continuing: set[int] = set()
+
+    def __call__(self, batch: Sequence[QuestionState]) -> None:
+        """Log a batch's turn or phase, if not logged before."""
+        turns = sorted({state.turn for state in batch})
+        most = self._scheduler.max_batched_turns
+        if turns[0] < most:
+            if turns != self._turns:
+                log.info("BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1)
+            self._turns, self._continuing = turns, set()
+            return
+        if not self._continuing:
+            log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
+        for state in batch:
+            if state.number not in self._continuing:
+                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+                self._continuing.add(state.number)
+
+
+def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
+    """Take one turn of a batch.
+
+    Running out of memory halves the batch size of this phase permanently; the turn is then still pending. After any
+    other ModelError, asks the questions one at a time, so that only those at fault fail.
+    """
+    log.info("Processing %s in batch", counted(len(batch), "active question"))
+    started = time.perf_counter()
+    try:
+        run_batched_turn(batch, run)
+    except OutOfMemory as error:
+        if len(batch) == 1:
+            batch[0].fail("model", str(error))
+            return
+        size = scheduler.shrink(batch)
+        log.warning(
+            "Out of memory with %d questions in a batch; the next batches have %d (%s)", len(batch), size, error
+        )
+    except ModelError as error:
+        if len(batch) > 1:
+            log.warning("The batch failed (%s): asking its questions one at a time", error)
+        for state in batch:
+            with failing(state):
+                run_batched_turn([state], run)
+    else:
+        seconds = time.perf_counter() - started
+        log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
+
+
+def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
+    """Write the results of finished questions and release their resources."""
+    for state in states:
+        if not state.is_final or run.log.is_done(state.question.id):
+            continue
+        row = result_row(state)
+        run.log.result(row)
+        if row.failed:
+            log.error("[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
+        else:
+            log.info("[%s] Final answer: %s", state.label, state.answer)
+        run.policy.forget(state)
+        state.close()
+        progress.finished(row)

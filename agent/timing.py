@@ -1,0 +1,243 @@
+"""Estimates how long a run takes, from a roofline of the model and assumptions about its replies."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.config import RunConfig
+
+if TYPE_CHECKING:  # the module itself loads torch
+    from models.transformers.footprint import Footprint, Rates, Work
+
+EXPECTED_REPLY_TOKENS = 200
+"""Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint
+has been run yet."""
+LONGER_PER_DOUBLING = 0.1
+"""Growth of a batch's longest reply per doubling of the batch, relative to the mean: 1.6 times the mean at 64 rows, the
+expected maximum of 64 normally distributed lengths whose standard deviation is a quarter of the mean."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much slower than the roofline a run is; `ROOFLINE` is the roofline itself.
+
+    A decoding step takes `step_s` plus the larger of `step_factor` times its roofline and `step_layer_s` per layer.
+    Prefill reaches `prefill_share` of a device's FLOP/s, but takes at least `prefill_layer_s` per layer of the language
+    model and the image encoder. A view takes `view_s` to render.
+    """
+
+    step_factor: float = 1.0
+    step_s: float = 0.0
+    step_layer_s: float = 0.0
+    prefill_share: float = 1.0
+    prefill_layer_s: float = 0.0
+    view_s: float = 0.0
+
+    def prefill_seconds(self, work: "Work", rates: "Rates", tokens: float, patches: float) -> float:
+        """Seconds to compute `tokens` and `patches`, in total over all rows, before the first new token."""
+        computing = work.least_prefill_seconds(rates, tokens, patches) / self.prefill_share
+        return max(computing, self.prefill_layer_s * (work.layers + work.encoder_layers))
+
+    def step_seconds(self, work: "Work", rates: "Rates", rows: float, held_tokens: float) -> float:
+        """Seconds of one decoding step of `rows` with `held_tokens` in total in their caches."""
+        at_roofline = work.least_step_seconds(rates, rows, held_tokens)
+        return self.step_s + max(self.step_factor * at_roofline, self.step_layer_s * work.layers)
+
+    def call_seconds(
+        self,
+        work: "Work",
+        rates: "Rates",
+        rows: float,
+        tokens: float,
+        patches: float,
+        held_tokens: float,
+        reply_tokens: float,
+    ) -> float:
+        """Seconds of one call. Takes the arguments of `Work.least_seconds`; with `ROOFLINE`, the results are equal."""
+        held = held_tokens + rows * reply_tokens / 2  # the mean over the reply
+        prefill = self.prefill_seconds(work, rates, tokens, patches)
+        return prefill + reply_tokens * self.step_seconds(work, rates, rows, held)
+
+
+ROOFLINE = Pace()
+_ON_CUDA = Pace(step_factor=1.5, step_layer_s=0.75e-3, prefill_share=0.5, prefill_layer_s=0.75e-3, view_s=6e-3)
+_ON_CPU = Pace(step_factor=4.0, step_layer_s=0.57e-3, prefill_share=0.9, prefill_layer_s=0.57e-3, view_s=60e-3)
+PACES = {
+    ("cuda", False): _ON_CUDA,
+    ("cuda", True): replace(_ON_CUDA, step_factor=1.3, step_s=1e-3, step_layer_s=0.0),
+    ("cpu", False): _ON_CPU,
+    ("cpu", True): replace(_ON_CPU, step_factor=2.5, step_layer_s=0.0),
+}
+"""Paces by device type and whether decoding steps are compiled. Those for CUDA are estimates: nothing has been
+measured on a GPU yet.
+
+- An eager step is bound by Python and kernel launches: 0.57 ms per layer measured on a CPU (20.4 ms for the 36 layers
+  of the 8B), 0.75 with CUDA's launches. Its unfused kernels take 1.5 times the roofline.
+- A compiled step is assumed to be a replayed CUDA graph: 1.3 times the roofline, plus 1 ms to choose tokens and detect
+  finished rows.
+- Prefill is always eager and reaches half the rate of a large matrix product.
+- A view takes 6 ms if several are rendered in parallel on a machine with a GPU, 60 ms on two cores.
+- On a CPU, with 45 million parameters (docs/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the roofline, compiled
+  2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
+"""
+
+
+@dataclass(frozen=True)
+class ConversationSize:
+    """The largest number of tokens in a question's conversation, and its parts.
+
+    `estimated` is True if the text was not counted with the model's tokenizer.
+    """
+
+    first_text_tokens: int
+    turn_text_tokens: int
+    image_tokens: int
+    reply_tokens: int
+    turns: int
+    estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens if every turn is taken and every reply has the maximal length."""
+        later = (self.turns - 1) * self.turn_text_tokens
+        return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
+
+
+@dataclass(frozen=True)
+class Course:
+    """Lengths of a run's questions and replies.
+
+    `shares` is the fraction of questions that take each turn; `reply_tokens` and `most_tokens` are the mean and the
+    maximal length of a reply. With each doubling of a batch, its longest reply grows by `longer` times the mean.
+    """
+
+    shares: tuple[float, ...]
+    reply_tokens: float
+    most_tokens: int
+    longer: float = 0.0
+
+    @property
+    def turns(self) -> float:
+        """Mean number of turns per question."""
+        return sum(self.shares)
+
+    def steps(self, rows: float) -> float:
+        """Decoding steps of a call with `rows` rows, i.e. tokens of its longest reply."""
+        return min(self.most_tokens, self.reply_tokens * (1 + self.longer * math.log2(max(1, rows))))
+
+
+def longest_course(conversation: ConversationSize) -> Course:
+    """Every question takes every turn, and every reply has the maximal length."""
+    return Course((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
+
+
+def expected_course(conversation: ConversationSize) -> Course:
+    """Questions end at each turn with equal probability, so they take (turns + 1) / 2 turns on average: 5 of 9.
+
+    Replies have EXPECTED_REPLY_TOKENS on average. Both are assumptions.
+    """
+    turns, most = conversation.turns, conversation.reply_tokens
+    shares = tuple((turns - turn) / turns for turn in range(turns))
+    return Course(shares, min(EXPECTED_REPLY_TOKENS, most), most, LONGER_PER_DOUBLING)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """`count` calls of the model with `rows` questions each, at the same turn. Both are means and may be fractional."""
+
+    turn: int
+    rows: float
+    count: float
+
+
+def scheduled_calls(config: RunConfig, questions: int, batch: int, shares: Sequence[float]) -> list[Calls]:
+    """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
+
+    A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
+    --concurrency at a time. With --refill, the batch is always full.
+    """
+    if config.refill:
+        full = min(batch, questions)
+        return [Calls(turn, full, questions * share / full) for turn, share in enumerate(shares)]
+    calls = []
+    for cohort, cohorts in ((batch, questions // batch), (questions % batch, 1)):
+        for turn, share in enumerate(shares if cohort and cohorts else ()):
+            going_on = cohort * share
+            few = cohort if config.concurrency == "auto" else config.concurrency
+            most = cohort if turn <= config.last_batched_turn else few
+            rows = max(1, min(going_on, most))
+            calls.append(Calls(turn, rows, cohorts * going_on / rows))
+    return calls
+
+
+def run_seconds(
+    model: "Footprint",
+    rates: "Rates",
+    pace: Pace,
+    conversation: ConversationSize,
+    course: Course,
+    calls: Sequence[Calls],
+    kv_reuse: bool = True,
+) -> float:
+    """Seconds of all calls of a run, excluding loading and compiling.
+
+    Without `kv_reuse`, each turn recomputes the whole conversation and encodes all its images again.
+    """
+    first, later, image = conversation.first_text_tokens, conversation.turn_text_tokens, conversation.image_tokens
+    seconds = 0.0
+    for call in calls:
+        whole = first + image + call.turn * (image + later + course.reply_tokens)
+        tokens, images = (image + (later if call.turn else first), 1) if kv_reuse else (whole, call.turn + 1)
+        patches = images * image * model.patches_per_token
+        rows = call.rows
+        taken = pace.call_seconds(
+            model.work, rates, rows, rows * tokens, rows * patches, rows * whole, course.steps(rows)
+        )
+        seconds += call.count * (taken + rows * pace.view_s)
+    return seconds
+
+
+def time_lines(
+    config: RunConfig,
+    questions: int,
+    batch: int,
+    model: "Footprint",
+    conversation: ConversationSize,
+    rates: "Rates | None",
+    source: str,
+) -> list[str]:
+    """The expected time, that of the longest possible run, the rooflines of both, and the assumptions.
+
+    `source` says where the rates come from.
+    """
+    if rates is None:
+        return [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
+    pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", config.compile]
+
+    def seconds(course: Course, pace: Pace) -> str:
+        calls = scheduled_calls(config, questions, batch, course.shares)
+        reused = config.kv_reuse and model.keeps_kv
+        return as_time(run_seconds(model, rates, pace, conversation, course, calls, reused))
+
+    expected, longest = expected_course(conversation), longest_course(conversation)
+    floor = f", at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""
+    extra = f" plus {1e3 * pace.step_s:g} ms" if pace.step_s else ""
+    return [
+        f"Time expected: {seconds(expected, pace)} ({expected.turns:g} of {conversation.turns} turns a question, "
+        f"{expected.reply_tokens:g} tokens a reply)",
+        f"Time at most: {seconds(longest, pace)} (all turns, {conversation.reply_tokens} tokens in every reply)",
+        f"Lower bounds of the two (roofline): {seconds(expected, ROOFLINE)} and {seconds(longest, ROOFLINE)}",
+        f"Assumed: {rates.bytes_per_s / 1e9:,.0f} GB/s and {rates.flop_per_s / 1e12:,.2f} TFLOP/s ({source}), "
+        f"{pace.prefill_share:g} of the latter in prefill; decoding steps of {pace.step_factor:g} times their roofline"
+        f"{extra}{floor}; the longest of 64 replies {1 + 6 * LONGER_PER_DOUBLING:g} times the mean; "
+        f"{1e3 * pace.view_s:g} ms a view; no loading or compiling",
+    ]
+
+
+def as_time(seconds: float) -> str:
+    """A time in seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.{0 if seconds >= 10 else 1}f} seconds"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{minutes:.{0 if minutes >= 10 else 1}f} minutes" if minutes < 100 else f"{hours:.1f} hours"
