@@ -233,13 +233,24 @@ def ask_one(
         options=lettered,
         ground_truth=ground_truth,
     )
-    if asked.question_type not in OPEN_TYPES:
-        _check_type(asked, "the question")
-    _check_content(asked, "the question")
+    if asked.question_type not in (*QUESTION_TYPES, *OPEN_TYPES):
+        raise QuestionError(f"--question-type {question_type!r} is unknown: the types are {listed(QUESTION_TYPES)}")
+    if asked.is_choice and len(lettered) < 2:
+        raise QuestionError(f"--options: a multiple-choice question needs at least two, got {len(lettered)}")
+    if lettered and not asked.is_choice:
+        raise QuestionError(f"--options: a question of type {asked.question_type} takes none")
+    _check_content(asked, "--options" if lettered and question.strip() else "--question")
     if ground_truth is not None:
         if asked.question_type == OPEN_TYPE.name:
-            raise QuestionError("an open question cannot be scored: omit the ground truth, or pass options or a type")
-        _check_ground_truth(asked, ground_truth, "the question")
+            raise QuestionError(
+                "--ground-truth cannot score free text: leave it out, or add --options or --question-type"
+            )
+        if asked.is_choice and ground_truth.upper() not in asked.letters:
+            raise QuestionError(f"--ground-truth {ground_truth!r} is not one of --options ({listed(lettered)})")
+        if asked.is_numeric and not _is_positive_number(ground_truth):
+            raise QuestionError(
+                f"--ground-truth {ground_truth!r} is not a number above 0, as type {asked.question_type} requires"
+            )
     return asked
 
 
@@ -280,7 +291,7 @@ def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
     if any(lettered):
         return tuple(options)
     if len(options) > 26:
-        raise QuestionError(f"the question has {len(options)} options; at most 26 are supported")
+        raise QuestionError(f"--options: at most 26 are supported, got {len(options)}")
     return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers.base import Renderer
-from rendering.scene import FLOOR_TOLERANCE_M, Scene
+from rendering.scene import BOUNDS_PERCENTILES, FLOOR_TOLERANCE_M, Scene
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,9 @@ def first_view(
     position = start_position(scene, camera_height_m)
     if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
         _log.warning(
-            "%s: the room is %.2f m high, so the camera starts %.2f m above the floor, not at --camera-height %g",
-            scene.name, scene.bounds.upper[2] - scene.floor_z_m, eye_m, camera_height_m,
+            "%s: the camera starts %.2f m above the floor, not at --camera-height %g: %g %% of the scanned surface is "
+            "lower than %.2f m",
+            scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     if criterion == "visibility":

@@ -477,15 +477,16 @@ def test_type_and_ground_truth_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"question": " "}, "empty"),
-        ({"question_type": "chess"}, "unknown question_type 'chess'"),
-        ({"question_type": "route_planning"}, "at least two options"),
-        ({"question_type": "open", "options": ["a", "b"]}, "takes no options"),
-        ({"options": ["A. red", "blue"]}, "has no letter"),
-        ({"options": ["red"]}, "at least two options"),
-        ({"options": [str(n) for n in range(27)]}, "27 options"),
-        ({"options": ["red", "blue"], "ground_truth": "C"}, "ground_truth 'C'"),
-        ({"question_type": "object_counting", "ground_truth": "many"}, "ground_truth 'many'"),
+        ({"question": " "}, "^--question: .*empty"),
+        ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
+        ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
+        ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
+        ({"options": ["A. red", "blue"]}, "^--options: .*lacks its letter"),
+        ({"options": ["red"]}, "^--options: .* at least two, got 1"),
+        ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
+        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of --options"),
+        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many' is not a number"),
+        ({"ground_truth": "red"}, "^--ground-truth cannot score free text"),
     ],
 )
 def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:

@@ -149,5 +149,6 @@ def test_sharpness_of_a_uniform_image_is_zero():
 def test_a_room_too_low_for_the_camera_height_logs_a_warning(caplog):
     first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0, "visibility")
     assert caplog.messages == [
-        "room: the room is 2.50 m high, so the camera starts 2.30 m above the floor, not at --camera-height 9"
+        "room: the camera starts 2.30 m above the floor, not at --camera-height 9: 98 % of the scanned surface is "
+        "lower than 2.50 m"
     ]
