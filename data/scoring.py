@@ -193,15 +193,19 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
         numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
         lines.append(_TYPE_LINE.format(name, *cells, *numbers))
+    lines += [_LEGEND, ""]
     asked, with_scan = summary["asked"], summary["with_scan"]
-    lines += ["", _TASK_LINE.format("percent per task", "asked", "with scan")]
+    if asked["questions"] == with_scan["questions"]:
+        lines += ["percent per task", *(f"{task:<28}{percent:>7.1f}" for task, percent in asked["tasks"].items())]
+        return [*lines, "", _overall_line(asked)]
+    lines += [_TASK_LINE.format("percent per task", "asked", "with scan")]
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
-    lines += ["", _overall_line(asked, "asked (those without a scan score 0)")]
-    lines += [_overall_line(with_scan, "with a scan")]
-    return lines
+    lines += ["", _overall_line(asked, " asked (0 % for those without a scan)")]
+    return [*lines, _overall_line(with_scan, " with a scan")]
 
 
+_LEGEND = "exhausted: no answer by the last turn, scored 0; no scan: failed because the scan was not found"
 _TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
 _TASK_LINE = "{:<28}{:>7}{:>11}"
 
@@ -210,12 +214,12 @@ def _decimal(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _overall_line(part: Mapping[str, Any], denominator: str) -> str:
+def _overall_line(part: Mapping[str, Any], denominator: str = "") -> str:
     label = part["overall_label"]
     if label is None:
-        return f"no scored questions {denominator}"
+        return f"no scored questions{denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
-    return f"{_overall_in_words(label, part['tasks'])}: {part[label]:.1f} % over {questions} questions {denominator}"
+    return f"{_overall_in_words(label, part['tasks'])}: {part[label]:.1f} % over {questions} questions{denominator}"
 
 
 def _overall_in_words(label: str, tasks: Iterable[str]) -> str:

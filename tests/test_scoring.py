@@ -269,14 +269,18 @@ def test_every_summary_can_be_saved_as_json_and_printed(rows: list[dict]) -> Non
 
 
 def test_printed_overalls_have_label_and_denominator() -> None:
-    lines = format_summary(summarize([row(name, 0.6) for name in SCAN_TYPES]))
-    assert lines[-2] == "overall_7_task: 60.0 % over 9 questions asked (those without a scan score 0)"
-    assert lines[-1] == "overall_7_task: 60.0 % over 9 questions with a scan"
+    rows = [row(name, 0.6) for name in SCAN_TYPES]
+    assert format_summary(summarize(rows))[-2:] == ["", "overall_7_task: 60.0 % over 9 questions"]
+    lost = row("object_counting", 0.0, status="failed", failed_part="scan")
+    assert format_summary(summarize([*rows, lost]))[-2:] == [
+        "overall_7_task: 55.7 % over 10 questions asked (0 % for those without a scan)",
+        "overall_7_task: 60.0 % over 9 questions with a scan",
+    ]
 
 
 def test_a_partial_overall_is_printed_with_its_tasks() -> None:
     names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
-    *_, asked, _ = format_summary(summarize([row(name, 0.5) for name in names], owed=1))
+    *_, asked = format_summary(summarize([row(name, 0.5) for name in names], owed=1))
     assert asked.startswith(
         "unfinished_partial overall of 2 tasks (object_counting, object_rel_direction without medium): 50.0 % over 3 "
     )
