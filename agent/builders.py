@@ -60,8 +60,8 @@ def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
     return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes)
 
 
-def decided_by(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
-    """The given policy, or the one that --policy names, and the configuration with its name and settings."""
+def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
+    """The given policy or the one that --policy names, if any, and the configuration with its name and settings."""
     if policy is None and config.policy is not None:
         policy = named_policy(config.policy, config.seed)
         if config.model not in (RunConfig.model, policy_name(policy)):

@@ -211,7 +211,7 @@ class RunConfig:
             raise ConfigError("--api-key-env takes the name of an environment variable, not the key itself")
 
     def checked(self) -> "RunConfig":
-        """This configuration, once all settings are known; raises ConfigError if they conflict."""
+        """This configuration; raises ConfigError if settings conflict. Call it once all of them are known."""
         if self.batch and self.question is not None and Path(self.question).suffix in QUESTION_FILES:
             raise ConfigError(f"--question asks one question; did you mean --questions {self.question}?")
         if (self.ply is None) != (self.question is None):
@@ -245,14 +245,14 @@ class RunConfig:
                     "--engine openai asks a server: it needs --base-url, such as http://localhost:8000/v1"
                 )
             if self.model.startswith("scripted:"):
-                raise ConfigError(f"--engine openai asks a server for --model: {self.model} needs no engine")
+                raise ConfigError(f"--engine openai asks a server: leave it out with --model {self.model}")
             if self.plan_device is not None:
-                raise ConfigError("--plan-device plans for a GPU of this machine: leave it out with --engine openai")
+                raise ConfigError("--plan-device cannot plan for a server: leave it out with --engine openai")
             if unused := self._changed(ONLY_TRANSFORMERS):
                 raise ConfigError(f"leave out {', '.join(unused)} with --engine openai: the server controls that")
         elif self.engine == "vllm":
             if self.model.startswith("scripted:"):
-                raise ConfigError(f"--engine vllm serves a checkpoint: {self.model} needs no engine")
+                raise ConfigError(f"--engine vllm serves a checkpoint: leave it out with --model {self.model}")
             if self.plan_device is not None:
                 raise ConfigError("--plan-device plans for --engine transformers: leave it out with --engine vllm")
             if unused := self._changed(UNUSED_BY_VLLM):
@@ -260,7 +260,7 @@ class RunConfig:
         if self.engine != "vllm" and (unused := self._changed(ONLY_VLLM)):
             raise ConfigError(f"{', '.join(unused)} configure a vLLM server: add --engine vllm, or leave them out")
         if self.engine != "openai" and self.base_url:
-            raise ConfigError("--base-url is the server of --engine openai: add that, or leave it out")
+            raise ConfigError("--base-url needs --engine openai: add that, or leave it out")
         if self.retry_failed and self.continue_from is None:
             raise ConfigError("--retry-failed retries failed questions of an earlier run: it needs --continue")
         if [self.batch, self.demo, self.ply is not None].count(True) > 1:

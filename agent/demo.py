@@ -32,11 +32,11 @@ def run_demo(config: RunConfig) -> int:
     config = demo_config(config.checked())
     if config.plan or config.check_data or config.renderer == "blind":
         return main_vsi_bench_loop(config).status
-    log.info("BLIND: first the same questions with grey views, as a baseline")
+    log.info("BLIND: the questions with grey views, as a baseline")
     blind = main_vsi_bench_loop(replace(config, renderer="blind"))
     if blind.status:
         return blind.status
-    log.info("SEEING: now with real views")
+    log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2:
         frequent = most_frequent_answer(questions_of(config))["overall"]

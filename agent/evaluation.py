@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from agent.builders import cuda_device_of, decided_by, library_of, part_of, policy_of, questions_of
+from agent.builders import cuda_device_of, library_of, part_of, policy_of, questions_of, with_policy
 from agent.config import DtypeName, RendererName, RunConfig
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
@@ -68,7 +68,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
     ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError
     if its folder can no longer be written.
     """
-    policy, config = decided_by(policy, config.checked())
+    policy, config = with_policy(policy, config.checked())
     if folder is not None:
         config = config_to_resume(folder, config)
     whole = questions_of(config)
@@ -108,7 +108,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
 
 def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
-    policy, config = decided_by(policy, config.checked())
+    policy, config = with_policy(policy, config.checked())
     if config.ply is None:
         report_scans(questions, config)
     journal = MemoryJournal()

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
     """Answer all questions of a scheduler. `total` includes those finished earlier."""
-    alone = total == 1
+    alone = total == 1  # nothing to batch it with, so no batch is announced
     with Progress(total, run.log.rows, show_progress and not alone) as progress:
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
@@ -109,9 +109,7 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
             batch[0].fail("model", str(error))
             return
         size = scheduler.shrink(batch)
-        log.warning(
-            "Out of memory with %d questions in a batch; the next batches have %d (%s)", len(batch), size, error
-        )
+        log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
     except ModelError as error:
         if len(batch) > 1:
             log.warning("The batch failed (%s): asking its questions one at a time", error)
@@ -132,6 +130,8 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         run.log.result(row)
         if row.failed:
             log.error("[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
+        elif state.answer is None:
+            log.info("[%s] No answer by the last turn", state.label)
         else:
             log.info("[%s] Final answer: %s", state.label, state.answer)
         run.policy.forget(state)

@@ -482,8 +482,8 @@ def test_a_turn_without_retries_is_written_as_by_older_versions(undisturbed: Pat
     ("changes", "words"),
     [
         ({"base_url": ()}, "needs --base-url"),
-        ({"engine": "transformers"}, "--base-url is the server of --engine openai"),
-        ({"model": "scripted:random"}, "scripted:random needs no engine"),
+        ({"engine": "transformers"}, "--base-url needs --engine openai"),
+        ({"model": "scripted:random"}, "leave it out with --model scripted:random"),
         ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
         ({"base_url": (f"http://me:{KEY}@host/v1",)}, "--base-url takes http"),
         ({"base_url": (f"http://host/v1?key={KEY}",)}, "--base-url takes http"),
