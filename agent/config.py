@@ -63,7 +63,7 @@ class RunConfig:
     batch: bool = False
     """Answer the questions of --questions, or those of VSI-Bench without it."""
     demo: bool = False
-    """Compare the included small model on generated rooms with itself blind."""
+    """Compare the included small model, with and without sight, on generated rooms."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
     """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False
@@ -115,12 +115,12 @@ class RunConfig:
     max_new_tokens: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto")] = "auto"
     """Maximal length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
     temperature: Annotated[float, Ge(0)] = 0.0
-    """0 decodes greedily; above 0 samples, reproducibly with --seed on the same type of device."""
+    """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
     constrained: bool = False
-    """Constrain replies to well-formed actions, with xgrammar in this process or a JSON schema at a server."""
+    """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
     compile: Annotated[bool, MayChange] = False
-    """Compile decoding steps, which takes up to minutes and pays off in long runs; needs a C++ compiler, on CUDA also
-    Triton."""
+    """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
+    CUDA."""
     seed: Annotated[int, Ge(0)] = 0
     """Random seed of sampling, of --demo's rooms and of scripted:random."""
 
@@ -135,12 +135,12 @@ class RunConfig:
     """With --engine openai, seconds after which a request is retried."""
 
     vllm_python: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
-    """With --engine vllm, the Python that has vLLM, otherwise that of scripts/install_vllm.sh."""
+    """With --engine vllm, the Python of the environment with vLLM, otherwise that of scripts/install_vllm.sh."""
     tensor_parallel_size: Annotated[Count, MayChange] = 1
     """With --engine vllm, the number of GPUs to split the model over."""
     gpu_memory_utilization: Annotated[float | None, Gt(0), Lt(1), tyro.conf.arg(metavar="FLOAT"), MayChange] = None
-    """With --engine vllm, the fraction of each GPU's memory for the server, otherwise vLLM's default; on a CPU the
-    fraction of all memory, otherwise half of what is free."""
+    """With --engine vllm, the fraction of each GPU's memory for the server, otherwise vLLM's default; with a CPU
+    build, the fraction of the machine's memory, otherwise half of what is free."""
     max_model_len: Annotated[Count | None, tyro.conf.arg(metavar="N"), MayChange] = None
     """With --engine vllm, the maximal length of a conversation in tokens, otherwise what --steps may need."""
 
@@ -171,9 +171,9 @@ class RunConfig:
     batch_size: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
     """Questions per batch; auto is as many as fit in memory, at most 64."""
     refill: Annotated[bool, MayChange] = False
-    """Replace each finished question of a batch by a waiting one; needs --max-batched-turns all."""
+    """Replace each finished question of a batch with a waiting one; needs --max-batched-turns all."""
     concurrency: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
-    """Questions at a time after the batched turns (auto is the whole batch), or at all turns with --engine openai and
+    """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
     vllm (auto is 32)."""
     tiles_per_view: Count = 1
     """Maximal number of tiles that InternVL cuts a view into, at 256 tokens each."""

@@ -256,9 +256,11 @@ class TurnLeft(Policy):
         return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
 
 
-def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomScans, tmp_path: Path):
+def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomScans, tmp_path: Path, caplog):
     config = rooms.config(tmp_path, num_questions=2, steps=3)
-    assert main_vsi_bench_loop(config, policy=TurnLeft()).status == 0
+    with caplog.at_level("INFO"):
+        assert main_vsi_bench_loop(config, policy=TurnLeft()).status == 0
+    assert "[Q001] No answer by the last turn" in caplog.messages
     reader = RunReader(only_run(tmp_path))
     assert [row.status for row in reader.rows] == ["exhausted"] * 2
     headings = [turn.pose.heading_deg for turn in reader.turns(1)]
