@@ -201,7 +201,7 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan")]
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
-    lines += ["", _overall_line(asked, " asked (0 % for those without a scan)")]
+    lines += ["", _overall_line(asked, " asked (those without a scan score 0)")]
     return [*lines, _overall_line(with_scan, " with a scan")]
 
 

@@ -219,7 +219,9 @@ def test_a_refusal_names_the_broken_rule_and_the_nearest_size():
     assert str(QWEN3_VL.why_not(640, 470)).endswith("must be multiples of 32; the nearest size is 640x480")
     assert str(QWEN3_VL.why_not(16, 16)).endswith("must be multiples of 32; the nearest size is 64x64")
     assert str(QWEN3_VL.why_not(32, 32)).endswith(f"{of_pixels} 64x64")
-    assert str(QWEN3_VL.why_not(32, 6432)).endswith("the sides may be at most 200:1; the nearest size is 64x6432")
+    assert str(QWEN3_VL.why_not(32, 6432)).endswith(
+        "the aspect ratio may be at most 200:1; the nearest size is 64x6432"
+    )
 
 
 def test_a_640x480_view_is_256_tokens_a_tile_and_2(tmp_path):

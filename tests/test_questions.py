@@ -481,7 +481,7 @@ def test_type_and_ground_truth_can_be_given() -> None:
         ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
         ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
         ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
-        ({"options": ["A. red", "blue"]}, "^--options: .*lacks its letter"),
+        ({"options": ["A. red", "blue"]}, "^--options: .*letter"),
         ({"options": ["red"]}, "^--options: .* at least two, got 1"),
         ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
         ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of --options"),

@@ -273,7 +273,7 @@ def test_printed_overalls_have_label_and_denominator() -> None:
     assert format_summary(summarize(rows))[-2:] == ["", "overall_7_task: 60.0 % over 9 questions"]
     lost = row("object_counting", 0.0, status="failed", failed_part="scan")
     assert format_summary(summarize([*rows, lost]))[-2:] == [
-        "overall_7_task: 55.7 % over 10 questions asked (0 % for those without a scan)",
+        "overall_7_task: 55.7 % over 10 questions asked (those without a scan score 0)",
         "overall_7_task: 60.0 % over 9 questions with a scan",
     ]
 

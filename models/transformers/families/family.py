@@ -31,16 +31,16 @@ class Views(Protocol):
 class Squares:
     """Views that enter the model as they are: each square of `side` pixels becomes one token.
 
-    A view has between the two numbers of `squares`, and is at most `longest_to_shortest` times as long as wide. The
+    A view has between the two numbers of `squares`, and is at most `max_aspect_ratio` times as long as wide. The
     processor would resize any other view.
     """
 
     side: int
     squares: tuple[int, int]
-    longest_to_shortest: int
+    max_aspect_ratio: int
 
     def why_not(self, width: int, height: int) -> str | None:
-        """The broken rule and the nearest size that fits; None for a size that fits."""
+        """The broken rule and the nearest accepted size; None for an accepted size."""
         rule = self._broken_rule(width, height)
         if rule is None:
             return None
@@ -55,15 +55,15 @@ class Squares:
         (least, most), side = self.squares, self.side
         if min(width, height) < side or width % side or height % side:
             return f"width and height must be multiples of {side}"
-        if max(width, height) > self.longest_to_shortest * min(width, height):
-            return f"the sides may be at most {self.longest_to_shortest}:1"
+        if max(width, height) > self.max_aspect_ratio * min(width, height):
+            return f"the aspect ratio may be at most {self.max_aspect_ratio}:1"
         if not least <= width * height // side**2 <= most:
             return f"a view must have {least} to {most} squares of {side}x{side} pixels"
         return None
 
     def _nearest(self, width: int, height: int) -> tuple[int, int] | None:
-        """The size that fits and differs least from this one, or from its enlarged or reduced shape."""
-        shortest = max(self.side, math.ceil(max(width, height) / self.longest_to_shortest))
+        """The accepted size closest to this one, scaled into the range of squares if it is outside."""
+        shortest = max(self.side, math.ceil(max(width, height) / self.max_aspect_ratio))
         width, height = max(width, shortest), max(height, shortest)
         least, most = self.squares
         scale = math.sqrt(min(max(width * height, least * self.side**2), most * self.side**2) / (width * height))
