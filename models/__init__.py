@@ -1,4 +1,4 @@
-"""Models behind one Protocol: a batch of conversations in, one reply for each out."""
+"""The Backend protocol: a batch of conversations in, one reply for each out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,33 +8,33 @@ from typing import Any, Literal, Protocol
 from models.conversation import Conversation
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
-"""The small Qwen3-VL that ships with the package, trained by it on procedural rooms."""
+"""The small Qwen3-VL in this repository, trained on procedural rooms."""
 EMBEDDED = "embedded"
-"""Names the explorer, the model that ships with the package."""
+"""The model name of the explorer."""
 CONCURRENCY = 32
-"""Questions in flight with an engine that batches requests itself, unless another number is asked for."""
+"""Default number of questions in flight with an engine that batches requests itself."""
 RETRIES = 8
-"""Where a fifth of all requests to a server fail, 6 are enough for 512 of 512. The client waits 0.5 s before the first
-and at most 8 s before a later one, 40 s in all, unless the server names a time."""
+"""With 20 % of requests failing, 6 retries were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in
+all, unless the server names a delay."""
 KV_SHARE = 0.5
-"""Share of the memory left beside the weights that keys and values may fill; the rest is for work in progress."""
+"""Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
 
 
 class ModelError(Exception):
-    """A model could not be loaded, or could not reply to a conversation; the message says why and what to do."""
+    """A model could not be loaded or could not reply; the message gives the reason and the fix."""
 
 
 class OutOfMemory(ModelError):
-    """The device cannot hold this batch; a smaller one may fit. No reply of the failed call is kept."""
+    """This batch does not fit on the device; a smaller one may. The failed call returns no replies."""
 
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """What a reply must look like, and when it is complete; generation ends there.
+    """The form of a reply. Generation stops once the reply is complete.
 
-    `is_complete(text)` says whether the text so far is a whole reply. It is asked only when the newest token contains
-    `closing`, one printable ASCII character. `grammar` constrains replies: a grammar in xgrammar's GBNF notation, None
-    for unconstrained replies. `schema` is the JSON schema for engines that take no grammar, None likewise.
+    `is_complete(text)` returns whether the text so far is a whole reply. It is called only when the newest token
+    contains `closing`, one printable ASCII character. `grammar` constrains replies, in xgrammar's GBNF notation;
+    `schema` is the JSON schema for engines without grammars. Both are None for unconstrained replies.
     """
 
     is_complete: Callable[[str], bool]
@@ -45,15 +45,14 @@ class ReplyFormat:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model said to one conversation, and what that cost.
+    """A model's reply to one conversation, and its cost.
 
-    `tokens` are the generated ids without the end token. `prompt_tokens` counts the whole conversation
-    that was replied to, `reused_tokens` the part of it that was not computed again. `finish_reason` is
-    "stop" (the model ended its reply) or "length" (it was cut at the limit). `seconds` is the wall time of
-    the call that this reply shared with its batch, split into the preparation of texts and images, the computing of the
-    prompts up to the first token, and the rest of the tokens. `images_encoded` of its images went through the model's
-    image encoder in this call. `retries` counts the requests to a server that failed before this reply came.
-    `dropped` names the settings that the server refuses, so that it decides on them: "seed", "temperature".
+    `tokens` are the generated ids without the end token. `prompt_tokens` counts the whole conversation, `reused_tokens`
+    the part of it that came from the KV cache. `finish_reason` is "stop" (complete) or "length" (truncated at the token
+    limit). `seconds` is the wall time of the whole batch's call, split into preprocessing of texts and images, prefill
+    up to the first token, and decoding. `images_encoded` counts this conversation's images that went through the image
+    encoder in this call, `retries` the failed requests to a server before this reply. `dropped` names the settings
+    that the server refused ("seed", "temperature"), so that its own defaults applied.
     """
 
     text: str
@@ -73,18 +72,19 @@ class Reply:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is loaded and how it generates; raises ValueError, naming the flag, for values that cannot work.
+    """How to load a model and generate with it; raises ValueError, naming the flag, for values that cannot work.
 
     - `dtype` is "auto", "float32", "bfloat16" or "float16"; `device` is "auto", "cpu", "cuda" or "cuda:<number>".
-    - `attention` is "auto", "sdpa", "eager" or "flash_attention_2", which is for images: text keeps "sdpa".
+    - `attention` is "auto", "sdpa", "eager" or "flash_attention_2"; the latter applies to the image encoder, while text
+      keeps "sdpa".
     - `max_new_tokens` is the longest reply. Decoding is greedy at `temperature` 0; above it, random numbers depend only
       on `seed`, the conversation's id and its turn.
-    - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU room for the weights twice more.
-    - With `kv_reuse` a turn computes only what is new in a conversation: keys and values stay on the device until the
-      conversation is released, at most `kv_cache_bytes` of them (None: half of what is free once the model is loaded).
-      Conversations beyond that are computed from the start, with the same replies. If conversations are known to reach
-      `planned_tokens`, memory for that many is taken at once instead of growing with each turn.
-    - `tiles_per_view` is the most tiles into which a view is cut, for families that have tiles.
+    - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for two extra weight copies.
+    - With `kv_reuse` a turn computes only a conversation's new tokens: keys and values stay on the device until the
+      conversation is released, up to `kv_cache_bytes` (None: half of the memory that is free once the model is loaded).
+      Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
+      per conversation; 0 lets them grow with each turn.
+    - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
     """
 
     dtype: str = "auto"
@@ -105,17 +105,17 @@ class ModelOptions:
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}: it takes 0 (greedy) or more")
         if self.compile and self.attention == "eager":
-            raise ValueError("--compile does not go with --attention eager: it takes sdpa")
+            raise ValueError("--compile does not work with --attention eager: use sdpa")
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where an OpenAI-compatible server is and how it is asked.
+    """How to reach an OpenAI-compatible server.
 
-    `urls` are roots of the API, which usually end in /v1; `key` is the API key, None for servers that need none;
-    `key_env` names the environment variable that holds it, for error messages. A request fails after `timeout_s`
-    seconds, counted again for the body of its response, and is sent again up to `retries` times. `constrained` requires
-    servers that keep to a JSON schema.
+    `urls` are API roots, usually ending in /v1; `key` is the API key, None for servers that need none; `key_env` is the
+    environment variable it came from, for error messages. A request fails after `timeout_s` seconds, counted separately
+    for the response body, and is retried up to `retries` times. `constrained` requires a server that enforces JSON
+    schemas.
     """
 
     urls: tuple[str, ...]
@@ -127,10 +127,10 @@ class ServerOptions:
 
 
 class Backend(Protocol):
-    """Replies to conversations. It may keep what it has computed of one, and must reply as if it had not.
+    """Replies to conversations. It may cache what it computes, but the cache must not change replies.
 
     A lockstep engine (`concurrent` is False) is fastest when one call holds the turns of all questions. An engine that
-    batches requests itself (True) takes calls from several threads at once.
+    batches requests itself (True) accepts calls from several threads at once.
     """
 
     name: str
@@ -139,25 +139,23 @@ class Backend(Protocol):
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; every conversation ends with a user message.
 
-        Raises OutOfMemory when a smaller batch may work, ModelError when one of the conversations cannot be
-        replied to.
+        Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be answered.
         """
         ...
 
     def release(self, conversation: Conversation) -> None:
-        """Free all that is kept for this conversation; unknown ones are ignored."""
+        """Free this conversation's cache; unknown conversations are ignored."""
         ...
 
     def peak_memory_bytes(self) -> int:
-        """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        """Peak device memory allocated so far; 0 on devices without separate memory."""
         ...
 
     def close(self) -> None:
-        """Abandon calls that are in progress, which then raise ModelError, and free everything. May be repeated."""
+        """Abort calls in progress, which then raise ModelError, and free everything. Idempotent."""
         ...
 
 
 def weight_copies(compiled: bool, device: str) -> int:
-    """How often a model's weights are held beside the first time: on a CPU by the compiled program for one row and by
-    that for more."""
+    """Extra copies of the weights in memory: on a CPU, one in each compiled program (for one row, for several)."""
     return 2 if compiled and device.startswith("cpu") else 0

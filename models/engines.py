@@ -1,4 +1,4 @@
-"""Which name is which model, and the engine that runs it."""
+"""Maps model names to checkpoints and engines."""
 
 from models import EMBEDDED, EXPLORER, Backend, ModelOptions, ServerOptions
 from models.transformers.backend import TransformersBackend
@@ -6,7 +6,7 @@ from models.vllm import VllmOptions
 
 
 def checkpoint_of(model: str) -> str:
-    """The hub id or folder that a model's name stands for."""
+    """The hub id or folder for a value of `--model`."""
     return str(EXPLORER) if model == EMBEDDED else model
 
 
@@ -16,10 +16,10 @@ def make_backend(
     server: ServerOptions | None = None,
     vllm: VllmOptions | None = None,
 ) -> Backend:
-    """The backend that `model` names: behind `server`'s URLs, in a `vllm` server of its own, else loaded here; ready.
+    """A ready backend for `model`: behind `server`'s URLs, in its own `vllm` server, or loaded in this process.
 
-    "embedded" is the explorer that ships with the package; anything else is a checkpoint's hub id or folder, or the
-    name under which a server has it. Raises ModelError when it cannot be loaded or asked.
+    "embedded" is the included explorer; anything else is a checkpoint's hub id or folder, or the name under which a
+    server serves it. Raises ModelError if it cannot be loaded or reached.
     """
     if server is not None:
         from models.openai import OpenAIBackend  # imports the client, which takes a second

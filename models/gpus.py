@@ -1,4 +1,4 @@
-"""GPUs that a run can be planned for from anywhere: memory and datasheet peaks."""
+"""Memory and datasheet peaks of GPUs, for planning a run on another machine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,19 +6,19 @@ from typing import Literal
 GpuName = Literal["h200", "h100", "a100-80", "a100-40", "l40s", "rtx4090"]
 
 RESERVED_BYTES = 3 * 2**29
-"""Of a GPU's memory: about 0.5 GiB that the driver keeps, 0.5 GiB for the CUDA context and its kernels and 0.5 GiB for
-the workspaces of cuBLAS and cuDNN. An estimate."""
+"""Memory not available to tensors: about 0.5 GiB each for the driver, the CUDA context with its kernels, and cuBLAS and
+cuDNN workspaces. An estimate."""
 MEMORY_SHARE = 0.9
-"""Share of a datasheet's memory bandwidth that large copies reach. An assumption."""
+"""Fraction of the datasheet's memory bandwidth that large copies reach. An assumption."""
 FLOP_SHARE = 0.8
-"""Share of a datasheet's bfloat16 FLOP/s that large matrix products reach; most of the rest is lost to the power limit.
+"""Fraction of the datasheet's bfloat16 FLOP/s that large matrix products reach; the power limit costs most of the rest.
 An assumption, optimistic for a warm GPU."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: its memory in bytes, the peak of its memory's bandwidth in bytes per second, and the peak of its tensor
-    cores in bfloat16 operations per second, for dense matrices accumulated in float32."""
+    """A GPU's memory in bytes, peak memory bandwidth in bytes/s, and peak dense bfloat16 FLOP/s with float32
+    accumulation."""
 
     title: str
     memory_bytes: int
@@ -27,7 +27,7 @@ class Gpu:
 
     @property
     def free_bytes(self) -> int:
-        """Memory left for a model when nothing else runs there."""
+        """Memory available to a model on an otherwise idle GPU."""
         return self.memory_bytes - RESERVED_BYTES
 
 
@@ -39,9 +39,9 @@ GPUS: dict[GpuName, Gpu] = {
     "l40s": Gpu("L40S", 46068 * 2**20, 0.864e12, 362e12),
     "rtx4090": Gpu("GeForce RTX 4090", 24564 * 2**20, 1.008e12, 165.2e12),
 }
-"""Memory as `nvidia-smi` reports it, with ECC on where the card has it: a datasheet's "141 GB" is closer to 141 GiB.
+"""Memory as `nvidia-smi` reports it, with ECC on if the card has it: a datasheet's "141 GB" is closer to 141 GiB.
 
-Peaks are NVIDIA's; real runs stay below them. Where a datasheet gives bfloat16 "with sparsity", this is half of it:
+Peaks are NVIDIA's. Bfloat16 figures "with sparsity" are halved:
 
 - H200: "NVIDIA H200 Tensor Core GPU" datasheet, SXM: 4.8 TB/s, 1,979 TFLOPS with sparsity.
 - H100: "NVIDIA H100 Tensor Core GPU" datasheet, SXM5 with HBM3: 3.35 TB/s, 1,979 TFLOPS with sparsity.

@@ -1,4 +1,4 @@
-"""Replies made by a function instead of a model, for tests that need malformed text."""
+"""Replies from a function instead of a model, for tests."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from models import Reply, ReplyFormat
 from models.conversation import Conversation
 
 Script = Callable[[Conversation], str]
-"""A reply's text from what a conversation says, never from the order of calls."""
+"""Computes a reply from the conversation's content; it must not depend on the order of calls."""
 
 
 class ScriptedBackend:
@@ -23,29 +23,28 @@ class ScriptedBackend:
         self._script = script
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order, with token counts of 0; the script alone decides what they look
-        like."""
+        """One reply per conversation, in order, with token counts of 0; ignores `reply_format`."""
         started = time.perf_counter()
         texts = [self._script(conversation) for conversation in conversations]
         seconds = time.perf_counter() - started
         return [Reply(text, seconds=seconds) for text in texts]
 
     def release(self, conversation: Conversation) -> None:
-        """Nothing is kept, so there is nothing to free."""
+        """Does nothing: nothing is cached."""
 
     def peak_memory_bytes(self) -> int:
-        """No device, no memory."""
+        """0: no device is used."""
         return 0
 
     def close(self) -> None:
-        """Nothing runs once a call has returned."""
+        """Does nothing: no work outlives a call."""
 
 
 def random_policy(seed: int = 0) -> Script:
-    """Moves, early answers and replies that cannot be read, drawn at random from `seed` and the conversation's content.
+    """Random moves, early answers and malformed replies, seeded by `seed` and the conversation's texts.
 
-    Equal conversations get equal replies, whatever their ids and images; about one reply in five is an answer
-    and one in six is malformed.
+    Conversations with equal texts get equal replies, whatever their ids and images. About one reply in five is an
+    answer, one in six is malformed.
     """
 
     def reply(conversation: Conversation) -> str:
@@ -76,11 +75,11 @@ MALFORMED_REPLIES = (
     '{"rotation_angle_degrees": 0, "answer": "AB", "done": true}',
     '{"rotation_angle_degrees": 0, "answer": null, "done": true}',
 )
-"""What models really say when they should act: nothing, prose, cut-off objects, no numbers, answers that are none."""
+"""Observed failures of real models: empty replies, prose, truncated objects, non-numbers, invalid answers."""
 
 
 def content_hash(conversation: Conversation) -> str:
-    """A hash of the roles and texts of all messages, as hexadecimal digits."""
+    """A hexadecimal hash of the roles and texts of all messages."""
     content = json.dumps([(message.role, message.text) for message in conversation.messages])
     return hashlib.sha256(content.encode()).hexdigest()
 

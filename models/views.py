@@ -1,4 +1,4 @@
-"""Views and replies that suit a model: a checkpoint folder may bring its own settings in a small JSON file."""
+"""A checkpoint's own view size, focal length and longest reply, from an optional file in its folder."""
 
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -8,14 +8,14 @@ from typing import ClassVar
 from models import EMBEDDED, EXPLORER, ModelError
 
 VIEWS_FILE = "views.json"
-"""The file of a checkpoint folder with its ViewSettings."""
+"""The file of ViewSettings in a checkpoint folder."""
 
 
 @dataclass(frozen=True)
 class ViewSettings:
     """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens.
 
-    The defaults suit any model that was not trained on views of one size.
+    The defaults are for models that were not trained on one view size.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -26,17 +26,13 @@ class ViewSettings:
 
 
 def view_settings_of(model: str) -> ViewSettings:
-    """The settings in the model's checkpoint folder, or the defaults where there are none; raises ModelError for a file
-    that is damaged."""
+    """The settings in the model's checkpoint folder, or the defaults. Raises ModelError for a damaged file."""
     return own_view_settings(model) or ViewSettings()
 
 
 def own_view_settings(model: str) -> ViewSettings | None:
-    """The settings in the model's checkpoint folder, None where it has none.
-
-    Reads one small file; loads no model. Raises ModelError for a file that is damaged.
-    """
-    from pydantic import TypeAdapter, ValidationError  # only to read a file: training writes them without
+    """The settings in the model's checkpoint folder, None if there are none. Raises ModelError for a damaged file."""
+    from pydantic import TypeAdapter, ValidationError  # only reading needs pydantic
 
     folder = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     path = folder / VIEWS_FILE
@@ -53,5 +49,5 @@ def own_view_settings(model: str) -> ViewSettings | None:
 
 
 def write_view_settings(folder: Path, settings: ViewSettings) -> None:
-    """Write the settings into a checkpoint folder."""
+    """Write the settings to a checkpoint folder."""
     (folder / VIEWS_FILE).write_text(dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Heads that share keys and values attend as if each had its own."""
+"""Grouped attention gives the results of attention with copied keys and values."""
 
 import pytest
 import torch
@@ -7,15 +7,15 @@ from transformers import Qwen3VLForConditionalGeneration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from models.transformers import attention
-from models.transformers.attention import additive_mask, attend_packed, pack_heads
-from models.transformers.loading import implementations
+from models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
+from models.transformers.loading import attention_implementations
 from models.transformers.untrained import ModelSizes, make_config, make_processor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Layer(torch.nn.Module):
-    """What attention functions read of their layer."""
+    """The layer attributes that attention functions read."""
 
     def __init__(self, groups):
         super().__init__()
@@ -31,7 +31,7 @@ def states(rows, heads, key_heads, new, columns, seed=0):
 
 
 def causal_mask(rows, new, columns):
-    """Row r has its first r columns unused; of the new ones each sees those before it."""
+    """The causal mask of rows with r unused columns first, r being the row's index."""
     causal = torch.ones(new, columns, dtype=torch.bool).tril(columns - new)
     used = torch.arange(columns) >= torch.arange(rows)[:, None]
     return (causal & used[:, None])[:, None]
@@ -42,33 +42,33 @@ def causal_mask(rows, new, columns):
     ("new", "columns", "masked"),
     [(1, 9, True), (5, 9, True), (9, 9, True), (1, 1, True), (1, 9, False), (9, 9, False)],
 )
-def test_packed_heads_give_what_copied_keys_give(heads, key_heads, new, columns, masked):
+def test_grouped_attention_equals_attention_with_copied_keys(heads, key_heads, new, columns, masked):
     query, key, value = states(4, heads, key_heads, new, columns)
     mask = additive_mask(causal_mask(4, new, columns), torch.float32) if masked else None
-    shared = heads // key_heads
+    group_size = heads // key_heads
     allowed = causal_mask(4, new, columns) if masked else None
-    copied = [part.repeat_interleave(shared, dim=1) for part in (key, value)]
+    copied = [part.repeat_interleave(group_size, dim=1) for part in (key, value)]
     expected = sdpa_attention_forward(Layer(1), query, *copied, allowed, scaling=0.3)[0]
-    packed = attend_packed(Layer(shared), query, key, value, mask, scaling=0.3)[0]
-    assert packed.shape == (4, new, heads, 16)
-    sees = torch.ones(4, new, dtype=torch.bool) if allowed is None else allowed[:, 0].any(dim=2)
-    torch.testing.assert_close(packed[sees], expected[sees])
+    grouped = grouped_sdpa(Layer(group_size), query, key, value, mask, scaling=0.3)[0]
+    assert grouped.shape == (4, new, heads, 16)
+    attends = torch.ones(4, new, dtype=torch.bool) if allowed is None else allowed[:, 0].any(dim=2)
+    torch.testing.assert_close(grouped[attends], expected[attends])
 
 
-def test_columns_that_see_nothing_stay_finite():
+def test_fully_masked_queries_stay_finite():
     query, key, value = states(4, 8, 2, 9, 9)
     mask = causal_mask(4, 9, 9)
     mask[3] = False
     for masked in (mask, additive_mask(mask, torch.float32)):
-        assert attend_packed(Layer(4), query, key, value, masked, scaling=0.3)[0].isfinite().all()
+        assert grouped_sdpa(Layer(4), query, key, value, masked, scaling=0.3)[0].isfinite().all()
 
 
-def test_a_forward_pass_makes_one_additive_mask_of_aligned_rows(monkeypatch):
+def test_a_forward_pass_builds_one_aligned_additive_mask(monkeypatch):
     made = []
     monkeypatch.setattr(attention, "additive_mask", lambda *args: made.append(additive_mask(*args)) or made[-1])
     tokenizer = make_processor(1024).tokenizer
     model = Qwen3VLForConditionalGeneration._from_config(make_config(ModelSizes(layers=3), tokenizer)).eval()
-    pack_heads(model)
+    use_grouped_sdpa(model)
     seen = []
     monkeypatch.setattr(
         attention,
@@ -78,13 +78,13 @@ def test_a_forward_pass_makes_one_additive_mask_of_aligned_rows(monkeypatch):
     mask = torch.ones(2, 13, dtype=torch.long)
     mask[1, :6] = 0
     model(input_ids=torch.randint(10, 900, (2, 13)), attention_mask=mask)
-    assert len(made) == 1 and len(seen) == 3 * 2  # three layers, two query heads for each key head
+    assert len(made) == 1 and len(seen) == 3 * 2  # three layers, two query heads per key head
     assert {each.data_ptr() for each in seen} == {made[0].data_ptr()}
     assert made[0].dtype == torch.float32 and all(stride % 16 == 0 for stride in made[0].stride()[:-1])
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
-def test_a_model_gives_the_same_logits_for_padded_rows(kernel):
+def test_grouped_attention_does_not_change_a_models_logits(kernel):
     tokenizer = make_processor(1024).tokenizer
     config = make_config(ModelSizes(heads=4, kv_heads=2), tokenizer)
     torch.manual_seed(0)
@@ -95,19 +95,19 @@ def test_a_model_gives_the_same_logits_for_padded_rows(kernel):
     inputs = {"input_ids": pad(ids, (3, 0)), "attention_mask": mask}
     with torch.inference_mode():
         before = model(**inputs).logits
-        pack_heads(model)
+        use_grouped_sdpa(model)
         after = model(**inputs).logits
     assert (model.config.text_config._attn_implementation == kernel) == (kernel == "eager")
     torch.testing.assert_close(after[mask.bool()], before[mask.bool()])
-    assert after.isfinite().all(), "what padding computes is read by nobody, but multiplied with 0"
+    assert after.isfinite().all(), "padding is multiplied by 0, which must not give NaN"
 
 
-def test_flash_attention_is_for_images_and_text_keeps_sdpa():
-    """With eager in its place, since flash attention itself needs a GPU."""
-    asked = implementations("flash_attention_2")
+def test_flash_attention_applies_to_images_only():
+    """With eager in its place, since flash attention needs a GPU."""
+    asked = attention_implementations("flash_attention_2")
     assert asked == {"text_config": "sdpa", "vision_config": "flash_attention_2"}
     config = make_config(ModelSizes(), make_processor(1024).tokenizer)
     model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=asked | {"vision_config": "eager"})
-    pack_heads(model)
-    assert model.model.language_model.config._attn_implementation == "sdpa_packed_heads"
+    use_grouped_sdpa(model)
+    assert model.model.language_model.config._attn_implementation == "grouped_sdpa"
     assert model.model.visual.config._attn_implementation == "eager"

@@ -1,4 +1,4 @@
-"""Keys and values that live across turns never change a reply, however conversations are grouped or retried."""
+"""Reusing keys and values across turns never changes a reply, however conversations are batched or retried."""
 
 import gc
 import json
@@ -20,7 +20,7 @@ from agent.policies.replies import action_format
 from models import ModelOptions, OutOfMemory
 from models.conversation import Conversation, Message
 from models.transformers import kv_cache, steps
-from models.transformers.attention import additive_mask, pack_heads
+from models.transformers.attention import additive_mask, use_grouped_sdpa
 from models.transformers.backend import TransformersBackend
 from models.transformers.kv_cache import GrowingLayer
 from models.transformers.steps import DecodingLoop
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """An untrained model never ends its replies: here every eighth token does, so that rows end at any length."""
+    """Every eighth token is an end token, so that rows end at different lengths; an untrained model never would."""
     folder = write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
     settings = json.loads((folder / "generation_config.json").read_text())
     settings["eos_token_id"] += range(0, 860, 8)
@@ -69,7 +69,7 @@ def answer(conversation, reply, text="You moved 0.5 m."):
 
 
 def take_turn(backend, conversations):
-    """One lockstep turn; the replies' reused tokens."""
+    """One lockstep turn; returns the replies' reused tokens."""
     replies = backend.generate(conversations, ACTION)
     for conversation, reply in zip(conversations, replies, strict=True):
         answer(conversation, reply)
@@ -77,7 +77,7 @@ def take_turn(backend, conversations):
 
 
 def same_replies(backend, plain, conversations):
-    """The backend's replies, after checking that re-encoding gives the same."""
+    """The backend's replies, asserted equal to those without reuse."""
     replies = backend.generate(conversations, ACTION)
     assert [reply.tokens for reply in replies] == [reply.tokens for reply in plain.generate(conversations, ACTION)]
     return replies
@@ -85,7 +85,7 @@ def same_replies(backend, plain, conversations):
 
 @contextmanager
 def memory_runs_out(backend, when):
-    """Makes forward passes fail as on a full device: those for which `when(rows, pass of the call)` holds."""
+    """Makes forward passes run out of memory if `when(rows, pass of the call)`."""
     passes = 0
 
     def check(model, args, inputs):
@@ -103,7 +103,7 @@ def memory_runs_out(backend, when):
 
 
 def fails_once(monkeypatch, name, behind=0):
-    """Makes a function of the cache fail once as on a full device, after `behind` calls that work."""
+    """Makes a function of kv_cache run out of memory once, after `behind` successful calls."""
     working, calls = getattr(kv_cache, name), []
 
     def failing(*args):
@@ -125,12 +125,12 @@ class TestReuse:
             answer(conversation, reply)
         second = same_replies(backend, plain, conversations)
         for before, after in zip(first, second, strict=True):
-            # All of the prompt and the reply, but for a newest token that was never put through the model.
+            # All of the prompt and reply, except a last token that no forward pass has seen.
             unseen = before.prompt_tokens + before.generated_tokens - after.reused_tokens
             assert unseen in (0, 1)
         assert [reply.images_encoded for reply in second] == [1] * 3
 
-    def test_goes_on_alone_in_turn(self, checkpoint, plain):
+    def test_continues_when_rows_run_one_by_one(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversations = [begin(n, words=3 * n + 1) for n in range(3)]
         take_turn(backend, conversations)
@@ -141,7 +141,7 @@ class TestReuse:
                 answer(conversation, reply)
             backend.release(conversation)
 
-    def test_survives_rows_that_leave_and_rows_that_join(self, checkpoint, plain):
+    def test_survives_rows_leaving_and_joining(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         take_turn(backend, conversations)
@@ -150,7 +150,7 @@ class TestReuse:
         replies = same_replies(backend, plain, conversations)
         assert [reply.reused_tokens > 0 for reply in replies] == [True, True, True, False]
 
-    def test_rows_far_behind_are_computed_by_themselves(self, checkpoint, plain):
+    def test_stragglers_are_prefilled_separately(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(3)]
         for _ in range(3):
@@ -166,13 +166,13 @@ class TestReuse:
         assert alone[0] == 1 and together[0] == 3
         assert alone[1] + together[1] > replies[2].prompt_tokens > 4 * together[1]
 
-    def test_of_an_equal_conversation_in_other_objects_is_none(self, checkpoint, plain):
+    def test_does_not_extend_to_an_equal_conversation_of_other_objects(self, checkpoint, plain):
         backend = reusing(checkpoint)
         take_turn(backend, [begin(0)])
         (reply,) = same_replies(backend, plain, [begin(0)])
         assert reply.reused_tokens == 0
 
-    def test_of_a_reply_that_was_changed_ends_before_it(self, checkpoint, plain):
+    def test_ends_before_a_reply_that_was_changed(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversation = begin(0)
         (reply,) = backend.generate([conversation], ACTION)
@@ -181,14 +181,14 @@ class TestReuse:
         (after,) = same_replies(backend, plain, [conversation])
         assert after.reused_tokens == reply.prompt_tokens
 
-    def test_of_the_same_turn_asked_again_is_all_but_its_last_token(self, checkpoint, plain):
+    def test_covers_all_but_the_last_token_of_a_repeated_turn(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversation = begin(0)
         (reply,) = backend.generate([conversation], ACTION)
         (again,) = same_replies(backend, plain, [conversation])
         assert (again.reused_tokens, again.images_encoded) == (reply.prompt_tokens - 1, 0)
 
-    def test_ends_with_the_release(self, checkpoint):
+    def test_ends_when_a_conversation_is_released(self, checkpoint):
         backend = reusing(checkpoint)
         conversation = begin(0)
         take_turn(backend, [conversation])
@@ -196,19 +196,19 @@ class TestReuse:
         backend.release(conversation)
         assert take_turn(backend, [conversation]) == [0]
 
-    def test_can_be_switched_off(self, plain):
+    def test_can_be_disabled(self, plain):
         conversation = begin(0)
         take_turn(plain, [conversation])
         assert take_turn(plain, [conversation]) == [0]
 
-    def test_of_a_model_that_keeps_nothing_is_none_and_the_log_says_so(self, tmp_path, caplog):
-        folder = write_untrained_checkpoint(tmp_path / "forgetful")
+    def test_is_disabled_with_a_warning_for_models_without_a_kv_cache(self, tmp_path, caplog):
+        folder = write_untrained_checkpoint(tmp_path / "uncached")
         config = json.loads((folder / "config.json").read_text())
         config["text_config"]["use_cache"] = False
         (folder / "config.json").write_text(json.dumps(config))
         with caplog.at_level(logging.WARNING):
             backend = reusing(str(folder))
-        assert "every turn computes the whole conversation" in caplog.text
+        assert "every turn recomputes the whole conversation" in caplog.text
         conversation = begin(0)
         assert take_turn(backend, [conversation]) + take_turn(backend, [conversation]) == [0, 0]
 
@@ -233,15 +233,15 @@ class TestReuse:
 
 
 class TestMemory:
-    def test_what_does_not_fit_is_encoded_again_and_the_log_says_so(self, checkpoint, plain, caplog):
+    def test_conversations_beyond_the_limit_are_recomputed_with_a_warning(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         backend.generate(conversations, ACTION)
-        held = backend._runner._store._rows["q0"].batch.nbytes
-        backend = reusing(checkpoint, kv_cache_bytes=held // 2)
+        batch_bytes = backend._runner._store._rows["q0"].batch.nbytes
+        backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
         with caplog.at_level(logging.WARNING):
             take_turn(backend, conversations)
-        assert "2 of 4 conversations will be encoded again" in caplog.text
+        assert "2 of 4 conversations will be recomputed" in caplog.text
         replies = same_replies(backend, plain, conversations)
         assert sorted(reply.reused_tokens > 0 for reply in replies) == [False, False, True, True]
 
@@ -254,7 +254,7 @@ class TestMemory:
             for conversation, reply in zip(conversations, replies, strict=True):
                 answer(conversation, reply)
 
-    def test_running_out_loses_nothing_of_earlier_turns(self, checkpoint, plain):
+    def test_running_out_keeps_the_cache_of_earlier_turns(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversations = [begin(n, words=2 * n + 1) for n in range(4)]
         take_turn(backend, conversations)
@@ -264,14 +264,14 @@ class TestMemory:
         for half in (conversations[:2], conversations[2:]):
             assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
 
-    def test_running_out_in_the_first_turn_holds_no_memory(self, checkpoint):
+    def test_running_out_in_the_first_turn_frees_all_memory(self, checkpoint):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(2)]
         with memory_runs_out(backend, lambda rows, passed: passed == 2), pytest.raises(OutOfMemory):
             backend.generate(conversations, ACTION)
         assert [row.batch.nbytes for row in backend._runner._store._rows.values()] == [0, 0]
 
-    def test_running_out_first_lets_go_of_other_conversations(self, checkpoint, plain, caplog):
+    def test_running_out_first_evicts_other_conversations(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         take_turn(backend, conversations)
@@ -284,7 +284,7 @@ class TestMemory:
             reply.tokens for reply in plain.generate(conversations[:2], ACTION)
         ]
 
-    def test_at_the_retry_nothing_of_the_failed_call_is_held(self, checkpoint):
+    def test_the_retry_finds_the_tensors_of_the_failed_call_freed(self, checkpoint):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         take_turn(backend, conversations)
@@ -297,7 +297,7 @@ class TestMemory:
             if len(activations) == 1:
                 raise torch.OutOfMemoryError("no memory is left")
 
-        gc.disable()  # what only a collector frees is not free when the retry needs it
+        gc.disable()  # the retry must not depend on a garbage collection
         layers = backend._runner._model.model.language_model.layers
         hook = layers[-1].register_forward_pre_hook(fail, with_kwargs=True)
         try:
@@ -307,7 +307,7 @@ class TestMemory:
             gc.enable()
         assert alive[1] == 0
 
-    def test_an_error_that_is_passed_on_holds_nothing_of_the_failed_call(self, checkpoint):
+    def test_the_raised_error_references_no_tensor_of_the_failed_call(self, checkpoint):
         backend = reusing(checkpoint)
         activations = []
 
@@ -327,7 +327,7 @@ class TestMemory:
             hook.remove()
             gc.enable()
 
-    @pytest.mark.parametrize("place", ["_packed", "_lengthened"])
+    @pytest.mark.parametrize("place", ["_copied_layer", "_grown"])
     def test_running_out_while_rows_are_regrouped_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch, place):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
@@ -336,22 +336,22 @@ class TestMemory:
         with caplog.at_level(logging.WARNING):
             (reply,) = same_replies(backend, plain, conversations[:1])
         assert "conversations, trying again" in caplog.text
-        assert reply.images_encoded == (2 if place == "_packed" else 1), "what was lost, and that alone, counts again"
+        assert reply.images_encoded == (2 if place == "_copied_layer" else 1), "only lost images are encoded again"
 
-    def test_running_out_while_the_cache_is_packed_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
+    def test_running_out_while_the_cache_is_repacked_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(4)]
         backend = reusing(checkpoint)
         backend.generate(conversations, ACTION)
-        held = backend._runner._store._rows["q0"].batch.nbytes
-        backend = reusing(checkpoint, kv_cache_bytes=held // 2)
-        fails_once(monkeypatch, "_packed", behind=backend._runner._model.config.text_config.num_hidden_layers)
+        batch_bytes = backend._runner._store._rows["q0"].batch.nbytes
+        backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
+        fails_once(monkeypatch, "_copied_layer", behind=backend._runner._model.config.text_config.num_hidden_layers)
         with caplog.at_level(logging.WARNING):
             same_replies(backend, plain, conversations)
-        assert "the KV cache cannot be packed" in caplog.text
-        assert not backend._runner._store.held()
+        assert "Out of memory while repacking the KV cache" in caplog.text
+        assert not backend._runner._store.cached()
         same_replies(backend, plain, conversations)
 
-    def test_only_what_is_in_use_is_held(self, checkpoint):
+    def test_released_conversations_hold_no_memory(self, checkpoint):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         take_turn(backend, conversations)
@@ -360,11 +360,11 @@ class TestMemory:
         take_turn(backend, conversations[:1])
         (row,) = backend._runner._store._rows.values()
         assert len(row.batch.rows) == 1
-        assert backend._encoder._known.keys() == {"q0"}
+        assert backend._encoder._cache.keys() == {"q0"}
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
+def test_replies_equal_re_encoding_under_any_schedule(checkpoint, plain, seed):
     draw = random.Random(seed)
     limit = draw.choice([None, None, 200_000])
     backend, lengths = reusing(checkpoint, kv_cache_bytes=limit), set()
@@ -373,14 +373,14 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
     for _ in range(14):
         group = draw.sample(living, draw.randint(1, len(living)))
         event = draw.random()
-        if event < 0.15:  # the device is too small for this batch: half of it is taken instead
+        if event < 0.15:  # the batch runs out of memory and is halved
             half, stage = max(1, len(group) // 2), draw.randint(0, 2)
             with memory_runs_out(backend, lambda rows, passed, half=half, stage=stage: rows > half and passed == stage):
-                with suppress(OutOfMemory):  # a batch whose rows all end before that stage gets through
+                with suppress(OutOfMemory):  # not raised if all rows end before that pass
                     backend.generate(group, ACTION)
                 group = group[:half]
                 replies = same_replies(backend, plain, group)
-        elif event < 0.25:  # a new process goes on from the run folder: equal conversations, no cache
+        elif event < 0.25:  # a new process resumes the run: equal conversations, empty cache
             backend = reusing(checkpoint, kv_cache_bytes=limit)
             living = [Conversation(each.id, [*each.messages]) for each in living]
             continue
@@ -391,7 +391,7 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
         for conversation, reply in zip(group, replies, strict=True):
             fate = draw.random()
             if fate < 0.1:
-                continue  # asked again later
+                continue  # the turn is repeated later
             if fate < 0.2:
                 backend.release(conversation)
                 living[living.index(conversation)] = begin(begun, words=draw.randint(1, 60))
@@ -406,14 +406,13 @@ def test_any_schedule_gives_the_replies_of_re_encoding(checkpoint, plain, seed):
 
 
 class TestPlannedLength:
-    """Buffers that are made for the whole conversation at once."""
+    """Buffers allocated for the whole conversation."""
 
     TURNS = 8
 
     @pytest.fixture
     def sizes(self, checkpoint):
-        """Tokens of the longest conversation of `TURNS` turns whose replies all reach their limit, and the bytes of the
-        buffers for it."""
+        """Tokens of a conversation of `TURNS` turns with replies of maximum length, and the bytes of its buffers."""
         backend = reusing(checkpoint, kv_cache_bytes=0)
         conversation = begin(0)
         for _ in range(self.TURNS - 1):
@@ -425,7 +424,7 @@ class TestPlannedLength:
 
     @staticmethod
     def run(backend, plain, conversations, turns):
-        """All turns in lockstep; the addresses of the first layer's buffers behind each turn."""
+        """All turns in lockstep; returns the addresses of the first layer's buffers after each turn."""
         backend._runner._options = replace(backend._runner._options, min_new_tokens=TOKENS)
         addresses = []
         for turn in range(turns):
@@ -438,17 +437,17 @@ class TestPlannedLength:
             addresses.append([buffer.data_ptr() for buffer in layer._buffers])
         return addresses
 
-    def test_is_what_the_plan_counts_so_that_nothing_is_evicted(self, checkpoint, plain, sizes, caplog):
+    def test_takes_the_memory_that_the_plan_counts_and_evicts_nothing(self, checkpoint, plain, sizes, caplog):
         tokens, question_bytes = sizes
         backend = reusing(checkpoint, planned_tokens=tokens, kv_cache_bytes=6 * question_bytes)
         with caplog.at_level(logging.WARNING):
             addresses = self.run(backend, plain, [begin(n) for n in range(6)], self.TURNS)
-        assert "encoded again" not in caplog.text
-        assert len({tuple(each) for each in addresses}) == 1, "buffers stay where they are"
+        assert "recomputed" not in caplog.text
+        assert len({tuple(each) for each in addresses}) == 1, "buffers are never reallocated"
         (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
         assert batch.nbytes == 6 * question_bytes
 
-    def test_is_taken_only_as_far_as_the_limit_allows(self, checkpoint, plain, sizes):
+    def test_is_reduced_to_the_memory_limit(self, checkpoint, plain, sizes):
         tokens, question_bytes = sizes
         backend = reusing(checkpoint, planned_tokens=tokens, kv_cache_bytes=2 * question_bytes)
         conversations = [begin(n) for n in range(4)]
@@ -469,7 +468,7 @@ class TestPlannedLength:
             if turn % 2:
                 conversations.append(begin(10 + turn, words=20))
 
-    def test_rows_that_leave_cost_one_copy_a_layer(self, checkpoint, plain, monkeypatch):
+    def test_a_leaving_row_costs_one_copy_per_layer(self, checkpoint, plain, monkeypatch):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         take_turn(backend, conversations)
@@ -482,15 +481,15 @@ class TestPlannedLength:
 
 
 class Recorder:
-    """Stands in for the capture of a CUDA graph: what it returns takes the same step on the same tensors again, writes
-    its logits to where the first replay left them, and notes where all of them are."""
+    """Replaces CUDA graph capture. A replay repeats the step on the same tensors, writes its logits to the first
+    replay's buffer, and records the tensors' addresses."""
 
     def __init__(self):
         self.captures = []
 
     def __call__(self, step):
-        where, out = set(), []
-        self.captures.append(where)
+        addresses, out = set(), []
+        self.captures.append(addresses)
 
         def tensors(value):
             if isinstance(value, torch.Tensor):
@@ -498,7 +497,7 @@ class Recorder:
             return [each for part in value for each in tensors(part)]
 
         def replay():
-            where.add(tuple(tensor.data_ptr() for tensor in tensors(step.args)))
+            addresses.add(tuple(tensor.data_ptr() for tensor in tensors(step.args)))
             logits = step()
             if not out:
                 out.append(logits.clone())
@@ -508,7 +507,7 @@ class Recorder:
 
 
 class TestGraphs:
-    """All of CUDA graphs but the capture: static tensors, windows, and rows that leave and join."""
+    """CUDA graphs without the capture itself: static tensors, windows, and rows that leave and join."""
 
     @pytest.fixture
     def recorder(self):
@@ -530,22 +529,22 @@ class TestGraphs:
             conversations.append(begin(10 + turn, words=20))
         assert recorder.captures
 
-    def test_replay_on_tensors_that_stay_where_they_are(self, backend, recorder):
+    def test_replay_on_static_tensors(self, backend, recorder):
         long = replace(backend._runner._options, max_new_tokens=150, min_new_tokens=150)
         backend._runner._options = long
         backend.generate([begin(n, words=9 * n + 1) for n in range(3)], ACTION)
-        (where,) = recorder.captures  # one window holds all steps of a reply this long
-        assert len(where) == 1
+        (addresses,) = recorder.captures  # one window holds all steps of a reply this long
+        assert len(addresses) == 1
 
-    def test_begin_again_with_each_full_window(self, backend, plain, recorder, monkeypatch):
+    def test_are_recaptured_when_a_window_is_full(self, backend, plain, recorder, monkeypatch):
         monkeypatch.setattr(steps, "_GRAPH_STEPS", 40)
         for runner in (backend._runner, plain._runner):
             monkeypatch.setattr(runner, "_options", replace(runner._options, max_new_tokens=150, min_new_tokens=150))
         same_replies(backend, plain, [begin(n, words=9 * n + 1) for n in range(3)])
         assert 2 <= len(recorder.captures) <= 4
-        assert all(len(where) == 1 for where in recorder.captures)
+        assert all(len(addresses) == 1 for addresses in recorder.captures)
 
-    def test_that_cannot_be_captured_leave_eager_steps_and_a_line_in_the_log(self, checkpoint, plain, caplog):
+    def test_fall_back_to_eager_steps_with_one_warning(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
         backend._runner._loop = DecodingLoop.of(backend._runner._model, "graphs")
         conversations = [begin(n) for n in range(2)]
@@ -553,9 +552,9 @@ class TestGraphs:
             for _ in range(2):
                 for conversation, reply in zip(conversations, same_replies(backend, plain, conversations), strict=True):
                     answer(conversation, reply)
-        assert caplog.text.count("No CUDA graph can be captured (the model is on the cpu)") == 1
+        assert caplog.text.count("CUDA graph capture failed (the model is on the cpu)") == 1
 
-    def test_run_out_of_memory_like_any_call(self, backend, plain, caplog, monkeypatch):
+    def test_are_retried_after_capture_ran_out_of_memory(self, backend, plain, caplog, monkeypatch):
         for runner in (backend._runner, plain._runner):
             monkeypatch.setattr(runner, "_options", replace(runner._options, min_new_tokens=TOKENS))
         conversations = [begin(n) for n in range(3)]
@@ -575,15 +574,15 @@ class TestGraphs:
 
 
 class TestOnAFakeDevice:
-    """Tensors that claim to be on a GPU and hold nothing: mixing devices or waiting for a value is an error there."""
+    """With fake CUDA tensors, on which mixing devices or synchronizing is an error."""
 
     @pytest.fixture
     def model(self, monkeypatch):
-        monkeypatch.setattr(fake_tensor, "CONSTANT_NUMEL_LIMIT", -1)  # else `torch.tensor([])` is made for real
+        monkeypatch.setattr(fake_tensor, "CONSTANT_NUMEL_LIMIT", -1)  # else small `torch.tensor(...)` are real
         config = make_config(ModelSizes(), make_processor(1024).tokenizer)
         with FakeTensorMode() as mode, torch.device("cuda"):
             model = Qwen3VLForConditionalGeneration._from_config(config, dtype=torch.bfloat16).eval()
-            pack_heads(model)
+            use_grouped_sdpa(model)
         with mode:
             yield model
 
@@ -593,48 +592,48 @@ class TestOnAFakeDevice:
         return GrowingLayer.of(buffers, columns, planned)
 
     @torch.inference_mode()
-    def test_a_step_waits_for_nothing_and_so_can_be_captured(self, model):
+    def test_a_step_never_synchronizes(self, model):
         rows, width = 3, 128
         buffers = [(layer._buffers[0], layer._buffers[1]) for layer in (self.layer(rows, width + 1) for _ in range(2))]
         loop = DecodingLoop(model, compiled=False, capture=None)
         mask = additive_mask(torch.ones(rows, 1, 1, width, dtype=torch.bool, device="cuda"), torch.bfloat16)
         window = steps._Window(
-            loop._take, None, torch.zeros(3, rows, 1, dtype=torch.long, device="cuda"), mask, buffers
+            loop._run_step, None, torch.zeros(3, rows, 1, dtype=torch.long, device="cuda"), mask, buffers
         )
         logits = window.step(torch.zeros(rows, 1, dtype=torch.long, device="cuda"), 17)
         assert (tuple(logits.shape), logits.device.type) == ((rows, 1024), "cuda")
 
-    def test_that_waiting_would_be_noticed(self, model):
+    def test_synchronizing_raises(self, model):
         with pytest.raises(DataDependentOutputException):
             torch.zeros(3, device="cuda").tolist()
         with pytest.raises(RuntimeError, match=r"two .*devices"):
             torch.zeros(3, device="cuda") + torch.zeros(3)
 
     @torch.inference_mode()
-    def test_a_prefill_of_held_and_new_columns_stays_on_its_device(self, model):
-        rows, held, new = 3, 40, 9
-        cache = Cache(layers=[self.layer(rows, held, planned=129) for _ in range(2)])
+    def test_a_prefill_after_cached_columns_stays_on_its_device(self, model):
+        rows, cached, new = 3, 40, 9
+        cache = Cache(layers=[self.layer(rows, cached, planned=129) for _ in range(2)])
         logits = model(
             input_ids=torch.zeros(rows, new, dtype=torch.long, device="cuda"),
-            attention_mask=torch.ones(rows, 1, new, held + new, dtype=torch.bool, device="cuda"),
+            attention_mask=torch.ones(rows, 1, new, cached + new, dtype=torch.bool, device="cuda"),
             position_ids=torch.zeros(3, rows, new, dtype=torch.long, device="cuda"),
             past_key_values=cache,
             logits_to_keep=1,
         ).logits
         assert (tuple(logits.shape), logits.device.type) == ((rows, 1, 1024), "cuda")
-        assert cache.layers[0].get_seq_length() == held + new
+        assert cache.layers[0].get_seq_length() == cached + new
 
 
 class TestCompiledSteps:
-    """One backend for all of them: making its programs takes longer than anything else here."""
+    """Share one backend, because compiling takes longer than everything else here."""
 
     @pytest.fixture(scope="class")
     def backend(self, checkpoint):
         return reusing(checkpoint, compile=True)
 
     @pytest.fixture
-    def plain_steps(self, backend):
-        """The shapes of steps that the backend's model takes by itself."""
+    def uncompiled_steps(self, backend):
+        """The input shapes of decoding steps that bypass the compiled program."""
         shapes = []
 
         def note(model, args, inputs):
@@ -645,7 +644,7 @@ class TestCompiledSteps:
         yield shapes
         hook.remove()
 
-    def test_give_the_replies_of_re_encoding(self, backend, plain, plain_steps):
+    def test_give_the_replies_of_re_encoding(self, backend, plain, uncompiled_steps):
         conversations = [begin(n, words=9 * n + 1) for n in range(4)]
         lengths = set()
         for turn in range(6):
@@ -658,9 +657,9 @@ class TestCompiledSteps:
             backend.release(conversations.pop(turn % 2))
             conversations.append(begin(10 + turn, words=20))
         assert len(lengths) > 3
-        assert not plain_steps
+        assert not uncompiled_steps
 
-    def test_are_compiled_for_one_row_and_for_more_and_never_again(self, backend):
+    def test_are_compiled_once_for_one_row_and_once_for_several(self, backend):
         def take(numbers, words):
             group = [begin(n, words) for n in numbers]
             take_turn(backend, group)
@@ -674,31 +673,31 @@ class TestCompiledSteps:
             take(range(rows), words)
         assert counters["stats"]["unique_graphs"] == before > 0
 
-    def test_that_outgrow_the_buffers_hold_one_layer_twice_at_most(self, backend, monkeypatch):
-        grow, outgrown, held = kv_cache._lengthened, [], []
+    def test_that_outgrow_the_buffers_hold_at_most_one_layer_twice(self, backend, monkeypatch):
+        grow, outgrown, alive = kv_cache._grown, [], []
 
         def growing(buffer, used, columns):
             grown = grow(buffer, used, columns)
             if used:
-                held.append(sum(each() is not None for each in outgrown))
+                alive.append(sum(each() is not None for each in outgrown))
                 outgrown.append(weakref.ref(buffer))
             return grown
 
-        monkeypatch.setattr(kv_cache, "_lengthened", growing)
+        monkeypatch.setattr(kv_cache, "_grown", growing)
         long = replace(backend._runner._options, max_new_tokens=300, min_new_tokens=300)
         monkeypatch.setattr(backend._runner, "_options", long)
         take_turn(backend, [begin(50), begin(51)])
-        assert len(held) >= 2 * 2 * 2 and max(held) <= 2, "keys and values of the layer that grows"
+        assert len(alive) >= 2 * 2 * 2 and max(alive) <= 2, "keys and values of the layer that grows"
 
-    def test_are_taken_again_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
+    def test_are_retried_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(20, 23)]
         take_turn(backend, conversations)
-        fails_once(monkeypatch, "_lengthened")
+        fails_once(monkeypatch, "_grown")
         with caplog.at_level(logging.WARNING):
             same_replies(backend, plain, conversations[:2])
         assert "trying again" in caplog.text
 
-    def test_follow_sampling_and_the_grammar_without_a_cache_that_is_kept(self, checkpoint):
+    def test_obey_sampling_and_grammar_without_kv_reuse(self, checkpoint):
         options, constrained = {"temperature": 3.0, "kv_reuse": False}, action_format(constrained=True)
         conversations = [begin(n) for n in range(3)]
         replies = reusing(checkpoint, compile=True, **options).generate(conversations, constrained)
@@ -706,12 +705,12 @@ class TestCompiledSteps:
         assert [r.tokens for r in replies] == [r.tokens for r in eager]
         assert [r.reused_tokens for r in replies] == [0, 0, 0]
 
-    def test_need_attention_that_takes_a_mask(self, checkpoint):
-        with pytest.raises(ValueError, match="--compile does not go with --attention eager"):
+    def test_refuse_eager_attention(self, checkpoint):
+        with pytest.raises(ValueError, match="--compile does not work with --attention eager"):
             reusing(checkpoint, compile=True, attention="eager")
 
 
-def test_a_layer_grows_and_shortens_like_transformers_own():
+def test_a_layer_grows_and_shrinks_like_dynamic_layer():
     from transformers.cache_utils import DynamicLayer
 
     ours, theirs = GrowingLayer(), DynamicLayer()
@@ -719,7 +718,7 @@ def test_a_layer_grows_and_shortens_like_transformers_own():
         states = torch.randn(2, 3, columns, 4), torch.randn(2, 3, columns, 4)
         for mine, other in zip(ours.update(*states), theirs.update(*states), strict=True):
             assert torch.equal(mine, other)
-    ours.hold(6)
+    ours.set_length(6)
     theirs.crop(-92)
     assert ours.get_seq_length() == theirs.get_seq_length() == 6
     assert torch.equal(ours.keys, theirs.keys)

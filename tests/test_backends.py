@@ -74,7 +74,7 @@ def encoder(parts):
 
 
 class TestEncoding:
-    def test_first_turn_is_what_the_processor_makes_of_the_chat(self, encoder, parts):
+    def test_the_first_turn_equals_the_processors_own_encoding(self, encoder, parts):
         _, processor = parts
         conversation = begin("q")
         chat = [
@@ -87,18 +87,18 @@ class TestEncoding:
         assert encoded.ids == whole["input_ids"][0].tolist()
         assert torch.equal(encoded.turns[0].image.inputs["pixel_values"], whole["pixel_values"])
 
-    def test_a_turn_extends_the_one_before_by_the_reply_as_it_was(self, encoder, parts):
+    def test_a_turn_keeps_earlier_ids_and_the_reply_as_generated(self, encoder, parts):
         tokenizer = parts[1].tokenizer
         conversation = begin("q")
         before = encoder.encode(conversation).ids
-        tokens = (5, 300, 301, 7)  # ids that decoding and encoding again would not give back
+        tokens = (5, 300, 301, 7)  # re-encoding the decoded text gives other ids
         conversation.append(Message("assistant", tokenizer.decode(tokens), tokens=tokens))
         conversation.append(Message("user", "next", view(1)))
         after = encoder.encode(conversation).ids
         assert after[: len(before) + 4] == [*before, *tokens]
         assert tokenizer.decode(after[len(before) + 4 :]).startswith("<|im_end|>\n<|im_start|>user\n<|vision_start|>")
 
-    def test_positions_are_those_of_the_model_for_the_whole_conversation(self, encoder, parts):
+    def test_positions_over_several_turns_equal_the_models(self, encoder, parts):
         model, _ = parts
         conversation = begin("q")
         encoder.encode(conversation)
@@ -114,7 +114,7 @@ class TestEncoding:
         assert torch.equal(encoded.positions, whole[:, 0])
 
     @pytest.mark.parametrize("size", [(64, 64), (32, 1024), (1024, 32), (480, 640)])
-    def test_positions_of_one_image_need_no_weights(self, parts, size):
+    def test_positions_around_one_image_equal_the_models(self, parts, size):
         model, _ = parts
         image_id, (height, width) = model.config.image_token_id, size
         grid = torch.tensor([[1, height // 16, width // 16]])
@@ -158,7 +158,7 @@ class TestEncoding:
         conversation.append(Message("user", "next", view(1)))
         assert encoder.encode(conversation).turns[0] is first
 
-    def test_another_conversation_of_the_same_id_is_encoded_anew(self, encoder):
+    def test_another_conversation_with_the_same_id_is_encoded_from_scratch(self, encoder):
         encoder.encode(begin("q", "Where is the door?"))
         assert encoder.encode(begin("q", "next")).ids != encoder.encode(begin("q", "Where is the door?")).ids
 
@@ -202,7 +202,7 @@ class TestReplies:
             != backend.generate([begin("b", seed=2)], ACTION)[0].tokens
         )
 
-    def test_count_their_tokens(self, backend):
+    def test_report_token_counts(self, backend):
         conversation = begin("q")
         reply = backend.generate([conversation], ACTION)[0]
         assert reply.generated_tokens == len(reply.tokens) == 12
@@ -211,7 +211,7 @@ class TestReplies:
         assert backend.generate([conversation], ACTION)[0].prompt_tokens > reply.prompt_tokens + 12
 
     @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"attention": "eager"}])
-    def test_come_in_other_number_types_and_attentions(self, checkpoint, options):
+    def test_work_with_other_dtypes_and_attention_implementations(self, checkpoint, options):
         backend = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=3, **options))
         conversations = different_conversations(2)
         for turn in range(2):
@@ -220,14 +220,14 @@ class TestReplies:
                 assert (reply.reused_tokens > 0) == (turn > 0)
                 proceed(conversation, reply)
 
-    def test_of_one_conversation_twice_are_refused(self, backend):
+    def test_to_duplicate_conversations_are_refused(self, backend):
         with pytest.raises(ValueError, match="same id"):
             backend.generate([begin("q"), begin("q")], ACTION)
 
-    def test_of_no_conversations_are_none(self, backend):
+    def test_to_an_empty_batch_are_empty(self, backend):
         assert backend.generate([], ACTION) == []
 
-    def test_never_hold_added_tokens(self, checkpoint, parts):
+    def test_never_contain_added_tokens(self, checkpoint, parts):
         hot = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=64, temperature=50.0))
         added = set(parts[1].tokenizer.get_added_vocab().values())
         tokens = [token for reply in hot.generate(different_conversations(4), ACTION) for token in reply.tokens]
@@ -240,7 +240,7 @@ class TestConstrainedReplies:
     def backend(self, checkpoint):
         return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=1500, temperature=50.0))
 
-    def test_are_actions_even_of_untrained_weights(self, backend):
+    def test_are_valid_actions_even_with_untrained_weights(self, backend):
         conversations, finished = different_conversations(4), 0
         for _ in range(2):
             for conversation, reply in zip(conversations, backend.generate(conversations, CONSTRAINED), strict=True):
@@ -252,13 +252,13 @@ class TestConstrainedReplies:
                 proceed(conversation, reply)
         assert finished >= 4
 
-    def test_do_not_change_with_their_batch(self, backend):
+    def test_do_not_depend_on_the_batch(self, backend):
         together = backend.generate(different_conversations(3), CONSTRAINED)
         for conversation, reply in zip(different_conversations(3), together, strict=True):
             backend.release(conversation)
             assert backend.generate([conversation], CONSTRAINED)[0].tokens == reply.tokens
 
-    def test_come_from_a_grammar_that_is_compiled_once(self, checkpoint, monkeypatch):
+    def test_compile_the_grammar_once(self, checkpoint, monkeypatch):
         compiled = []
 
         class Counted(CompiledGrammar):
@@ -301,24 +301,24 @@ class TestSampling:
 
 
 class TestStopping:
-    def test_a_row_ends_with_its_action_and_the_others_go_on(self, checkpoint, parts):
+    def test_a_row_stops_at_its_action_while_others_continue(self, checkpoint, parts):
         tokenizer = parts[1].tokenizer
 
         def row(text):
             return tokenizer("prompt")["input_ids"] + tokenizer(text)["input_ids"]
 
         columns = len(tokenizer("prompt")["input_ids"])
-        done, going = row('{"done": true}'), row('{"done": true,')
+        done, unfinished = row('{"done": true}'), row('{"done": true,')
         stop = ReplyStop(tokenizer, [tokenizer.eos_token_id], columns, ACTION)
-        assert len(done) == len(going)
-        assert stop(torch.tensor([done, going]), None).tolist() == [True, False]
-        ended = [*done, tokenizer.pad_token_id], [*going, tokenizer.eos_token_id]
+        assert len(done) == len(unfinished)
+        assert stop(torch.tensor([done, unfinished]), None).tolist() == [True, False]
+        ended = [*done, tokenizer.pad_token_id], [*unfinished, tokenizer.eos_token_id]
         assert stop(torch.tensor(ended), None).tolist() == [True, True]
-        assert stop.lengths == {0: len(done) - columns, 1: len(going) - columns}
+        assert stop.lengths == {0: len(done) - columns, 1: len(unfinished) - columns}
 
 
-class TestLearnedReply:
-    """A model that has learned one reply by heart: an action object, and words that never end behind it."""
+class TestMemorizedReply:
+    """With a model overfitted to one reply: an action object followed by endless text."""
 
     ACTION = 'I see it.\n{"rotation_angle_degrees": 0, "answer": "A", "done": true}'
 
@@ -344,13 +344,13 @@ class TestLearnedReply:
         processor.save_pretrained(folder)
         return str(folder)
 
-    def test_ends_at_its_object(self, parrot):
+    def test_stops_after_the_object(self, parrot):
         (reply,) = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=60)).generate(
             [begin("q")], ACTION
         )
         assert (reply.text, reply.finish_reason) == (self.ACTION, "stop")
 
-    def test_cut_within_its_object_goes_on_like_any_other(self, parrot):
+    def test_truncated_within_the_object_continues_with_or_without_reuse(self, parrot):
         replies = []
         for reuse in (True, False):
             backend = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=8, kv_reuse=reuse))
@@ -371,16 +371,16 @@ class TestErrors:
         with pytest.raises(ModelError, match=r"Q042 needs .* the model takes 64"):
             TransformersBackend(str(short), ModelOptions(device="cpu")).generate([begin("Q042")], ACTION)
 
-    def test_a_conversation_that_awaits_no_reply_is_named(self, backend):
+    def test_a_conversation_without_a_final_user_message_is_named(self, backend):
         with pytest.raises(ModelError, match="Q042: it does not end with a user message"):
             backend.generate([Conversation("Q042", [Message("system", "rules")])], ACTION)
 
     @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "no-such-model", "a/b/c"])
-    def test_a_folder_that_is_missing(self, model):
+    def test_a_missing_folder(self, model):
         with pytest.raises(ModelError, match=f"no checkpoint folder {model}"):
             TransformersBackend(model, ModelOptions())
 
-    def test_the_name_of_a_hosted_model_points_to_the_engine_for_servers(self):
+    def test_a_hosted_models_name_suggests_engine_openai(self):
         with pytest.raises(ModelError, match="--engine openai --base-url URL"):
             TransformersBackend("gpt-4o", ModelOptions())
 
@@ -388,7 +388,7 @@ class TestErrors:
         with pytest.raises(ModelError, match=r"no config\.json"):
             TransformersBackend(str(tmp_path), ModelOptions())
 
-    def test_a_model_that_does_not_see(self, tmp_path):
+    def test_a_text_only_model(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
             ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
@@ -396,14 +396,14 @@ class TestErrors:
             TransformersBackend(str(tmp_path), ModelOptions())
 
     @pytest.mark.parametrize("broken", ["config.json", "model.safetensors", "tokenizer.json"])
-    def test_a_cut_off_file(self, tmp_path, broken):
+    def test_a_truncated_file(self, tmp_path, broken):
         folder = write_untrained_checkpoint(tmp_path / "broken")
         content = (folder / broken).read_bytes()
         (folder / broken).write_bytes(content[: len(content) // 2])
         with pytest.raises(ModelError, match="broken cannot be loaded"):
             TransformersBackend(str(folder), ModelOptions(device="cpu"))
 
-    def test_weights_that_are_missing(self, tmp_path):
+    def test_missing_weights(self, tmp_path):
         from safetensors.torch import load_file, save_file
 
         folder = write_untrained_checkpoint(tmp_path / "broken")
@@ -425,11 +425,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("device", "words"), [("cuda:99", "CUDA devices"), ("tpu9", "not one device"), ("meta", "not")]
     )
-    def test_a_device_that_is_not_there(self, checkpoint, device, words):
+    def test_an_unavailable_device(self, checkpoint, device, words):
         with pytest.raises(ModelError, match=words):
             TransformersBackend(checkpoint, ModelOptions(device=device))
 
-    def test_an_attention_that_the_device_lacks(self, checkpoint):
+    def test_an_attention_implementation_that_the_device_lacks(self, checkpoint):
         with pytest.raises(ModelError, match="flash_attention_2 works only on CUDA, in bfloat16 or float16"):
             TransformersBackend(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
 
@@ -447,7 +447,7 @@ class TestErrors:
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
     ],
 )
-def test_libraries_that_find_no_memory_are_out_of_memory(words):
+def test_allocation_failures_of_libraries_count_as_out_of_memory(words):
     assert is_out_of_memory(RuntimeError(words))
     assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
@@ -460,7 +460,7 @@ class TestScripted:
         backward = [reply.text for reply in scripted.generate(conversations[::-1], ACTION)]
         assert forward == backward[::-1]
 
-    def test_the_random_policy_moves_answers_and_stumbles(self):
+    def test_the_random_policy_moves_answers_and_fails(self):
         replies = [random_policy()(begin("q", f"question {n}")) for n in range(200)]
         assert 0 < sum(reply in MALFORMED_REPLIES for reply in replies) < 100
         assert 0 < sum('"done": true' in reply for reply in replies) < 100
@@ -471,15 +471,15 @@ class TestScripted:
 
 
 class TestMakeBackend:
-    def test_names_choose_the_backend(self, checkpoint):
+    def test_model_names_resolve_to_checkpoints(self, checkpoint):
         assert make_backend(checkpoint, ModelOptions(device="cpu")).name == checkpoint
         assert make_backend("embedded", ModelOptions(device="cpu")).name == str(EXPLORER)
 
-    def test_both_engines_run_in_lockstep(self, backend):
+    def test_transformers_and_scripted_backends_run_in_lockstep(self, backend):
         assert not backend.concurrent
         assert not ScriptedBackend(random_policy()).concurrent
 
-    def test_importing_the_backends_is_instant(self):
+    def test_importing_the_backends_loads_no_heavy_library(self):
         program = "import sys, models.engines, models.scripted\n"
         program += "from models.transformers import backend, families, untrained\n"
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
@@ -487,7 +487,7 @@ class TestMakeBackend:
         assert loaded.stdout.strip() == "[]"
 
 
-def test_models_know_nothing_of_who_asks_them():
+def test_models_import_no_other_package():
     others = {"agent", "envs", "runs", "rendering", "data", "analysis", "training", "benchmarks"}
     for path in (Path(__file__).parents[1] / "models").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

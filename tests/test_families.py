@@ -1,4 +1,4 @@
-"""Model families, on tiny checkpoints of the real classes: batches, reuse, sizes of views, memory and plans."""
+"""Every model family, on tiny checkpoints of the real classes: batches, KV reuse, view sizes, memory and plans."""
 
 import logging
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ ACTION = action_format()
 TOKENS = 8
 KINDS = [kind for kind in UNTRAINED if kind != "qwen3_vl"]
 MAIN = ["qwen2_5_vl", "qwen3_5", "internvl", "llava_onevision"]
-"""One kind of each family that other files do not test."""
+"""One kind of each family except Qwen3-VL, which other files test."""
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)
 class Tiny:
-    """A tiny checkpoint, and two sizes of views for it, (height, width)."""
+    """A tiny checkpoint and two view sizes for it, (height, width)."""
 
     kind: str
     path: str
@@ -41,8 +41,8 @@ class Tiny:
     sizes: tuple[tuple[int, int], tuple[int, int]]
 
     @property
-    def keeps(self) -> bool:
-        return self.family.can_keep(AutoConfig.from_pretrained(self.path))
+    def reuses_kv(self) -> bool:
+        return self.family.supports_kv_reuse(AutoConfig.from_pretrained(self.path))
 
     def backend(self, **options) -> TransformersBackend:
         tiles = 4 if self.family.tiled else 1
@@ -54,7 +54,7 @@ class Tiny:
         return ConversationEncoder(processor, config, tiles_per_view=tiles)
 
     def view(self, name: str, turn: int) -> np.ndarray:
-        """A view of random pixels; the two sizes take turns, and differ in tiles where the family has tiles."""
+        """A view of random pixels; the two sizes alternate, and differ in tiles if the family has tiles."""
         draw = np.random.default_rng([turn, *name.encode()])
         return draw.integers(0, 256, (*self.sizes[(turn + ord(name[1])) % 2], 3), dtype=np.uint8)
 
@@ -72,7 +72,7 @@ class Tiny:
 
 @pytest.fixture(scope="module")
 def tiny(request, tmp_path_factory) -> Tiny:
-    """The checkpoint of the kind that a test is parametrised with."""
+    """The checkpoint of the parametrized kind."""
     path = str(write_untrained_family(tmp_path_factory.mktemp("models") / "tiny", request.param))
     side = 28 if request.param.startswith("qwen2") else 32
     family = family_of(AutoConfig.from_pretrained(path))
@@ -85,27 +85,27 @@ each_family = pytest.mark.parametrize("tiny", MAIN, indirect=True, scope="module
 
 @each_kind
 def test_a_batch_with_reuse_equals_each_row_alone_without(tiny: Tiny):
-    """Over turns in which a row leaves and another joins, with rows and views of different sizes."""
+    """Over several turns, with rows and views of different sizes; a row leaves and another joins."""
     backend, plain = tiny.backend(), tiny.backend(kv_reuse=False)
     conversations, different = [tiny.begin(n, 3 * n + 1) for n in range(3)], set()
     for turn in range(3):
         replies = backend.generate(conversations, ACTION)
         for conversation, reply in zip(conversations, replies, strict=True):
             assert plain.generate([conversation], ACTION)[0].tokens == reply.tokens
-            assert (reply.reused_tokens > 0) == (tiny.keeps and len(conversation.images) > 1)
-            assert reply.images_encoded == (1 if tiny.keeps else len(conversation.images))
+            assert (reply.reused_tokens > 0) == (tiny.reuses_kv and len(conversation.images) > 1)
+            assert reply.images_encoded == (1 if tiny.reuses_kv else len(conversation.images))
             different.add(reply.tokens)
             tiny.proceed(conversation, reply)
         if turn == 0:
             backend.release(conversations.pop(0))
             conversations.append(tiny.begin(9, 8))
-    assert len(different) > 3  # replies that were all equal would prove nothing
+    assert len(different) > 3  # equal replies would prove nothing
 
 
 @each_family
 class TestEncoding:
-    def test_views_enter_as_the_processor_has_them(self, tiny: Tiny):
-        """In a conversation of two views: their pixels, and the tokens between the words."""
+    def test_two_views_are_encoded_as_by_the_processor(self, tiny: Tiny):
+        """Both their pixels and their placeholder tokens."""
         conversation = tiny.begin(0)
         conversation.append(Message("assistant", "I see a chair."))
         conversation.append(Message("user", "next", tiny.view("q0", 1)))
@@ -134,18 +134,18 @@ class TestEncoding:
 
     def test_the_plan_counts_the_tokens_of_a_view(self, tiny: Tiny):
         processor = AutoProcessor.from_pretrained(tiny.path)
-        marks = {processor.image_token_id, *getattr(processor, "image_token_ids", [])}
+        image_ids = {processor.image_token_id, *getattr(processor, "image_token_ids", [])}
         for tiles in (1, 6) if tiny.family.tiled else (1,):
             counted = footprint(tiny.path, "float32", "cpu", tiles).image_tokens
             for height, width in tiny.sizes:
                 conversation = Conversation("q", [Message("system", "rules")])
                 conversation.append(Message("user", "look", np.zeros((height, width, 3), np.uint8)))
                 ids = tiny.encoder(tiles).encode(conversation).ids
-                assert sum(token in marks for token in ids) == counted(width, height)
+                assert sum(token in image_ids for token in ids) == counted(width, height)
             small, large = (counted(width, height) for height, width in tiny.sizes)
             assert (small < large) == (tiny.family.qwen_vl_utils or tiles > 1)
 
-    def test_a_size_that_the_family_does_not_take_is_refused_with_its_multiple(self, tiny: Tiny):
+    def test_an_unsupported_size_is_refused_with_the_familys_multiple(self, tiny: Tiny):
         conversation = Conversation("Q007", [Message("system", "rules")])
         conversation.append(Message("user", "look", np.zeros((70, 100, 3), np.uint8)))
         if tiny.family.why_not(100, 70) is None:
@@ -183,11 +183,11 @@ class TestMemory:
 
 
 @pytest.mark.parametrize("tiny", ["qwen3_5", "internvl"], indirect=True, scope="module")
-def test_compiled_steps_give_the_same_replies_or_the_log_says_that_none_is_compiled(tiny: Tiny, caplog):
+def test_compiled_steps_give_the_same_replies_or_the_log_says_why_not(tiny: Tiny, caplog):
     with caplog.at_level(logging.WARNING):
         backend = tiny.backend(compile=True)
-    assert ("no step is compiled" in caplog.text) == (not tiny.keeps)
-    if tiny.keeps:
+    assert ("decoding steps are not compiled" in caplog.text) == (not tiny.reuses_kv)
+    if tiny.reuses_kv:
         loop = backend._runner._loop
         loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")  # kernels would take a minute
         conversations = [tiny.begin(n, 3 * n + 1) for n in range(2)]
@@ -195,21 +195,21 @@ def test_compiled_steps_give_the_same_replies_or_the_log_says_that_none_is_compi
         assert [r.tokens for r in together] == [r.tokens for r in tiny.backend().generate(conversations, ACTION)]
 
 
-def test_every_model_type_has_a_tiny_checkpoint_but_the_experts_of_qwen3_vl():
+def test_every_model_type_but_qwen3_vl_moe_has_a_tiny_checkpoint():
     types = {model_type for family in FAMILIES for model_type in family.model_types}
     assert types - {"qwen3_vl_moe"} == {kind.split()[0] for kind in UNTRAINED}
 
 
-def test_tiles_are_for_families_that_have_them(tmp_path):
+def test_tiles_are_refused_for_families_without_them(tmp_path):
     folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
-    with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not cut"):
+    with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not split"):
         TransformersBackend(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
     with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
         plan_run(RunConfig(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [])
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_default_view_suits_its_family(family: Family):
+def test_the_default_view_is_accepted(family: Family):
     assert family.why_not(*family.default_view) is None
 
 
@@ -224,6 +224,6 @@ def test_a_refusal_names_the_broken_rule_and_the_nearest_size():
     )
 
 
-def test_a_640x480_view_is_256_tokens_a_tile_and_2(tmp_path):
+def test_internvl_takes_256_tokens_per_tile_plus_2():
     config = AutoConfig.for_model("internvl")
     assert [INTERNVL.views.tokens(config, 640, 480, tiles) for tiles in (1, 4, 12)] == [258, 258, 3330]

@@ -1,4 +1,4 @@
-"""Untrained checkpoints: made by code, equal each time, loaded like any other."""
+"""Untrained checkpoints are reproducible and load like any other."""
 
 import filecmp
 
@@ -40,12 +40,12 @@ def test_any_text_survives_the_tokenizer(processor):
     assert processor.tokenizer.decode(processor.tokenizer(text)["input_ids"]) == text
 
 
-def test_usual_words_are_short(processor):
+def test_common_words_take_few_tokens(processor):
     text = "Measuring from the closest point of each object, what is the distance between the sofa and the door?"
     assert len(processor.tokenizer(text)["input_ids"]) < len(text) / 4
 
 
-def test_the_chat_template_speaks_chatml(processor):
+def test_the_chat_template_is_chatml(processor):
     chat = [
         {"role": "system", "content": "rules"},
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "look"}]},
@@ -59,7 +59,7 @@ def test_the_chat_template_speaks_chatml(processor):
     )
 
 
-def test_processor_and_saved_processor_agree(processor):
+def test_the_saved_tokenizer_equals_a_new_one(processor):
     text = "<|im_start|>user\nHow many chairs?<|im_end|>"
     fresh = make_processor(1024).tokenizer
     assert fresh(text)["input_ids"] == processor.tokenizer(text)["input_ids"]

@@ -103,7 +103,7 @@ def exact(lab: Lab, steps: Steps) -> str:
 def not_taken(lab: Lab, steps: Steps, counted: Counted) -> str:
     """The problem if graphs were requested but not replayed, else an empty string."""
     captured, replayed = counted.graphs_captured, counted.graphs_replayed
-    refused = any("No CUDA graph" in line for line in counted.log)
+    refused = any("CUDA graph capture failed" in line for line in counted.log)
     if not lab.is_cuda or "graphs" not in steps or (replayed > captured > 0 and not refused):
         return ""
     return f"{captured} graphs captured, {replayed} replayed; log: {' | '.join(counted.log)}"

@@ -1,1 +1,1 @@
-"""Models through the transformers library: one `generate()` call replies to a whole batch of conversations."""
+"""Models through the transformers library, in lockstep batches."""

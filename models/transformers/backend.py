@@ -1,4 +1,4 @@
-"""Checkpoints through transformers: one `generate()` call replies to a whole batch of conversations."""
+"""The transformers backend: one `generate()` call per batch of conversations."""
 
 import logging
 import time
@@ -13,11 +13,10 @@ log = logging.getLogger(__name__)
 class TransformersBackend:
     """Replies with a checkpoint of a supported family; `model` is its hub id or folder.
 
-    In float32 a reply is the same in a batch as alone, token for token. Smaller number types round differently in
-    batches of different sizes, and choose either of two tokens that are almost equally likely. A reply ends at its
-    longest, at the model's end token or when it is complete.
+    In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
+    may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete.
 
-    Constructing a backend loads torch, transformers and the weights; raises ModelError where that fails.
+    Constructing a backend imports torch and transformers and loads the weights; raises ModelError if that fails.
     """
 
     concurrent = False
@@ -34,17 +33,17 @@ class TransformersBackend:
         if options.compile:
             require_compiler(where)
         loaded, processor = load_checkpoint(model, resolve_dtype(options.dtype, where), where, options.attention)
-        keeps = family_of(loaded.config).can_keep(loaded.config)
-        compiled = options.compile and keeps
-        if (options.kv_reuse or options.compile) and not keeps:
+        reusable = family_of(loaded.config).supports_kv_reuse(loaded.config)
+        compiled = options.compile and reusable
+        if (options.kv_reuse or options.compile) and not reusable:
             log.warning(
-                "%s has layers that do not keep plain keys and values, so nothing is reused: every turn computes the "
-                "whole conversation%s", model, ", and no step is compiled" if options.compile else "",
+                "%s has layers without an ordinary KV cache: every turn recomputes the whole conversation%s", model,
+                ", and decoding steps are not compiled" if options.compile else "",
             )  # fmt: skip
-        kv_bytes = options.kv_cache_bytes if options.kv_reuse and keeps else 0
+        kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
-            copied = loaded.get_memory_footprint() * weight_copies(compiled, str(where))
-            kv_bytes = max(0, int((free_bytes(where) - copied) * KV_SHARE))
+            copies = loaded.get_memory_footprint() * weight_copies(compiled, str(where))
+            kv_bytes = max(0, int((free_bytes(where) - copies) * KV_SHARE))
         steps: Steps = "eager"
         if compiled:
             steps = "compiled graphs" if where.type == "cuda" else "compiled"
@@ -60,8 +59,8 @@ class TransformersBackend:
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; every conversation ends with a user message.
 
-        Raises OutOfMemory when a smaller batch may work, ModelError for a conversation that cannot be replied to or a
-        grammar without xgrammar, ValueError for a conversation that is in the batch twice.
+        Raises OutOfMemory if a smaller batch may work, ModelError for a conversation that cannot be answered or a
+        grammar without xgrammar, ValueError for duplicate conversations.
         """
         if len({conversation.id for conversation in conversations}) < len(conversations):
             raise ValueError("two conversations of a batch have the same id")
@@ -90,13 +89,13 @@ class TransformersBackend:
         ]
 
     def release(self, conversation: Conversation) -> None:
-        """Free all that is kept for this conversation; unknown ones are ignored."""
+        """Free this conversation's encoding and KV cache; unknown conversations are ignored."""
         self._encoder.release(conversation.id)
         self._runner.release(conversation.id)
 
     def peak_memory_bytes(self) -> int:
-        """The most device memory that was held at once so far; 0 where the device has no memory of its own."""
+        """Peak CUDA memory allocated so far; 0 on other devices."""
         return self._runner.peak_memory_bytes()
 
     def close(self) -> None:
-        """Nothing runs once a call has returned."""
+        """Does nothing: no work outlives a call."""

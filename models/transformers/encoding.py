@@ -1,4 +1,4 @@
-"""Conversations as token ids, positions and image patches, each message encoded once; needs no weights."""
+"""Encodes conversations as token ids, positions and image patches, each message once; needs no weights."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,27 +17,23 @@ from models.transformers.families import family_of, require_tiles
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
-# Takes the place of earlier replies while the chat template is rendered; their ids are known.
+# Stands for earlier replies when the chat template is rendered: their ids are known and must not be re-tokenized.
 _REPLY = "reply"
 
 
 @dataclass
 class EncodedImage:
-    """`inputs` are the model's inputs for one image, by name.
-
-    Set them to None to save memory; the image is then processed again when they are needed.
-    """
+    """The model's inputs for one image, by name. Set to None to free them; the image is reprocessed on demand."""
 
     inputs: dict[str, torch.Tensor] | None
 
 
 @dataclass(frozen=True)
 class EncodedTurn:
-    """What one user message adds to its conversation, the message before it (system or reply) included.
+    """The encoding of one user message and the message before it (system or reply).
 
-    `rendered` is the chat template's text of the whole conversation so far. `positions` are
-    (position_axes, len(ids)), as the model's family defines them. `image_end` counts the ids up to the end of the
-    image's placeholders.
+    `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes, len(ids)),
+    as the model's family defines them. `image_end` is the index in `ids` just after the image's placeholders.
     """
 
     messages: tuple[Message, Message]
@@ -50,14 +46,14 @@ class EncodedTurn:
 
 @dataclass
 class EncodedConversation:
-    """A conversation up to its last user message as a model reads it; it grows with the conversation."""
+    """The encoding of a conversation up to its last user message; grows with the conversation."""
 
     id: str
     turns: list[EncodedTurn] = field(default_factory=list)
 
     @property
     def ids(self) -> list[int]:
-        """The token ids of all turns."""
+        """The token ids of the whole conversation."""
         return list(chain.from_iterable(turn.ids for turn in self.turns))
 
     @property
@@ -67,17 +63,17 @@ class EncodedConversation:
 
     @property
     def last_image_end(self) -> int:
-        """The number of ids up to the end of the last image's placeholders."""
+        """The index in `ids` just after the last image's placeholders."""
         return sum(len(turn.ids) for turn in self.turns[:-1]) + self.turns[-1].image_end
 
     @property
     def messages(self) -> list[Message]:
-        """The messages that are encoded here."""
+        """The messages encoded so far."""
         return list(chain.from_iterable(turn.messages for turn in self.turns))
 
 
 def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
-    """An image as qwen-vl-utils passes it to the processor; one of a size that the model takes stays as it is."""
+    """An image as qwen-vl-utils passes it to the processor; sizes that the model accepts are not resized."""
     from qwen_vl_utils import process_vision_info
 
     chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
@@ -86,20 +82,20 @@ def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
 
 
 def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    """Replaces `prepare_image` where qwen-vl-utils may be missing."""
+    """A substitute for `prepare_image` if qwen-vl-utils is not installed."""
     return image
 
 
 class ConversationEncoder:
-    """Encodes conversations turn by turn, with the processor and the configuration of a checkpoint.
+    """Encodes conversations turn by turn with a checkpoint's processor and configuration.
 
-    A turn adds what the chat template puts after the last reply: its end token, the new user message, the start of the
-    next reply. Replies enter as the ids that were generated. So the ids of a turn are always the ids of the turn
-    before, the reply, and new ones, and what was computed for them stays valid.
+    A turn appends what the chat template puts after the last reply: its end token, the new user message, the start of
+    the next reply. Replies enter as their generated ids. So each turn's ids extend those of the turn before, and cached
+    keys and values stay valid.
 
-    Pixels are kept in `dtype`, that of the model's weights; None keeps the processor's. `prepare(image, patch size)`
-    is called for families that use qwen-vl-utils. `tiles_per_view` is the most tiles into which a view is cut. Raises
-    ModelError for a chat template that rewrites earlier turns, and for several tiles where the family has none.
+    Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. `prepare(image, patch size)`
+    is called for families that use qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
+    ModelError for a chat template that rewrites earlier turns, and for several tiles if the family has none.
     """
 
     def __init__(
@@ -117,49 +113,50 @@ class ConversationEncoder:
         self._tiles = tiles_per_view
         self._dtype = dtype
         self._prepare = prepare
-        self._reserved = _reserved_pattern(processor.tokenizer.get_added_vocab())
-        self._known: dict[str, EncodedConversation] = {}
+        self._added_tokens = _added_tokens_pattern(processor.tokenizer.get_added_vocab())
+        self._cache: dict[str, EncodedConversation] = {}
         question = Message("user", "")
         chat = [Message("system", ""), question, Message("assistant", ""), question]
         self._text_after(self._render(chat[:2]), self._render(chat))
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
-        """The encoding of a conversation that ends with a user message; only messages not seen before cost anything.
+        """The encoding of a conversation that ends with a user message; encodes only new messages.
 
-        Raises ModelError for any other conversation, and for an image of a size that the family does not take.
+        Raises ModelError for any other conversation, and for an image size that the family does not accept.
         """
         messages = conversation.messages
         if not messages or messages[-1].role != "user":
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
-        known = self._known.get(conversation.id)
-        if known is None or not _same_objects(known.messages, messages[: len(known.messages)]):
-            known = self._known[conversation.id] = EncodedConversation(conversation.id)
-        for end in range(2 * len(known.turns) + 2, len(messages) + 1, 2):
+        encoded = self._cache.get(conversation.id)
+        if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
+            encoded = self._cache[conversation.id] = EncodedConversation(conversation.id)
+        for end in range(2 * len(encoded.turns) + 2, len(messages) + 1, 2):
             try:
-                known.turns.append(self._encode_turn(known, messages[:end]))
+                encoded.turns.append(self._encode_turn(encoded, messages[:end]))
             except ModelError as error:
                 raise ModelError(f"conversation {conversation.id}: {error}") from error
-        return known
+        return encoded
 
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
-        """The model's inputs for a turn's image, by name."""
+        """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
             turn.image.inputs = self._encode_image(turn.messages[1])
         return turn.image.inputs
 
     def release(self, conversation_id: str) -> None:
-        """Forget a conversation; unknown ones are ignored."""
-        self._known.pop(conversation_id, None)
+        """Free a conversation's encoding; unknown conversations are ignored."""
+        self._cache.pop(conversation_id, None)
 
-    def _encode_turn(self, known: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
-        """The turn that takes an encoding up to `messages`, which end with the user message to add."""
+    def _encode_turn(self, encoded: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
+        """The next turn of `encoded`; `messages` is the conversation up to the user message to add."""
         before, user = messages[-2:]
         rendered = self._render(messages)
-        if not known.turns:
+        if not encoded.turns:
             reply, text, start = [], rendered, 0
         else:
-            last = known.turns[-1]
-            reply, text = self._reply_ids(before), self._text_after(last.rendered, rendered)
+            last = encoded.turns[-1]
+            reply = list(before.tokens) or self._tokenize(self._escape_added_tokens(before.text))
+            text = self._text_after(last.rendered, rendered)
             start = int(last.positions.max()) + 1
         image = self._encode_image(user)
         placeholders = self._family.placeholders(self._processor, self._config, image)
@@ -171,32 +168,32 @@ class ConversationEncoder:
         return EncodedTurn((before, user), rendered, ids, positions, EncodedImage(image), image_end)
 
     def _render(self, messages: Sequence[Message]) -> str:
-        """The chat template's text of messages that end with a user message, with one word for each reply."""
+        """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""
         chat = []
         for message in messages:
             image = [{"type": "image"}] if message.role == "user" else []
-            text = _REPLY if message.role == "assistant" else self._neutralised(message.text)
+            text = _REPLY if message.role == "assistant" else self._escape_added_tokens(message.text)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
         options = self._family.chat_options
         return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
 
     def _text_after(self, before: str, rendered: str) -> str:
-        """What a rendering adds to the rendering of the turn before and its reply.
+        """What `rendered` adds after the text `before` it and the reply.
 
-        Templates may put other spaces in front of a reply than in front of the next one.
+        Templates may put different whitespace before an earlier reply than before the next one.
         """
         before = before.removesuffix(self._family.reply_opening).rstrip()
         reply_and_rest = rendered.removeprefix(before).lstrip()
         if not rendered.startswith(before) or not reply_and_rest.startswith(_REPLY):
             raise ModelError(
-                "the checkpoint's chat template rewrites earlier turns (as those of Thinking checkpoints do), "
-                "but turns are only ever added here: use an Instruct checkpoint"
+                "the checkpoint's chat template rewrites earlier turns (as in Thinking checkpoints), but turns can "
+                "only be appended: use an Instruct checkpoint"
             )
         return reply_and_rest.removeprefix(_REPLY)
 
-    def _neutralised(self, text: str) -> str:
-        """`text` with a space inside every string that the tokenizer would read as one of its added tokens."""
-        while match := self._reserved.search(text):
+    def _escape_added_tokens(self, text: str) -> str:
+        """Insert a space into every occurrence of an added token, so that text cannot inject one."""
+        while match := self._added_tokens.search(text):
             split = match.start() + 1
             text = f"{text[:split]} {text[split:]}"
         return text
@@ -204,11 +201,7 @@ class ConversationEncoder:
     def _tokenize(self, text: str) -> list[int]:
         return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _reply_ids(self, reply: Message) -> list[int]:
-        return list(reply.tokens) or self._tokenize(self._neutralised(reply.text))
-
     def _encode_image(self, message: Message) -> dict[str, torch.Tensor]:
-        """The model's inputs for a message's image."""
         assert message.image is not None
         image = Image.fromarray(np.ascontiguousarray(message.image))
         reason = self._family.why_not(image.width, image.height)
@@ -217,7 +210,7 @@ class ConversationEncoder:
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
         inputs = self._family.process(self._processor, image, self._tiles)
-        # The image encoder casts to its own type first, so keeping the pixels in that type loses nothing.
+        # Lossless: the image encoder casts pixels to its own dtype first.
         if self._dtype is not None:
             inputs = {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
         return inputs
@@ -227,7 +220,7 @@ def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool
     return len(known) == len(messages) and all(a is b for a, b in zip(known, messages, strict=True))
 
 
-def _reserved_pattern(added: dict[str, int]) -> re.Pattern[str]:
-    """Matches every added token (special or not) that has an inside to put a space into."""
+def _added_tokens_pattern(added: dict[str, int]) -> re.Pattern[str]:
+    """Matches every added token (special or not) of at least two characters, which a space can split."""
     longest_first = sorted((token for token in added if len(token) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -1,4 +1,4 @@
-"""What a checkpoint needs and what a device has, without loading any weights."""
+"""Memory and compute of checkpoints and devices, without loading weights."""
 
 import time
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does at best: bytes copied per second (read plus written) and operations per second."""
+    """A device's peak rates: bytes copied per second (read plus written) and floating-point operations per second."""
 
     bytes_per_s: float
     flop_per_s: float
@@ -40,13 +40,12 @@ class Rates:
 
 @dataclass(frozen=True)
 class Work:
-    """What a model computes and reads. Each token passes through `token_parameters` of the language model, each patch
-    of an image through `patch_parameters` of the image encoder; a parameter has `number_bytes`, and the keys and values
-    of all layers for one token of one conversation have `kv_bytes_per_token`; what else a conversation takes, however
-    long it is, has `state_bytes`. The language model has `layers` layers, the image encoder `encoder_layers`.
+    """A model's compute and memory traffic, with lower bounds on time from the roofline model (S. Williams et al.,
+    "Roofline", CACM 2009), which counts only arithmetic and memory reads.
 
-    Least times are those of a roofline (S. Williams et al., "Roofline", CACM 2009): all but the model's arithmetic and
-    reading is free.
+    A token passes through `token_parameters` of the language model (`layers` layers), an image patch through
+    `patch_parameters` of the image encoder (`encoder_layers` layers); a parameter takes `number_bytes`. A conversation
+    takes `kv_bytes_per_token` over all layers, plus a constant `state_bytes`.
     """
 
     token_parameters: int
@@ -58,32 +57,32 @@ class Work:
     state_bytes: int = 0
 
     def least_prefill_seconds(self, rates: Rates, tokens: float, patches: float) -> float:
-        """The least time to compute `tokens` of text and images and `patches` of images, over all rows: 2 operations a
+        """Lower bound for prefilling `tokens` (text and image) and `patches`, totals over all rows: 2 operations per
         parameter each."""
         return 2 * (self.token_parameters * tokens + self.patch_parameters * patches) / rates.flop_per_s
 
     def least_step_seconds(self, rates: Rates, rows: float, held_tokens: float) -> float:
-        """The least time of one decoding step, the longer of reading and computing: it reads the language model once
-        for all rows, and the keys and values of the `held_tokens` of all rows together."""
+        """Lower bound for one decoding step, the longer of reading and computing. It reads the language model once for
+        all rows, and the keys and values of `held_tokens`, the total over all rows."""
         read = self.token_parameters * self.number_bytes + held_tokens * self.kv_bytes_per_token
         return max(read / rates.bytes_per_s, 2 * self.token_parameters * rows / rates.flop_per_s)
 
     def least_seconds(
         self, rates: Rates, rows: float, tokens: float, patches: float, held_tokens: float, reply_tokens: float
     ) -> float:
-        """The least time of one call: `tokens` and `patches` are computed first, then `reply_tokens` for each of `rows`
-        after `held_tokens` cached ones, of all rows together."""
-        held = held_tokens + rows * reply_tokens / 2  # as many as in the middle of the reply
-        first = self.least_prefill_seconds(rates, tokens, patches)
-        return first + reply_tokens * self.least_step_seconds(rates, rows, held)
+        """Lower bound for one call: prefill of `tokens` and `patches`, then `reply_tokens` decoding steps. `tokens`,
+        `patches` and the cached `held_tokens` are totals over all rows."""
+        held = held_tokens + rows * reply_tokens / 2  # the mean over the reply
+        prefill = self.least_prefill_seconds(rates, tokens, patches)
+        return prefill + reply_tokens * self.least_step_seconds(rates, rows, held)
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """A checkpoint's size on a device, in bytes, what it computes, and what is free there before it is loaded.
+    """A checkpoint's size and work on a device, and the bytes that are free there before it is loaded.
 
-    `image_tokens(width, height)` counts the tokens of one view, each of `patches_per_token` patches. `keeps_kv` says
-    whether the family's keys and values can be reused across turns.
+    `image_tokens(width, height)` counts a view's tokens, each of `patches_per_token` patches. `keeps_kv` says whether
+    keys and values can be reused across turns.
     """
 
     device: str
@@ -98,73 +97,75 @@ class Footprint:
 
 
 def footprint(model: str, dtype: str, device: str, tiles_per_view: int = 1) -> Footprint:
-    """The footprint of a checkpoint by hub id or folder on a device of this machine; raises ModelError where the
-    device or the checkpoint's configuration is not available."""
+    """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
+    the checkpoint's configuration is not available."""
     where = resolve_device(device)
     return _footprint(model, resolve_dtype(dtype, where), str(where), free_bytes(where), tiles_per_view)
 
 
 def footprint_on(gpu: GpuName, model: str, dtype: str, tiles_per_view: int = 1) -> Footprint:
-    """The footprint of a checkpoint on an idle GPU, which need not be in this machine; raises ModelError where the
+    """The footprint of a checkpoint on an idle GPU that this machine need not have; raises ModelError if the
     checkpoint's configuration is not available."""
     return _footprint(model, resolve_dtype(dtype, torch.device("cuda")), gpu, GPUS[gpu].free_bytes, tiles_per_view)
 
 
 def rates_of(gpu: GpuName) -> Rates:
-    """What measuring on this GPU would give: the assumed shares of its peaks."""
-    peak = GPUS[gpu]
-    return Rates(MEMORY_SHARE * peak.peak_bytes_per_s, FLOP_SHARE * peak.peak_flop_per_s)
+    """The rates that `measure_rates` is expected to find on this GPU: assumed fractions of its peaks."""
+    peaks = GPUS[gpu]
+    return Rates(MEMORY_SHARE * peaks.peak_bytes_per_s, FLOP_SHARE * peaks.peak_flop_per_s)
 
 
 def checkpoint_family(model: str) -> Family:
-    """The family of a checkpoint; raises ModelError where its configuration cannot be had."""
+    """The family of a checkpoint; raises ModelError if its configuration is not available."""
     return family_of(_config_of(model))
 
 
 def _config_of(model: str) -> "PreTrainedConfig":
-    """The configuration of a checkpoint, made from its known sizes where it was not downloaded yet."""
-    known = model in CHECKPOINTS and not is_here(model, "config.json")
-    return make_config(CHECKPOINTS[model]) if known else checkpoint_config(model)
+    """The configuration of a checkpoint; built from known sizes if those suffice and it was not downloaded."""
+    if model in CHECKPOINTS and not is_here(model, "config.json"):
+        return make_config(CHECKPOINTS[model])
+    return checkpoint_config(model)
 
 
-def _footprint(model: str, number: torch.dtype, device: str, free: int, tiles: int) -> Footprint:
+def _footprint(model: str, dtype: torch.dtype, device: str, free: int, tiles: int) -> Footprint:
     config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
-    parameters, family = _size(weightless), family_of(config)
+    parameters, family = _count_parameters(weightless), family_of(config)
     require_tiles(family, tiles)
     return Footprint(
         device=device,
-        dtype=str(number).removeprefix("torch."),
+        dtype=str(dtype).removeprefix("torch."),
         parameters=parameters,
-        weight_bytes=parameters * number.itemsize,
-        work=work_of(weightless, number.itemsize),
+        weight_bytes=parameters * dtype.itemsize,
+        work=work_of(weightless, dtype.itemsize),
         image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         patches_per_token=family.patches_per_token,
         free_bytes=free,
-        keeps_kv=family.can_keep(config),
+        keeps_kv=family.supports_kv_reuse(config),
     )
 
 
 def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
-    """What a model computes; only the shapes of its weights matter. Excludes embedding lookups, counts mergers once per
-    token, and counts only those experts of a mixture that a token is sent to."""
+    """A model's work, computed from its weights' shapes. Excludes embedding lookups, counts mergers once per token and,
+    in a mixture of experts, only the experts that a token is routed to."""
     text, family = model.config.get_text_config(), family_of(model.config)
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
 
-    def multiplied(part: str, besides: tuple[str, ...]) -> int:
-        left_out = tuple(f"{other}." for other in besides)
+    def parameters_in(part: str, excluded: tuple[str, ...]) -> int:
+        excluded_prefixes = tuple(f"{other}." for other in excluded)
         named = ((f"{name}.", size) for name, size in sizes.items())
-        return sum(size for name, size in named if name.startswith(f"{part}.") and not name.startswith(left_out))
+        return sum(
+            size for name, size in named if name.startswith(f"{part}.") and not name.startswith(excluded_prefixes)
+        )
 
     experts = sum(size for name, size in sizes.items() if ".experts." in name)
-    idle = experts - experts * text.num_experts_per_tok // text.num_experts if experts else 0
-    mergers = sum(_size(model.get_submodule(merger)) for merger in family.mergers)
+    inactive = experts - experts * text.num_experts_per_tok // text.num_experts if experts else 0
+    head = _count_parameters(model.get_submodule(family.head))
+    mergers = sum(_count_parameters(model.get_submodule(merger)) for merger in family.mergers)
     return Work(
-        token_parameters=multiplied(family.language_model, family.lookups)
-        - idle
-        + _size(model.get_submodule(family.head)),
-        patch_parameters=multiplied(family.image_encoder, family.lookups + family.mergers)
+        token_parameters=parameters_in(family.language_model, family.lookups) - inactive + head,
+        patch_parameters=parameters_in(family.image_encoder, family.lookups + family.mergers)
         + mergers / family.patches_per_token,
         number_bytes=number_bytes,
         kv_bytes_per_token=kv_token_bytes(text, number_bytes),
@@ -174,45 +175,43 @@ def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
     )
 
 
-def _size(module: torch.nn.Module) -> int:
+def _count_parameters(module: torch.nn.Module) -> int:
     return sum(weight.numel() for weight in module.parameters())
 
 
 def count_tokens(model: str, text: str) -> int:
-    """How many tokens a text has for a checkpoint's tokenizer; raises ModelError where that is not available."""
+    """The number of tokens of a text with a checkpoint's tokenizer; raises ModelError if that is not available."""
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 
 def measure_rates(device: str, dtype: str) -> Rates | None:
-    """Copy and multiply once on the device, after a warm-up; takes about a second. None where too little memory is free
-    for that."""
+    """Time a large copy and a matrix product on the device; takes about a second. None if memory runs out."""
     try:
-        return _measured_rates(device, dtype)
+        return _measure_rates(device, dtype)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return None
 
 
-def _measured_rates(device: str, dtype: str) -> Rates:
+def _measure_rates(device: str, dtype: str) -> Rates:
     where = resolve_device(device)
-    number = resolve_dtype(dtype, where)
     source = torch.ones(_COPY_BYTES[where.type], dtype=torch.uint8, device=where)
     target = torch.empty_like(source)
-    copied_s = _seconds(where, lambda: target.copy_(source))
+    copy_s = _best_seconds(where, lambda: target.copy_(source))
     side = _MATRIX_SIDE[where.type]
-    matrix = torch.randn(side, side, device=where).to(number)
-    multiplied_s = _seconds(where, lambda: matrix @ matrix)
-    return Rates(2 * source.numel() / copied_s, 2 * side**3 / multiplied_s)
+    matrix = torch.randn(side, side, device=where).to(resolve_dtype(dtype, where))
+    product_s = _best_seconds(where, lambda: matrix @ matrix)
+    return Rates(2 * source.numel() / copy_s, 2 * side**3 / product_s)
 
 
-def _seconds(where: torch.device, work: Callable[[], object]) -> float:
-    """Wall seconds of the best of three runs, after one that does not count."""
-    timed = []
+def _best_seconds(where: torch.device, work: Callable[[], object]) -> float:
+    """Wall seconds, the best of three runs after a warm-up."""
+    seconds = []
     for _ in range(4):
         started = time.perf_counter()
         work()
         if where.type == "cuda":
             torch.cuda.synchronize(where)
-        timed.append(time.perf_counter() - started)
-    return min(timed[1:])
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])

@@ -1,4 +1,4 @@
-"""Constrained decoding: tokens that a grammar does not allow are ruled out while a reply is generated."""
+"""Constrained decoding with xgrammar."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_xgrammar() -> Any:
-    """The module xgrammar; raises ModelError where it is not installed."""
+    """The xgrammar module; raises ModelError if it is not installed."""
     try:
         import xgrammar
     except ImportError as error:
@@ -22,11 +22,11 @@ def require_xgrammar() -> Any:
 
 
 class CompiledGrammar:
-    """A grammar in xgrammar's GBNF, compiled for one tokenizer; `vocab_size` is the number of the model's outputs,
-    `end_ids` end a reply.
+    """A grammar in xgrammar's GBNF notation, compiled for one tokenizer; `vocab_size` is the model's number of logits,
+    `end_ids` are the end tokens.
 
-    Raises ModelError where xgrammar (Dong et al., "XGrammar: Flexible and Efficient Structured Generation Engine for
-    Large Language Models", 2024) is not installed.
+    Raises ModelError if xgrammar (Dong et al., "XGrammar: Flexible and Efficient Structured Generation Engine for Large
+    Language Models", 2024) is not installed.
     """
 
     def __init__(
@@ -34,35 +34,35 @@ class CompiledGrammar:
     ) -> None:
         self._library = xgrammar = require_xgrammar()
         self._vocab_size = vocab_size
-        known = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
-        self._compiled = xgrammar.GrammarCompiler(known).compile_grammar(grammar)
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
+        self._compiled = xgrammar.GrammarCompiler(info).compile_grammar(grammar)
 
-    def processor(self, rows: int) -> "WellFormed":
-        """The constraint for one generate() call with this many rows."""
+    def processor(self, rows: int) -> "GrammarConstraint":
+        """The logits processor for one generate() call with this many rows."""
         matchers = [
             self._library.GrammarMatcher(self._compiled, terminate_without_stop_token=True) for _ in range(rows)
         ]
-        return WellFormed(matchers, self._library.allocate_token_bitmask(rows, self._vocab_size), self._library)
+        return GrammarConstraint(matchers, self._library.allocate_token_bitmask(rows, self._vocab_size), self._library)
 
 
-class WellFormed(LogitsProcessor):
-    """Follows each row through the grammar; a row that has ended may continue with anything."""
+class GrammarConstraint(LogitsProcessor):
+    """Masks tokens that the grammar does not allow; rows whose reply is complete are unconstrained."""
 
     def __init__(self, matchers: Sequence[Any], bitmask: torch.Tensor, library: Any) -> None:
         self._matchers, self._bitmask, self._library = matchers, bitmask, library
-        self._begun = False
+        self._started = False
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """`scores` (rows, vocabulary) with minus infinity for what the grammar does not take."""
+        """`scores` (rows, vocabulary) with minus infinity for disallowed tokens."""
         for row, (matcher, newest) in enumerate(zip(self._matchers, input_ids[:, -1].tolist(), strict=True)):
-            if self._begun and not matcher.is_terminated():
+            if self._started and not matcher.is_terminated():
                 matcher.accept_token(newest)
             if matcher.is_terminated():
-                self._bitmask[row] = -1
+                self._bitmask[row] = -1  # all tokens
             else:
                 matcher.fill_next_token_bitmask(self._bitmask, row)
-        self._begun = True
-        # On CUDA "auto" is Triton, which needs a C compiler on the machine that runs it.
+        self._started = True
+        # On CUDA, "auto" selects Triton, which needs a C compiler at run time.
         backend = "cpu" if scores.device.type == "cpu" else "torch_native"
         self._library.apply_token_bitmask_inplace(scores, self._bitmask.to(scores.device), backend=backend)
         return scores

@@ -1,4 +1,4 @@
-"""Keys and values that live across turns: kept for each conversation, regrouped with the batches, bounded in bytes."""
+"""A KV cache that persists across turns, follows how conversations are batched, and is bounded in bytes."""
 
 import logging
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from models.transformers.encoding import EncodedConversation
 log = logging.getLogger(__name__)
 
 WINDOW = 64
-"""Compiled and captured steps attend to multiples of so many columns."""
-# A buffer whose planned length is not known gets this many spare columns when it grows, or a quarter of what it must
-# hold where that is more: it is then copied every other turn.
-_ROOM = 64
-# Rows are packed again when their batch is wider than the longest of them by this factor (and by _ROOM).
-_SLACK = 1.25
+"""Compiled and captured steps attend to a multiple of this many columns."""
+# Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
+# it is then copied only every other turn.
+_SPARE_COLUMNS = 64
+# Rows are repacked if their batch is wider than this factor times the longest row, plus _SPARE_COLUMNS.
+_MAX_WIDTH_RATIO = 1.25
 
 
 class GrowingLayer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, columns, head size) each, in buffers with spare columns at the end.
+    """One layer's keys and values, (rows, heads, columns, head size) each, in preallocated buffers.
 
-    Each generated token writes one column in place, while transformers' DynamicLayer copies all columns.
-    Buffers start with `planned` columns; they are not moved until more are needed.
+    Appends in place, whereas transformers' DynamicLayer copies all columns for each token. Buffers are allocated with
+    `planned` columns and reallocated only if more are needed.
     """
 
     is_initialized: bool
@@ -40,11 +40,11 @@ class GrowingLayer(DynamicLayer):
 
     @classmethod
     def of(cls, buffers: Sequence[torch.Tensor], columns: int, planned: int = 0) -> "GrowingLayer":
-        """A layer in these buffers of keys and of values, which holds their first `columns`; the others are zero."""
+        """A layer of the first `columns` of these key and value buffers; the remaining columns must be zero."""
         layer = cls(planned)
         layer.lazy_initialization(*buffers)
         layer._buffers = [*buffers]
-        layer._show(columns)
+        layer._set_views(columns)
         return layer
 
     def update(
@@ -56,52 +56,52 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
-        self._make_room(columns)
+        self._grow(columns)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, used:columns] = states
-        self._show(columns)
+        self._set_views(columns)
         return self.keys, self.values
 
     def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The buffers of keys and of values, at least this many columns long.
+        """The key and value buffers, grown to at least this many columns.
 
-        Those after the held ones may be written to and then be held. They are finite until then: masked columns must
-        contribute exactly 0, which NaN would not.
+        The caller may write to columns after the used ones, then call `set_length`. All unused columns are finite:
+        masked columns must contribute exactly 0, which NaN would not.
         """
         used = self.get_seq_length()
-        self._make_room(columns)
-        self._show(used)
+        self._grow(columns)
+        self._set_views(used)
         return self._buffers[0], self._buffers[1]
 
-    def hold(self, columns: int) -> None:
-        """Hold exactly the first `columns` of the buffers; 0 frees the buffers."""
+    def set_length(self, columns: int) -> None:
+        """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
         if not self.is_initialized:
             return
         if columns == 0:
             self.is_initialized = False
             self._buffers, self.keys, self.values = [], None, None
         else:
-            self._show(columns)
+            self._set_views(columns)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, spare columns included."""
+        """Bytes of memory allocated, spare columns included."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
-    def _make_room(self, columns: int) -> None:
-        """Copy the held columns into longer buffers where these are shorter than `columns`, keys before values."""
+    def _grow(self, columns: int) -> None:
+        """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
         used = self.get_seq_length()
         for kind, buffer in enumerate(self._buffers):
             if buffer.shape[2] < columns:
-                room = columns + max(_ROOM, columns // 4) if columns > self._planned else self._planned
-                self._buffers[kind] = _lengthened(buffer, used, room)
+                capacity = self._planned if columns <= self._planned else columns + max(_SPARE_COLUMNS, columns // 4)
+                self._buffers[kind] = _grown(buffer, used, capacity)
 
-    def _show(self, columns: int) -> None:
+    def _set_views(self, columns: int) -> None:
         self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
 
 
 def kv_token_bytes(text_config: Any, number_bytes: int) -> int:
-    """Bytes of the keys and values of one token in all layers of a language model that keep them."""
+    """Bytes of one token's keys and values, over all layers of a language model that have a KV cache."""
     head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
     kinds = getattr(text_config, "layer_types", None) or ["full_attention"] * text_config.num_hidden_layers
     layers = len(kinds) - kinds.count("linear_attention")
@@ -110,7 +110,7 @@ def kv_token_bytes(text_config: Any, number_bytes: int) -> int:
 
 @dataclass(eq=False)
 class CachedRow:
-    """The cached start of one conversation: `ids` are the tokens whose keys and values are held in `batch`."""
+    """The cached prefix of one conversation: `ids` are the tokens whose keys and values are in `batch`."""
 
     encoded: EncodedConversation
     ids: list[int] = field(default_factory=list)
@@ -119,9 +119,9 @@ class CachedRow:
 
 
 class CachedBatch:
-    """Rows that were generated together: `mask` (rows, columns), on the CPU, says which columns hold a row's tokens.
+    """Rows that share one cache. `mask` (rows, columns), on the CPU, marks the columns with a row's tokens.
 
-    None marks a row whose conversation was released; its memory is freed when the batch is next packed.
+    A released row is None; its memory is freed when the batch is next repacked.
     """
 
     def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[GrowingLayer]) -> None:
@@ -133,38 +133,41 @@ class CachedBatch:
 
     @property
     def live(self) -> list[CachedRow]:
-        """The rows that still belong to a conversation."""
+        """The rows that were not released."""
         return [row for row in self.rows if row is not None]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held on the device."""
+        """Bytes of memory allocated on the device."""
         return sum(layer.nbytes for layer in self.cache.layers)
 
     def roll_back(self) -> None:
-        """Drop the columns that a failed call has added after those of `mask`."""
+        """Drop the columns that a failed call appended."""
         for layer in self.cache.layers:
-            layer.hold(self.mask.shape[1])
+            layer.set_length(self.mask.shape[1])
 
-    def cut(self, row: CachedRow, length: int) -> None:
-        """Keep the first `length` tokens of a row."""
+    def truncate(self, row: CachedRow, length: int) -> None:
+        """Keep only the first `length` tokens of a row."""
         index = self.rows.index(row)
         columns = self.mask[index].nonzero().squeeze(1)
         self.mask[index, columns[length:]] = False
         row.ids = row.ids[:length]
 
     def fits(self, rows: Sequence[CachedRow]) -> bool:
-        """Whether a call for these rows can continue from here as it is: the same rows, few columns unused."""
-        longest = max(len(row.ids) for row in rows)
-        return self.rows == list(rows) and self.mask.shape[1] <= _SLACK * longest + _ROOM
+        """Whether a call for these rows can use this batch without copying: the same rows, few unused columns."""
+        return self.rows == list(rows) and not self.is_sparse(max(len(row.ids) for row in rows))
+
+    def is_sparse(self, longest: int) -> bool:
+        """Whether too many columns are unused if the longest row has this many tokens."""
+        return self.mask.shape[1] > _MAX_WIDTH_RATIO * longest + _SPARE_COLUMNS
 
 
 class KVStore:
-    """Keeps what a model has computed of conversations, as batches that follow how the conversations are grouped.
+    """The KV caches of all conversations, batched as in their last calls.
 
-    `limit_bytes` bounds what stays between calls. Beyond it conversations are evicted, least recently used first, and
-    encoded again. The buffers of a batch are made long enough for conversations of `planned_tokens` at once, as far as
-    the limit allows for all conversations; `token_bytes` are the keys and values of one token in all layers.
+    `limit_bytes` bounds what is kept between calls; beyond it, the least recently used conversations are evicted and
+    later recomputed. Buffers are allocated for conversations of `planned_tokens`, as far as the limit allows for all
+    conversations; `token_bytes` is the size of one token's keys and values in all layers.
     """
 
     def __init__(self, layers: int, limit_bytes: int, planned_tokens: int = 0, token_bytes: int = 0) -> None:
@@ -176,48 +179,41 @@ class KVStore:
         self._calls = 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
-        """How many of the conversation's first ids are held; at least one is always left to compute."""
+        """How many of the conversation's first ids are cached; at least one is always left to compute."""
         row = self._rows.get(encoded.id)
         if row is None or row.encoded is not encoded:
             return 0
         return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1)
 
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
-        """A batch with one row for each conversation, in order, holding what `reusable` says of each.
+        """A batch with one row per conversation, in order, each with its `reusable` prefix.
 
-        Reuses the batch of the last call where it fits. Otherwise copies the rows into a new one, and gives each other
-        row of their old batches a batch of its own.
+        Returns their current batch if it fits. Otherwise copies these rows into a new batch, and each other row of
+        their current batches into a separate batch.
         """
         self._calls += 1
         wanted = [self._row(encoded) for encoded in conversations]
-        held = wanted[0].batch
-        if held is not None and held.fits(wanted):
-            return held
+        current = wanted[0].batch
+        if current is not None and current.fits(wanted):
+            return current
         sources = {id(row.batch): row.batch for row in wanted if row.batch is not None}.values()
         others = [row for source in sources for row in source.live if row not in wanted]
         return self._regroup([wanted, *([row] for row in others)])[0]
 
-    def _columns_at_once(self) -> int:
-        """How many columns new buffers get: the planned length, or less where all conversations together would
-        exceed the limit."""
-        if not self._planned:
-            return 0
-        return min(self._planned, self._limit_bytes // (len(self._rows) * self._token_bytes))
-
-    def extend(self, held: CachedBatch, mask: torch.Tensor, ids: Sequence[list[int]]) -> None:
-        """Record a call: `mask` (rows, new columns) are the tokens it added, `ids` each row's tokens from then on."""
-        held.mask = torch.cat([held.mask, mask], dim=1)
-        for row, row_ids in zip(held.live, ids, strict=True):
+    def extend(self, batch: CachedBatch, mask: torch.Tensor, ids: Sequence[list[int]]) -> None:
+        """Record a call: `mask` (rows, new columns) marks the tokens it added, `ids` are each row's tokens after it."""
+        batch.mask = torch.cat([batch.mask, mask], dim=1)
+        for row, row_ids in zip(batch.live, ids, strict=True):
             row.ids = row_ids
 
     def release(self, conversation_id: str) -> None:
-        """Free a conversation's keys and values; unknown ones are ignored."""
+        """Free a conversation's keys and values; unknown conversations are ignored."""
         row = self._rows.pop(conversation_id, None)
         if row is not None and row.batch is not None:
             row.batch.rows[row.batch.rows.index(row)] = None
 
-    def held(self) -> set[str]:
-        """The ids of the conversations of which anything is held."""
+    def cached(self) -> set[str]:
+        """The ids of the conversations with cached tokens."""
         return {id for id, row in self._rows.items() if row.ids}
 
     def release_others(self, conversations: Sequence[EncodedConversation]) -> None:
@@ -226,147 +222,153 @@ class KVStore:
             self.release(id)
 
     def trim(self) -> int:
-        """Evict conversations until the rest is within the limit, and pack the batches that lost rows; returns how
-        many were evicted."""
+        """Evict conversations until the rest fits into the limit, and repack their batches; returns how many were
+        evicted."""
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
         total = sum(row_bytes[id(row.batch)] for row in oldest_first)
-        dropped = 0
+        evicted = 0
         for row in oldest_first:
             if total <= self._limit_bytes:
                 break
             total -= row_bytes[id(row.batch)]
             self.release(row.encoded.id)
-            dropped += 1
-        if not dropped:
+            evicted += 1
+        if not evicted:
             return 0
         log.warning(
-            "The KV cache is full (%.2f GiB): %d of %d conversations will be encoded again at their next turn",
-            self._limit_bytes / 2**30, dropped, dropped + len(self._rows),
+            "The KV cache is full (%.2f GiB): %d of %d conversations will be recomputed in their next turn",
+            self._limit_bytes / 2**30, evicted, evicted + len(self._rows),
         )  # fmt: skip
         for batch in batches:
             if batch.live and None in batch.rows:
                 self._regroup([batch.live])
-        return dropped
+        return evicted
 
     def _row(self, encoded: EncodedConversation) -> CachedRow:
-        """The conversation's row, cut to what can be reused of it, or a new and empty one."""
+        """The conversation's row, truncated to its reusable prefix, or a new empty row."""
         reusable = self.reusable(encoded)
         if not reusable:
             self.release(encoded.id)
         row = self._rows.setdefault(encoded.id, CachedRow(encoded))
         if row.batch is not None and reusable < len(row.ids):
-            row.batch.cut(row, reusable)
+            row.batch.truncate(row, reusable)
         row.last_use = self._calls
         return row
 
     def _regroup(self, groups: Sequence[Sequence[CachedRow]]) -> list[CachedBatch]:
-        """Copy rows into one new batch for each group; the batches they came from end.
+        """Copy each group of rows into a new batch; invalidates their old batches.
 
-        Goes layer by layer and frees each as it is copied, so that only one layer is ever held twice. A failure in
-        between (out of memory) loses all of these rows; they are encoded again.
+        Copies and frees layer by layer, so that only one layer is ever in memory twice. A failure in between (out of
+        memory) loses all of these rows; they are recomputed.
         """
-        planned = self._columns_at_once()
+        planned = 0
+        if self._planned:
+            planned = min(self._planned, self._limit_bytes // (len(self._rows) * self._token_bytes))
         try:
-            copies = [_Copies.of(group) for group in groups]
+            plans = [_CopyPlan.of(group) for group in groups]
             layers: list[list[GrowingLayer]] = [[] for _ in groups]
             for index in range(self._layers):
-                for copy, into in zip(copies, layers, strict=True):
-                    into.append(_packed(copy, index, planned))
-                for copy in copies:
-                    copy.free(index)
+                for plan, new in zip(plans, layers, strict=True):
+                    new.append(_copied_layer(plan, index, planned))
+                for plan in plans:
+                    plan.free_sources(index)
         except BaseException:
             for row in (row for group in groups for row in group):
                 self.release(row.encoded.id)
             raise
-        return [CachedBatch(group, copy.mask, into) for group, copy, into in zip(groups, copies, layers, strict=True)]
+        return [CachedBatch(group, plan.mask, new) for group, plan, new in zip(groups, plans, layers, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Rows of one batch and where they go: row `rows[i]` becomes row `into[i]`. With `columns` (rows, new width) their
-    tokens move to the right, column `columns[i, j]` to j; what is copied to the left of them is masked. Without it the
-    columns stay as they are. Index tensors are on the device."""
+    """Rows to copy from one batch: row `rows[i]` becomes row `targets[i]` of the new batch. Index tensors are on the
+    device.
+
+    With `columns` (rows, new width), column `columns[i, j]` moves to column j, which right-aligns the row's tokens; the
+    columns to the left of them are masked. If None, columns keep their places.
+    """
 
     batch: CachedBatch
-    into: torch.Tensor
+    targets: torch.Tensor
     rows: torch.Tensor
     columns: torch.Tensor | None
 
     def read(self, states: torch.Tensor) -> torch.Tensor:
-        """Of a layer's (rows, heads, columns, head size) those to copy, (new rows, heads, new width, head size)."""
-        chosen = states.index_select(0, self.rows)
+        """Select from a layer's (rows, heads, columns, head size); returns (new rows, heads, new width, head size)."""
+        selected = states.index_select(0, self.rows)
         if self.columns is None:
-            return chosen
-        return chosen.take_along_dim(self.columns[:, None, :, None], dim=2)
+            return selected
+        return selected.take_along_dim(self.columns[:, None, :, None], dim=2)
 
 
 @dataclass(frozen=True)
-class _Copies:
-    """How a new batch is put together: `mask` (rows, width) is that of the new batch, on the CPU."""
+class _CopyPlan:
+    """How to assemble a new batch from others. `mask` (rows, width), on the CPU, is that of the new batch."""
 
     mask: torch.Tensor
     sources: list[_Source]
 
     @classmethod
-    def of(cls, group: Sequence[CachedRow]) -> "_Copies":
-        """Rows that all come from one batch and leave few of its columns unused keep their columns, which is one copy a
-        layer; else every row is moved to end in the last column."""
-        held = [(into, row, row.batch) for into, row in enumerate(group) if row.batch is not None and row.ids]
-        batches = list({id(batch): batch for _, _, batch in held}.values())
+    def of(cls, group: Sequence[CachedRow]) -> "_CopyPlan":
+        """Rows of a single batch that leave few of its columns unused keep their columns, which takes one copy per
+        layer. Otherwise rows are right-aligned."""
+        cached = [(target, row, row.batch) for target, row in enumerate(group) if row.batch is not None and row.ids]
+        batches = list({id(batch): batch for _, _, batch in cached}.values())
         longest = max(len(row.ids) for row in group)
-        stay = len(held) == len(group) and len(batches) == 1 and batches[0].mask.shape[1] <= _SLACK * longest + _ROOM
+        keep_columns = len(cached) == len(group) and len(batches) == 1 and not batches[0].is_sparse(longest)
         mask = torch.arange(longest) >= longest - torch.tensor([len(row.ids) for row in group])[:, None]
         sources = []
         for batch in batches:
-            into, rows = zip(*((into, batch.rows.index(row)) for into, row, of in held if of is batch), strict=True)
-            kept, columns, device = batch.mask[list(rows)], None, batch.cache.layers[0].keys.device
-            if stay:
-                mask = kept
+            pairs = [(target, batch.rows.index(row)) for target, row, source in cached if source is batch]
+            targets, rows = zip(*pairs, strict=True)
+            used, columns, device = batch.mask[list(rows)], None, batch.cache.layers[0].keys.device
+            if keep_columns:
+                mask = used
             else:  # a stable sort puts unused columns first and keeps the order of the others
-                columns = kept.int().argsort(dim=1, stable=True)[:, -longest:]
+                columns = used.int().argsort(dim=1, stable=True)[:, -longest:]
                 columns = pad(columns, (longest - columns.shape[1], 0)).to(device)
             sources.append(
-                _Source(batch, torch.tensor(into, device=device), torch.tensor(rows, device=device), columns)
+                _Source(batch, torch.tensor(targets, device=device), torch.tensor(rows, device=device), columns)
             )
         return cls(mask, sources)
 
-    def free(self, layer: int) -> None:
-        """Free a layer of the batches that the rows come from, other rows' too."""
+    def free_sources(self, layer: int) -> None:
+        """Free a layer of the source batches, including rows that are not copied."""
         for source in self.sources:
             source.batch.cache.layers[layer] = GrowingLayer()
 
 
-def _packed(copies: _Copies, layer: int, planned: int) -> GrowingLayer:
-    """A layer of the new batch, its buffers at least `planned` columns long."""
-    if not copies.sources:
+def _copied_layer(plan: _CopyPlan, layer: int, planned: int) -> GrowingLayer:
+    """A layer of the new batch, with buffers of at least `planned` columns."""
+    if not plan.sources:
         return GrowingLayer(planned)
-    rows, width = copies.mask.shape
+    rows, width = plan.mask.shape
     buffers = []
     for kind in ("keys", "values"):
-        states = [getattr(source.batch.cache.layers[layer], kind) for source in copies.sources]
+        states = [getattr(source.batch.cache.layers[layer], kind) for source in plan.sources]
         _, heads, _, size = states[0].shape
         buffer = states[0].new_zeros(rows, heads, max(width, planned), size)
-        for source, of in zip(copies.sources, states, strict=True):
-            buffer[source.into, :, :width] = source.read(of)
+        for source, source_states in zip(plan.sources, states, strict=True):
+            buffer[source.targets, :, :width] = source.read(source_states)
         buffers.append(buffer)
     return GrowingLayer.of(buffers, width, planned)
 
 
 def buffer_columns(tokens: int) -> int:
-    """Columns of a buffer that serves conversations of up to `tokens` tokens without growing: compiled steps attend to
-    multiples of `WINDOW` columns, and need one column more than they read."""
+    """Buffer columns for conversations of up to `tokens` tokens: compiled steps attend to multiples of `WINDOW` columns
+    and need one more column than they read."""
     return -(-tokens // WINDOW) * WINDOW + 1
 
 
-def _lengthened(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
-    """A buffer of `columns` that begins with the `used` columns of this one and is zero after them."""
+def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
+    """A copy of the `used` columns in a buffer of `columns`; the rest is zero."""
     rows, heads, _, size = buffer.shape
-    longer = buffer.new_empty(rows, heads, columns, size)
-    longer[:, :, :used] = buffer[:, :, :used]
-    longer[:, :, used:] = 0  # `reserve` promises that
-    return longer
+    grown = buffer.new_empty(rows, heads, columns, size)
+    grown[:, :, :used] = buffer[:, :, :used]
+    grown[:, :, used:] = 0
+    return grown
 
 
 def _common_length(first: list[int], second: list[int]) -> int:

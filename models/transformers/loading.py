@@ -1,4 +1,4 @@
-"""Checkpoints from the hub or a folder onto a device, every failure as one clear sentence."""
+"""Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
 
 import json
 from pathlib import Path
@@ -25,38 +25,40 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
-# The CPU's allocator raises plain RuntimeErrors, and so do cuBLAS and cuDNN when a handle or a workspace finds no room.
+# The CPU allocator raises plain RuntimeErrors, as do cuBLAS and cuDNN if they cannot allocate a handle or a workspace.
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "not enough memory",
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_NOT_INITIALIZED",  # what cublasCreate() returns when no memory is left for its handle
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # from cublasCreate() when out of memory
     "CUDNN_STATUS_ALLOC_FAILED",
 )
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def resolve_device(name: str) -> torch.device:
-    """The one device of a `--device` value; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
+    """The device for a value of `--device`; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(
-            f"--device {name!r} is not one device: use auto, cpu, cuda or cuda:<number>; a model is never spread over "
+            f"--device {name!r} is not one device: use auto, cpu, cuda or cuda:<number>; a model is never split across "
             "several"
         ) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ModelError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use cpu")
+        raise ModelError(
+            f"--device {name} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu"
+        )
     if device.type not in ("cpu", "cuda"):
         raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
     return device
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The number type of a `--dtype` value; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    """The dtype for a value of `--dtype`; "auto" is bfloat16 on CUDA and float32 elsewhere. Raises ModelError."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
@@ -65,40 +67,40 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free now: the device's own, or the machine's where the device shares it."""
+    """Memory that is free now on the device; for the CPU, in the machine."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch keeps it for later
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # in PyTorch's allocator
         return torch.cuda.mem_get_info(device)[0] + unused
-    import psutil  # not needed on CUDA, nor always there
+    import psutil  # GPU machines may lack it
 
     return psutil.virtual_memory().available
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device's memory is used up."""
+    """Whether an error means that a device is out of memory."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
         words in str(error) for words in _OUT_OF_MEMORY
     )
 
 
 def choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
-    """Disable PyTorch's defaults that are slow or inexact here, for the whole process."""
+    """Disable PyTorch defaults that are slow or inexact for us, process-wide."""
     if device.type == "cuda":
-        # On Hopper PyTorch prefers cuDNN's attention, which builds a plan for every new size: every decoding step has
-        # one column more than the last, so every step would build a plan.
+        # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step would
+        # need one, because it attends to one more column than the last.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    if dtype == torch.float32:  # else cuDNN's convolution, of an image's patches, rounds to TF32's 10 bits
+    if dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
         torch.backends.cudnn.allow_tf32 = False
 
 
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, attention: str
 ) -> tuple["PreTrainedModel", "ProcessorMixin"]:
-    """The model, ready to generate, and the processor of a checkpoint: a hub id or a folder.
+    """The model in eval mode and the processor of a checkpoint (hub id or folder).
 
-    `attention` is "auto", "sdpa", "eager" or "flash_attention_2", as `implementations` has them.
-    Of its generation settings only the end and padding tokens are kept: greedy means greedy.
-    Raises ModelError for a checkpoint that is missing, gated, unreachable, broken or of another kind.
+    `attention` is a value of `--attention`. Of the checkpoint's generation settings, only end and padding tokens are
+    kept, so that greedy decoding is greedy. Raises ModelError for a checkpoint that is missing, gated, unreachable,
+    broken or unsupported.
     """
     source = _existing_source(model)
     checkpoint_config(model)
@@ -112,7 +114,7 @@ def load_checkpoint(
             source,
             dtype=dtype,
             device_map={"": device},
-            attn_implementation=implementations(attention),
+            attn_implementation=attention_implementations(attention),
             output_loading_info=True,
         )
     except ImportError as error:
@@ -121,16 +123,19 @@ def load_checkpoint(
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
-        raise ModelError(f"{model} is broken: {count} of its weights are missing or of the wrong shape; fetch it again")
-    _keep_end_tokens_only(loaded, processor)
+        raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
+    tokenizer = processor.tokenizer
+    end_ids = end_tokens(loaded.generation_config, tokenizer)
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    loaded.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=pad_id, do_sample=False)
     return loaded.eval(), processor
 
 
-def implementations(attention: str) -> str | dict[str, str] | None:
-    """What transformers takes for a value of `--attention`; None leaves the choice to it.
+def attention_implementations(attention: str) -> str | dict[str, str] | None:
+    """transformers' `attn_implementation` for a value of `--attention`; None is transformers' default.
 
-    flash_attention_2 is for the image encoder only. For text it would drop the padding of all keys and values, and put
-    it back, at each layer of each decoding step.
+    flash_attention_2 is for the image encoder only. For text, it would unpad and re-pad all keys and values in each
+    layer of each decoding step.
     """
     if attention == "flash_attention_2":
         return {"text_config": "sdpa", "vision_config": attention}
@@ -138,14 +143,14 @@ def implementations(attention: str) -> str | dict[str, str] | None:
 
 
 def checkpoint_config(model: str) -> Any:
-    """The configuration of a checkpoint; raises ModelError, also for one of a family that is not supported."""
+    """The configuration of a checkpoint; raises ModelError if it is not available or its family is not supported."""
     config = checkpoint_part(AutoConfig, model)
     family_of(config)
     return config
 
 
 def checkpoint_part(kind: Any, model: str) -> Any:
-    """The configuration, tokenizer or processor of a checkpoint: `kind` is transformers' class for it.
+    """A checkpoint's configuration, tokenizer or processor, loaded by the transformers class `kind`.
 
     Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
     """
@@ -157,7 +162,7 @@ def checkpoint_part(kind: Any, model: str) -> Any:
 
 
 def is_here(model: str, file: str) -> bool:
-    """Whether a file of a checkpoint is in its folder, or in the cache of the hub."""
+    """Whether a checkpoint's file is in its folder or in the local hub cache."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return (folder / file).is_file()
@@ -165,14 +170,14 @@ def is_here(model: str, file: str) -> bool:
 
 
 def _existing_source(model: str) -> str:
-    """The hub id as it is, or the folder's path where the name is one; ModelError for a folder that is not there."""
+    """A folder's expanded path, or a hub id unchanged. Raises ModelError for a missing or empty folder."""
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{model} holds no config.json: name a folder written by save_pretrained")
+            raise ModelError(f"{model} has no config.json: --model takes a folder written by save_pretrained")
         return str(path)
     if path.exists():
-        raise ModelError(f"{model} is a file: name the checkpoint's folder")
+        raise ModelError(f"{model} is a file: --model takes the checkpoint's folder")
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
         if Path(model).name == EXPLORER.name:
             raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
@@ -200,7 +205,7 @@ def _require_on_hub(model: str) -> None:
 
 
 def _reason(model: str, error: BaseException) -> str:
-    """One sentence for why a checkpoint could not be loaded, and how to fix it."""
+    """Why a checkpoint could not be loaded, and how to fix it, in one sentence."""
     causes = []
     cause: BaseException | None = error
     while cause is not None:
@@ -219,29 +224,21 @@ def _reason(model: str, error: BaseException) -> str:
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
-    return f"{model} cannot be loaded ({_first_line(error)}): fetch it again, or check --model"
+    return f"{model} cannot be loaded ({_first_line(error)}): download it again, or check --model"
 
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _keep_end_tokens_only(model: "PreTrainedModel", processor: "ProcessorMixin") -> None:
-    tokenizer = processor.tokenizer
-    end_ids = end_tokens(model.generation_config, tokenizer)
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    model.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=pad_id, do_sample=False)
-
-
 def end_tokens(settings: GenerationConfig, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """The ids that end a reply: the tokenizer's, and those of a checkpoint's generation settings."""
+    """The ids that end a reply: those of the tokenizer and of the checkpoint's generation settings."""
     named = settings.eos_token_id
     return sorted({tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None})
 
 
 def generation_settings(model: str) -> GenerationConfig:
-    """The generation settings that come with a checkpoint, or those that its configuration implies; raises
-    ModelError."""
+    """A checkpoint's generation settings, or those implied by its configuration; raises ModelError."""
     if is_here(model, "generation_config.json"):
         return checkpoint_part(GenerationConfig, model)
     return GenerationConfig.from_model_config(checkpoint_config(model))

@@ -1,4 +1,4 @@
-"""Sizes of Qwen3-VL's checkpoints, and of smaller models for tests and benchmarks, so that no download is needed."""
+"""Sizes of Qwen3-VL checkpoints and of smaller models, for plans, tests and benchmarks without downloads."""
 
 from dataclasses import replace
 
@@ -29,4 +29,4 @@ CHECKPOINTS = {
     "Qwen/Qwen3-VL-4B-Instruct": SHAPES["4b"],
     "Qwen/Qwen3-VL-8B-Instruct": SHAPES["8b"],
 }
-"""Sizes by hub id, spelled as on the hub."""
+"""Sizes by hub id, with the hub's spelling."""

@@ -1,4 +1,4 @@
-"""Decoding steps as compiled programs or CUDA graphs, in place of the loop inside `generate()`."""
+"""A decoding loop with compiled steps or CUDA graphs, in place of `generate()`'s own loop."""
 
 import logging
 import time
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A graph is captured for this many steps ahead, at most: capturing costs as much as a few of them.
+# A graph serves at most this many steps; capturing it costs as much as a few of them.
 _GRAPH_STEPS = 256
-# So many programs may be compiled in a process, two for each model.
-_PROGRAMS = 128
+# Each model needs two programs; PyTorch's default limit fails for the fifth model in a process.
+_RECOMPILE_LIMIT = 128
 
 Buffers = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of each layer, (rows, heads, room, head size) each."""
+"""Keys and values of each layer, (rows, heads, capacity, head size) each."""
 Step = Callable[[], torch.Tensor]
-"""One decoding step on tensors that stay where they are; returns logits (rows, vocabulary)."""
+"""One decoding step on static tensors; returns logits (rows, vocabulary)."""
 Capture = Callable[[Step], Step]
-"""Records the kernels of a step without running them; calling the result runs them on the same tensors."""
+"""Captures a step's kernels without running them; the result replays them on the same tensors."""
 
 
 def require_compiler(device: torch.device) -> None:
-    """Raise ModelError where `torch.compile` does not work: it needs a C++ compiler, and on CUDA Triton as well."""
+    """Raise ModelError if `torch.compile` does not work: it needs a C++ compiler, and on CUDA also Triton."""
     try:
         torch.compile(torch.neg)(torch.zeros(2, device=device))
     except RuntimeError as error:
@@ -51,21 +51,21 @@ def require_compiler(device: torch.device) -> None:
 
 
 class GraphCapture:
-    """Captures steps on one device as CUDA graphs, each with its own memory pool; raises RuntimeError without a
-    CUDA device.
+    """Captures steps on one device as CUDA graphs; raises RuntimeError without a CUDA device.
 
-    Graphs do not share a pool: only one lives at a time, and PyTorch 2.11 cannot reuse a pool whose graphs are gone.
+    Each graph has its own memory pool: only one graph exists at a time, and PyTorch 2.11 cannot reuse a pool whose
+    graphs were freed.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def __call__(self, step: Step) -> Step:
-        """The graph of a step that has run before, which loaded its kernels and workspaces."""
+        """Capture a step that has run at least once, so that its kernels and workspaces are loaded."""
         if self._device.type != "cuda":
             raise RuntimeError(f"the model is on the {self._device.type}")
         graph = torch.cuda.CUDAGraph()
-        # The current stream is restored even where capture fails, which would leave the process on its own stream.
+        # Restores the current stream: a failed capture would leave the process on the capture stream.
         with (
             torch.cuda.device(self._device),
             torch.cuda.stream(torch.cuda.current_stream(self._device)),
@@ -81,16 +81,16 @@ class GraphCapture:
 
 
 class DecodingLoop:
-    """A loop for `generate(custom_generate=...)`: normal prefill, then greedy decoding of the processed scores.
+    """A loop for `generate(custom_generate=...)`: normal prefill, then greedy decoding of the processed logits.
 
     A step runs the language model on one new token per row. It writes keys and values into the cache's buffers in place
-    and attends to a window of columns, of which a mask excludes those that are not there yet. So all tensors of a step
-    stay where they are until the window is full: one compiled program serves any number of columns, and a captured
-    graph is replayed to the window's end. The scores' arg max is the only value per step that the CPU waits for.
+    and attends to a fixed window of columns, with future columns masked. All of a step's tensors are therefore static
+    until the window is full: one compiled program serves any number of columns, and a captured graph is replayed to the
+    window's end. The CPU waits for one value per step, the arg max.
 
-    `compiled` steps have two programs, for a single row and for more, each compiled when first needed: a minute or more
-    for 36 layers. On a CPU each holds a copy of the weights, in the layout that its matrix products read fastest, and
-    PyTorch keeps it until the process ends. With `capture` a window's first step runs as it is, the others as a graph.
+    `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers. On
+    a CPU each holds a copy of the weights in its preferred layout until the process ends. With `capture`, a window's
+    first step runs normally and the others replay a graph.
     """
 
     def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None) -> None:
@@ -98,15 +98,15 @@ class DecodingLoop:
         self._language = model.get_submodule(family.language_model)
         self._head = model.get_submodule(family.head)
         self._dtype = model.dtype
-        self._freezes = model.device.type == "cpu"
-        self._take = self._compiled_step if compiled else self._step
+        self._freezing = model.device.type == "cpu"
+        self._run_step = self._compiled_step if compiled else self._step
         self._program = torch.compile(self._step, fullgraph=True)
-        self._made: set[bool] = set()
+        self._compiled_for_several: set[bool] = set()
         self._capture = capture
 
     @classmethod
     def of(cls, model: "PreTrainedModel", steps: str) -> "DecodingLoop | None":
-        """The loop for a value of `runner.Steps`; None for "eager", which is the loop of `generate()`."""
+        """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
         if steps == "eager":
             return None
         return cls(
@@ -122,29 +122,29 @@ class DecodingLoop:
         generation_config: GenerationConfig,
         **inputs: Any,
     ) -> torch.Tensor:
-        """`input_ids` (rows, columns), the first of which the cache holds, followed by the generated ids, on the CPU.
+        """Returns `input_ids` (rows, columns) followed by the generated ids, on the CPU.
 
-        `inputs` are those of the model's forward(): a cache of GrowingLayers, `attention_mask` (rows, columns)
-        or None, `position_ids` (axes, rows, columns not held), or without axes where there is one, and what else a
-        prompt has.
+        `inputs` are the model's forward() arguments: a cache of GrowingLayers with the first columns, `attention_mask`
+        (rows, columns) or None, `position_ids` of the uncached columns, (axes, rows, columns) or (rows, columns), and
+        image inputs.
         """
         layers: list[GrowingLayer] = inputs["past_key_values"].layers
         prompt = input_ids[:, layers[0].get_seq_length() :]
         logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
         positions = inputs["position_ids"][..., -1:].clone()
-        _vary(positions, positions.dim() - 2)
-        given = inputs["attention_mask"]  # generate() leaves out one that masks nothing
+        _mark_dynamic(positions, positions.dim() - 2)
+        given = inputs["attention_mask"]  # generate() omits a mask of ones
         mask = additive_mask(
             (torch.ones_like(input_ids) if given is None else given).bool()[:, None, None], self._dtype
         )
-        columns, longest = input_ids.shape[1], generation_config.max_length
-        # Kept on the CPU, where the stopping criteria and the grammar read them.
-        ids = pad(input_ids.cpu(), (0, longest - columns), value=generation_config.pad_token_id)
+        columns, max_columns = input_ids.shape[1], generation_config.max_length
+        # On the CPU, where the stopping criteria and the grammar read them.
+        ids = pad(input_ids.cpu(), (0, max_columns - columns), value=generation_config.pad_token_id)
         unfinished = torch.ones(len(ids), dtype=torch.bool)
         window: _Window | None = None
         with (
-            inductor_config.patch(freezing=self._freezes),
-            dynamo_config.patch(recompile_limit=_PROGRAMS),  # by default too few for a fifth model in one process
+            inductor_config.patch(freezing=self._freezing),
+            dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT),
         ):
             while True:
                 newest = logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
@@ -154,38 +154,38 @@ class DecodingLoop:
                 if not unfinished.any():
                     break
                 if columns > mask.shape[-1]:
-                    window = None  # else its outgrown buffers would be held beside the new ones
-                    mask = self._widened(mask, longest)
+                    window = None  # frees its buffers before larger ones are allocated
+                    mask = self._widened(mask, max_columns)
                     window = self._open_window(layers, columns - 1, positions, mask)
                 assert window is not None
                 logits = window.step(newest, columns - 1)
         for layer in layers:
-            layer.hold(columns - 1)
+            layer.set_length(columns - 1)
         return ids[:, :columns]
 
-    def _widened(self, mask: torch.Tensor, longest: int) -> torch.Tensor:
-        """The mask with columns to come, all masked: the fewest windows' worth that suits how steps are taken."""
-        taken = mask.shape[-1]
-        ahead = min(_GRAPH_STEPS, longest - taken) if self._capture else 1
-        width = -(-(taken + ahead) // WINDOW) * WINDOW
-        mask = pad(mask, (0, width - taken), value=torch.finfo(self._dtype).min)
-        _vary(mask, 0, 3)
+    def _widened(self, mask: torch.Tensor, max_columns: int) -> torch.Tensor:
+        """The mask extended by masked future columns to a multiple of WINDOW: enough for one step, or for a graph."""
+        used = mask.shape[-1]
+        ahead = min(_GRAPH_STEPS, max_columns - used) if self._capture else 1
+        width = -(-(used + ahead) // WINDOW) * WINDOW
+        mask = pad(mask, (0, width - used), value=torch.finfo(self._dtype).min)
+        _mark_dynamic(mask, 0, 3)
         return mask
 
     def _open_window(
-        self, layers: "list[GrowingLayer]", taken: int, positions: torch.Tensor, mask: torch.Tensor
+        self, layers: "list[GrowingLayer]", used: int, positions: torch.Tensor, mask: torch.Tensor
     ) -> "_Window":
-        """A window of as many columns as `mask` has, of which the buffers hold `taken`. They get one column to spare:
-        without it PyTorch would compile another program, for buffers that are read as a whole."""
+        """A window of the mask's width over buffers with `used` columns. The buffers get a spare column: if they were
+        read as a whole, PyTorch would compile another program."""
         for layer in layers:
-            layer.hold(taken)
+            layer.set_length(used)
         buffers = [layer.reserve(mask.shape[-1] + 1) for layer in layers]
         for states in (states for pair in buffers for states in pair):
-            _vary(states, 0, 2)
-        return _Window(self._take, self._captured if self._capture else None, positions, mask, buffers)
+            _mark_dynamic(states, 0, 2)
+        return _Window(self._run_step, self._try_capture if self._capture else None, positions, mask, buffers)
 
-    def _captured(self, step: Step) -> Step:
-        """The step as a graph; the step itself where capture fails, which is then not tried again."""
+    def _try_capture(self, step: Step) -> Step:
+        """The step as a graph. If capture fails, returns the step itself and disables capture."""
         if self._capture is None:
             return step
         try:
@@ -194,29 +194,27 @@ class DecodingLoop:
             if is_out_of_memory(error):
                 raise
             reason = str(error).partition("\n")[0]
-            log.warning("No CUDA graph can be captured (%s): decoding steps are launched one by one", reason)
+            log.warning("CUDA graph capture failed (%s): decoding continues without graphs", reason)
             self._capture = None
             return step
 
     def _compiled_step(self, ids: torch.Tensor, *inputs: Any) -> torch.Tensor:
-        """`_step` compiled; logs the first call for a single row and the first for more, which compile it."""
+        """`_step`, compiled on the first call for one row and the first for several; logs both compilations."""
         several = len(ids) > 1
+        if several in self._compiled_for_several:
+            return self._program(ids, *inputs)
+        log.info("Compiling the decoding step for %s", "several rows" if several else "a single row")
         started = time.perf_counter()
-        if several not in self._made:
-            log.info("Compiling the decoding step for %s", "several rows" if several else "a single row")
         logits = self._program(ids, *inputs)
-        if several not in self._made:
-            log.info("Compiled in %.0f s", time.perf_counter() - started)
-            self._made.add(several)
+        log.info("Compiled in %.0f s", time.perf_counter() - started)
+        self._compiled_for_several.add(several)
         return logits
 
     def _step(
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, column: torch.Tensor, buffers: Buffers
     ) -> torch.Tensor:
-        """The logits (rows, vocabulary) after `ids` (rows, 1), whose keys and values go to column number `column` (1).
-
-        Waits for the device nowhere, so that it can be captured.
-        """
+        """Logits (rows, vocabulary) after `ids` (rows, 1), whose keys and values go to the column with index `column`,
+        a (1,) tensor. Never synchronizes with the device, so that it can be captured."""
         cache = Cache(layers=[_WindowLayer(keys, values, column, mask.shape[-1]) for keys, values in buffers])
         hidden = self._language(
             input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=cache, use_cache=True
@@ -225,27 +223,27 @@ class DecodingLoop:
 
 
 class _Window:
-    """The tensors of all steps that attend to the same columns; they stay where they are.
+    """The static tensors of all steps that attend to the same columns.
 
-    `positions` (axes, rows, 1) are those of the newest tokens, `mask` (rows, 1, 1, width) is additive, `buffers` hold
-    keys and values. `capture` is called once, after the first step.
+    `positions` (axes, rows, 1) are those of the newest tokens, `mask` (rows, 1, 1, width) is additive. `capture` is
+    called once, after the first step.
     """
 
     def __init__(
         self,
-        take: Callable[..., torch.Tensor],
+        run_step: Callable[..., torch.Tensor],
         capture: Capture | None,
         positions: torch.Tensor,
         mask: torch.Tensor,
         buffers: Buffers,
     ) -> None:
         self._ids = torch.zeros(len(mask), 1, dtype=torch.long, device=mask.device)
-        _vary(self._ids, 0)
+        _mark_dynamic(self._ids, 0)
         self._column = torch.zeros(1, dtype=torch.long, device=mask.device)
         self._positions, self._mask = positions, mask
-        self._take: Step = partial(take, self._ids, positions, mask, self._column, buffers)
+        self._step: Step = partial(run_step, self._ids, positions, mask, self._column, buffers)
         self._capture = capture
-        self._begun = False
+        self._started = False
 
     def step(self, newest: torch.Tensor, column: int) -> torch.Tensor:
         """Logits (rows, vocabulary) after the tokens `newest` (rows, 1), valid until the next step."""
@@ -253,14 +251,14 @@ class _Window:
         self._column.fill_(column)
         self._positions += 1
         self._mask[..., column] = 0
-        if self._begun and self._capture is not None:
-            self._take, self._capture = self._capture(self._take), None
-        self._begun = True
-        return self._take()
+        if self._started and self._capture is not None:
+            self._step, self._capture = self._capture(self._step), None
+        self._started = True
+        return self._step()
 
 
 class _WindowLayer(DynamicLayer):
-    """A layer's buffers within one step, which writes the column of number `column` and reads the first `width`."""
+    """A layer's buffers within one step, which writes the column with index `column` and reads the first `width`."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, column: torch.Tensor, width: int) -> None:
         super().__init__()
@@ -270,14 +268,14 @@ class _WindowLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a column, (rows, heads, 1, head size) each; returns the keys and values to attend to."""
+        """Write one column of keys and values, (rows, heads, 1, head size); returns those to attend to."""
         self.keys.index_copy_(2, self._column, key_states)
         self.values.index_copy_(2, self._column, value_states)
         return self.keys[:, :, : self._width], self.values[:, :, : self._width]
 
 
-def _vary(tensor: torch.Tensor, *dims: int) -> None:
-    """Let the compiled program accept other sizes of these dimensions; those of size 1 have a separate program."""
+def _mark_dynamic(tensor: torch.Tensor, *dims: int) -> None:
+    """Mark dimensions as dynamic, except those of size 1, which have a separate program."""
     for dim in dims:
         if tensor.shape[dim] > 1:
             mark_dynamic(tensor, dim)

@@ -1,4 +1,4 @@
-"""Untrained Qwen3-VL checkpoints made in code, of any size: the real classes, tokenizer and processor, no download."""
+"""Builds untrained Qwen3-VL checkpoints of any size without downloads: real model class, tokenizer and processor."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ QWEN_TOKENS = (
     "<|box_end|>", _VISION_START, _VISION_END, "<|vision_pad|>", _IMAGE_PAD, _VIDEO_PAD,
 )  # fmt: skip
 
-# Qwen's split: contractions, words, single digits, punctuation, line breaks, spaces.
+# Qwen's pre-tokenizer: contractions, words, single digits, punctuation, line breaks, spaces.
 _WORD_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# ChatML with one vision block for each image: what Qwen3-VL's template gives for messages of text and images.
+# ChatML with one vision block per image, as in Qwen3-VL's template for messages of text and images.
 QWEN_TEMPLATE = """
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\\n' }}
@@ -55,8 +55,8 @@ QWEN_TEMPLATE = """
 class ModelSizes:
     """Sizes of a Qwen3-VL: `hidden`, `layers`, ... of the language model, `vision_...` of the image encoder.
 
-    `deepstack` names the image encoder's layers (from 0) whose features also enter the language model.
-    `vocab` bounds the tokenizer's entries, special tokens included. `initial_std` is the spread of fresh weights.
+    `deepstack` lists the image encoder's layers (from 0) whose features also enter the language model. `vocab` is the
+    maximum size of the vocabulary, special tokens included. `initial_std` is the standard deviation of initial weights.
     """
 
     hidden: int = 64
@@ -77,16 +77,13 @@ class ModelSizes:
 
 
 def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = ModelSizes()) -> Path:
-    """Write a fresh checkpoint to `folder` and return it.
-
-    The same seed and sizes give the same weights and the same tokenizer.
-    """
+    """Write a checkpoint to `folder`, determined by seed and sizes, and return the folder."""
     processor = make_processor(sizes.vocab)
     return save_checkpoint(folder, fresh_model(sizes, processor.tokenizer, seed), processor)
 
 
 def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "PreTrainedModel":
-    """A Qwen3-VL of these sizes for this tokenizer, its weights drawn from `seed`."""
+    """A randomly initialized Qwen3-VL for this tokenizer."""
     import torch
     from transformers import Qwen3VLForConditionalGeneration
 
@@ -96,7 +93,7 @@ def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: i
 
 
 def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "ProcessorMixin") -> Path:
-    """Write a model that decodes greedily and ends at either end token, with its processor, and return the folder."""
+    """Write model and processor, with greedy decoding and both end tokens as defaults; returns the folder."""
     from transformers import GenerationConfig
 
     end_ids = processor.tokenizer.convert_tokens_to_ids([END_OF_TURN, END_OF_TEXT])
@@ -107,7 +104,7 @@ def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "Processo
 
 
 def make_processor(vocab: int) -> "Qwen3VLProcessor":
-    """Qwen3-VL's processor (patch 16, merge 2) around a byte-level tokenizer of at most `vocab` entries."""
+    """Qwen3-VL's processor (patch 16, merge 2) with a byte-level tokenizer of at most `vocab` entries."""
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
     statistics = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -120,7 +117,7 @@ def make_processor(vocab: int) -> "Qwen3VLProcessor":
 
 
 def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast | None" = None) -> "Qwen3VLConfig":
-    """The configuration of a Qwen3-VL of these sizes for this tokenizer, by default Qwen's own."""
+    """The configuration of a Qwen3-VL of these sizes, with the token ids of `tokenizer` (default: Qwen's own)."""
     from transformers import Qwen3VLConfig
 
     text = text_settings(sizes) | {"rope_parameters": mrope(sizes.head_dim) | {"mrope_interleaved": True}}
@@ -133,7 +130,7 @@ def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast | None" =
 
 
 def text_settings(sizes: ModelSizes) -> dict[str, Any]:
-    """The settings that all language models share."""
+    """Configuration values shared by all families' language models."""
     return {
         "vocab_size": sizes.vocab, "hidden_size": sizes.hidden, "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_dim,
@@ -143,7 +140,7 @@ def text_settings(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
-    """The settings that the image encoders of Qwen's models share."""
+    """Configuration values shared by the image encoders of Qwen's models."""
     return {
         "hidden_size": sizes.vision_hidden, "depth": sizes.vision_layers, "num_heads": sizes.vision_heads,
         "intermediate_size": sizes.vision_mlp, "out_hidden_size": sizes.hidden,
@@ -152,8 +149,8 @@ def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def mrope(rotated: int) -> dict[str, Any]:
-    """M-RoPE over `rotated` dimensions of a head. It divides the rotary pairs between time, height and width, in
-    Qwen3-VL as 24 + 20 + 20 of 64."""
+    """M-RoPE over `rotated` dimensions of a head, its rotary pairs split between time, height and width in Qwen3-VL's
+    proportion of 24 + 20 + 20."""
     pairs = rotated // 2
     spatial = pairs * 20 // 64
     sections = [pairs - 2 * spatial, spatial, spatial]
@@ -161,7 +158,7 @@ def mrope(rotated: int) -> dict[str, Any]:
 
 
 def vision_ids(tokenizer: "PreTrainedTokenizerFast") -> dict[str, int]:
-    """The ids of special tokens that the configurations of Qwen's models name."""
+    """The special token ids in the configurations of Qwen's models."""
     return {
         "image_token_id": tokenizer.convert_tokens_to_ids(_IMAGE_PAD),
         "video_token_id": tokenizer.convert_tokens_to_ids(_VIDEO_PAD),
@@ -173,8 +170,8 @@ def vision_ids(tokenizer: "PreTrainedTokenizerFast") -> dict[str, int]:
 def make_tokenizer(
     vocab: int, special: Sequence[str] = QWEN_TOKENS, named: dict[str, str] | None = None
 ) -> "PreTrainedTokenizerFast":
-    """Byte-level BPE with at most `vocab` entries, the `special` tokens included, trained on text like the prompts: any
-    unicode has an encoding, and usual words have short ones. `named` special tokens are also attributes."""
+    """Byte-level BPE with at most `vocab` entries, `special` tokens included, trained on text like the prompts: encodes
+    any Unicode, common words in few tokens. `named` special tokens also become attributes."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -231,7 +228,7 @@ _PROSE = (
 
 
 def _corpus() -> Iterator[str]:
-    """Sentences like those of the prompts, the questions and the replies, to train the tokenizer on."""
+    """Text like prompts, questions and replies, to train the tokenizer on."""
     yield from _PROSE * 4
     for first, second in product(_OBJECTS, repeat=2):
         yield (

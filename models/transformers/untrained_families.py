@@ -1,4 +1,4 @@
-"""Tiny untrained checkpoints of the other families, made in code: the real classes and processors, for tests and demos.
+"""Builds tiny untrained checkpoints of every family, with the real model classes and processors, for tests and demos.
 
 python -m models.transformers.untrained_families internvl /tmp/tiny-internvl
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 Parts = tuple["PreTrainedConfig", "ProcessorMixin"]
-"""A checkpoint without its weights."""
+"""A checkpoint without weights."""
 
 _TINY = ModelSizes()
 _HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 _TILE = 56
-"""Side of the tiny square tiles, pixels: 4x4 patches."""
+"""Side of a tile in pixels: 4x4 patches."""
 
 
 def write_untrained_family(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Write a fresh tiny checkpoint of a kind in UNTRAINED to `folder` and return it."""
+    """Write a tiny checkpoint of a kind in UNTRAINED to `folder` and return the folder."""
     import torch
     from transformers import AutoModelForImageTextToText
 
@@ -97,7 +97,7 @@ def _qwen2_vl() -> Parts:
     ), processor
 
 
-# As in Qwen3.5's template, the text of a message is trimmed and the next reply opens with a thought, empty or not.
+# As in Qwen3.5's template, message texts are trimmed, and the next reply opens with a <think> block, empty or not.
 _THINKING = QWEN_TEMPLATE.replace("part.text", "part.text | trim").replace(
     "assistant\\n' }}\n{%- endif %}",
     "assistant\\n' }}\n    {%- if enable_thinking is defined and enable_thinking is false %}\n"
@@ -107,7 +107,7 @@ _THINKING = QWEN_TEMPLATE.replace("part.text", "part.text | trim").replace(
 
 
 def _qwen3_5(moe: bool = False) -> Parts:
-    """Three layers of linear attention and one of full attention, as in the first four of a real checkpoint."""
+    """Three linear-attention layers and one full-attention layer, like the first four of a real checkpoint."""
     from transformers import Qwen3_5Config, Qwen3_5MoeConfig
 
     sizes = replace(_TINY, layers=4)
@@ -136,7 +136,7 @@ _INTERNVL_TOKENS = {
     "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
     "video_token": "<video>",
 }  # fmt: skip
-# That of the checkpoints: a line for each image in front of the text.
+# The checkpoints' own template: a line for each image, before the text.
 _INTERNVL_TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n'}}{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}{{ '<IMG_CONTEXT>\\n' }}{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
@@ -171,7 +171,7 @@ def _internvl(text_type: str = "qwen3") -> Parts:
     ), processor  # fmt: skip
 
 
-# That of the checkpoints: images, then text, and a space after the role that the next reply does not have.
+# The checkpoints' own template: images before text; a space follows the role, except in the generation prompt.
 _LLAVA_TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + ' '}}"
     "{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>' }}{% endfor %}"
@@ -221,11 +221,11 @@ UNTRAINED: dict[str, Callable[[], Parts]] = {
     "internvl with qwen2": lambda: _internvl("qwen2"),
     "llava_onevision": _llava_onevision,
 }
-"""How to make each kind of checkpoint, by model type."""
+"""Builders by kind of checkpoint: its model type, with a variant if there are several."""
 
 
 def main() -> None:
-    """Write one checkpoint from the command line."""
+    """Parse the command line and write one checkpoint."""
     parser = argparse.ArgumentParser(description="Write a tiny untrained checkpoint of a model family.")
     parser.add_argument("kind", choices=UNTRAINED)
     parser.add_argument("folder", type=Path)

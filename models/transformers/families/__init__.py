@@ -1,9 +1,9 @@
-"""The model families that the engine runs. A new one is a module here and an entry in FAMILIES."""
+"""The supported model families. To add one, write a module here and list its record in FAMILIES."""
 
 from typing import TYPE_CHECKING
 
 from models import ModelError
-from models.transformers.families.family import Family, ImageInputs, attends_to_all
+from models.transformers.families.family import Family, ImageInputs, full_attention_only
 from models.transformers.families.internvl import INTERNVL
 from models.transformers.families.llava_onevision import LLAVA_ONEVISION
 from models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
@@ -20,17 +20,17 @@ __all__ = [
     "QWEN3_VL",
     "Family",
     "ImageInputs",
-    "attends_to_all",
     "family_of",
+    "full_attention_only",
     "require_tiles",
 ]
 
 FAMILIES = (QWEN3_VL, QWEN2_5_VL, QWEN3_5, INTERNVL, LLAVA_ONEVISION)
-"""All families that are supported."""
+"""All supported families."""
 
 
 def family_of(config: "PreTrainedConfig") -> Family:
-    """The family of a checkpoint; raises ModelError, with a list of those that are supported, if it belongs to none."""
+    """The family of a checkpoint; raises ModelError, listing the supported families, for any other checkpoint."""
     for family in FAMILIES:
         if config.model_type in family.model_types:
             return family
@@ -42,7 +42,7 @@ def family_of(config: "PreTrainedConfig") -> Family:
 
 
 def require_tiles(family: Family, tiles_per_view: int) -> None:
-    """Raise ModelError where views should be cut into several tiles and the family never does that."""
+    """Raise ModelError if several tiles per view are requested of a family without tiles."""
     if tiles_per_view > 1 and not family.tiled:
         tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
-        raise ModelError(f"--tiles-per-view is for {tiled}: {family.name} does not cut views into tiles")
+        raise ModelError(f"--tiles-per-view is for {tiled}: {family.name} does not split views into tiles")

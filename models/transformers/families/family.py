@@ -1,4 +1,4 @@
-"""What the engine needs to know about a model family: one record for each."""
+"""The Family record: everything the engine needs to know about a model family."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 ImageInputs = Mapping[str, "torch.Tensor"]
-"""What a processor returns for one image, by the names of the model's inputs."""
+"""A processor's output for one image, by the names of the model's inputs."""
 
 
 class Views(Protocol):
-    """Which sizes of views a family takes, in pixels, and how many tokens a view becomes."""
+    """The view sizes that a family accepts, in pixels, and the tokens of a view."""
 
     def why_not(self, width: int, height: int) -> str | None:
-        """What a view of this size lacks, to follow "a view of ... does not suit ...: "; None for a size that fits."""
+        """Why this size is not accepted, to complete "a view of ... does not suit ...: "; None if it is accepted."""
         ...
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
@@ -29,10 +29,10 @@ class Views(Protocol):
 
 @dataclass(frozen=True)
 class Squares:
-    """Views that enter the model as they are: each square of `side` pixels becomes one token.
+    """Views that enter the model without resizing: each square of `side` pixels becomes one token.
 
-    A view has between the two numbers of `squares`, and is at most `max_aspect_ratio` times as long as wide. The
-    processor would resize any other view.
+    A view must have a number of squares in the inclusive range `squares` and at most this aspect ratio; the processor
+    would resize any other.
     """
 
     side: int
@@ -78,38 +78,38 @@ class Squares:
 
 
 def no_state_bytes(config: "PreTrainedConfig") -> int:
-    """For families whose layers all keep keys and values. A named function, because families are pickled."""
+    """For families whose layers all have a KV cache. Not a lambda, because families are pickled."""
     return 0
 
 
 @dataclass(frozen=True)
 class Family:
-    """One model family. `config` arguments are a checkpoint's configuration.
+    """A model family. `config` arguments are a checkpoint's configuration.
 
     Encoding:
 
-    - `chat_options` are passed to the chat template. `reply_opening` is what the template puts in front of the next
-      reply but leaves out in front of earlier ones.
+    - `chat_options` are passed to the chat template. `reply_opening` is what the template puts before the next reply
+      but not before earlier ones.
     - `process(processor, image, tiles)` returns the model's inputs for one image in at most `tiles` tiles. With
       `qwen_vl_utils` the image goes through that library first.
-    - `placeholders(processor, config, inputs)` are the token ids that replace the one `config.image_token_id` of the
-      chat template.
-    - `positions(config, ids, inputs)` are the positions (position_axes, len(ids)) of ids with one image, counted from
-      0: 3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
+    - `placeholders(processor, config, inputs)` are the token ids that replace the chat template's single
+      `config.image_token_id`.
+    - `positions(config, ids, inputs)` are the positions (position_axes, len(ids)) of ids with one image, starting at 0:
+      3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
 
-    Batches: rows of different lengths are padded on the left, and each of the model's inputs for images is
-    concatenated over all images of the batch, so that rows may have different numbers of images and tiles.
+    Batches: rows are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
+    different numbers of images and tiles.
 
-    Reuse: `can_keep(config)` says whether keys and values can be reused across turns. Without it every turn computes
-    the whole conversation. `state_bytes(config)` is what layers without keys and values hold for one conversation.
+    Reuse: `supports_kv_reuse(config)` says whether keys and values can be reused across turns; otherwise every turn
+    recomputes the whole conversation. `state_bytes(config)` is the memory of layers without a KV cache for one
+    conversation.
 
-    Views: `views` says which sizes the family takes, `default_view` is a size that suits it. A token of a view covers
-    `patches_per_token` patches of the image encoder. `tiled` families can cut a view into several tiles.
+    Views: `views` defines the accepted sizes, `default_view` is one of them. A token of a view covers
+    `patches_per_token` patches of the image encoder. `tiled` families can split a view into several tiles.
 
     Parts of the model, as paths for `get_submodule`: `language_model`, the `head` that computes logits, the
-    `image_encoder` and its `image_layers`. `mergers` compute once per token instead of once per patch. `lookups` are
-    modules or parameters that are only read. `text_config` is the name of the language model's part of the
-    configuration.
+    `image_encoder` and its `image_layers`. `mergers` run once per token instead of once per patch. `lookups` are
+    modules or parameters that are only indexed. `text_config` names the language model's part of the configuration.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Family:
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]"
     views: Views
     patches_per_token: int
-    can_keep: "Callable[[PreTrainedConfig], bool]"
+    supports_kv_reuse: "Callable[[PreTrainedConfig], bool]"
     language_model: str
     image_encoder: str
     image_layers: str
@@ -137,21 +137,21 @@ class Family:
     reply_opening: str = ""
 
     def why_not(self, width: int, height: int) -> str | None:
-        """Why the family cannot take views of this size, in pixels, as one sentence with the broken rule and the
-        nearest size that it takes; None where it can."""
+        """One sentence on why the family does not accept views of this size in pixels, with the broken rule and the
+        nearest accepted size; None if it does."""
         reason = self.views.why_not(width, height)
         return None if reason is None else f"a view of {width}x{height} pixels does not suit {self.name}: {reason}"
 
 
-def attends_to_all(config: "PreTrainedConfig") -> bool:
-    """Whether every layer of the language model keeps keys and values and attends to all tokens."""
+def full_attention_only(config: "PreTrainedConfig") -> bool:
+    """Whether every layer of the language model has a KV cache and attends to all tokens."""
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None) or ["full_attention"]
     return bool(text.use_cache) and set(kinds) == {"full_attention"}
 
 
 def plain_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
-    """Positions (1, len(ids)) that count all tokens, those of images like those of text."""
+    """Positions (1, len(ids)) that count text and image tokens alike."""
     import torch
 
     return torch.arange(len(ids))[None]

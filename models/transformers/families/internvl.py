@@ -1,8 +1,8 @@
-"""InternVL3 and InternVL3.5 in transformers' own format: square tiles, ordinary positions."""
+"""InternVL3 and InternVL3.5 in transformers' format: square tiles, ordinary positions."""
 
 from typing import TYPE_CHECKING
 
-from models.transformers.families.family import Family, ImageInputs, attends_to_all, plain_positions
+from models.transformers.families.family import Family, ImageInputs, full_attention_only, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 class _Tiles:
-    """Views of any size: the processor resizes a view to a grid of tiles.
+    """Views of any size: the processor resizes each to a grid of square tiles.
 
-    With one tile that is a square, whatever the view's own shape. With more it is the grid whose shape is nearest to
-    the view's, and one more tile for the whole view where the grid has several.
+    The grid has the aspect ratio closest to the view's; a grid of several tiles gets an additional tile with the whole
+    view.
     """
 
     def why_not(self, width: int, height: int) -> str | None:
-        """None: the processor resizes all views."""
+        """None: the processor resizes any view."""
         return None
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
-        """As many for each tile as the model expects, one in front of the view and one behind it."""
+        """A fixed number per tile, plus the start and end tokens of an image."""
         from transformers.models.got_ocr2.image_processing_got_ocr2 import get_optimal_tiled_canvas
 
         columns, rows = get_optimal_tiled_canvas((height, width), tuple(config.vision_config.image_size), 1, tiles)
-        cut = columns * rows
-        return config.image_seq_length * (cut + (cut > 1)) + 2
+        count = columns * rows
+        return config.image_seq_length * (count + (count > 1)) + 2
 
 
 def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
@@ -38,7 +38,7 @@ def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "
     return {"pixel_values": processed["pixel_values"]}
 
 
-def _tiles_between_marks(processor: "ProcessorMixin", config: "PreTrainedConfig", inputs: ImageInputs) -> list[int]:
+def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", inputs: ImageInputs) -> list[int]:
     count = len(inputs["pixel_values"]) * config.image_seq_length
     return [processor.start_image_token_id, *[config.image_token_id] * count, processor.end_image_token_id]
 
@@ -48,12 +48,12 @@ INTERNVL = Family(
     example="OpenGVLab/InternVL3_5-8B-HF",
     model_types=("internvl",),
     process=_process,
-    placeholders=_tiles_between_marks,
+    placeholders=_placeholders,
     position_axes=1,
     positions=plain_positions,
     views=_Tiles(),
     patches_per_token=4,
-    can_keep=attends_to_all,
+    supports_kv_reuse=full_attention_only,
     language_model="model.language_model",
     image_encoder="model.vision_tower",
     image_layers="model.vision_tower.encoder.layer",
@@ -61,5 +61,5 @@ INTERNVL = Family(
     lookups=("model.language_model.embed_tokens", "model.vision_tower.embeddings.position_embeddings"),
     tiled=True,
 )
-"""Tiles of 448x448 pixels, 256 tokens each: patch 14, of which four become a token. The language model is a Qwen2 or a
-Qwen3. InternVL3 has the same classes."""
+"""448x448 pixels and 256 tokens per tile: patch 14, four patches per token. The language model is Qwen2 or Qwen3.
+InternVL3 has the same classes."""

@@ -1,10 +1,10 @@
-"""Qwen's vision-language models: one token for each square of pixels, M-RoPE positions."""
+"""Qwen's vision-language models: one token per square of pixels, M-RoPE positions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.transformers.families.family import Family, ImageInputs, Squares, attends_to_all
+from models.transformers.families.family import Family, ImageInputs, Squares, full_attention_only
 
 if TYPE_CHECKING:
     import torch
@@ -24,16 +24,16 @@ def _merged_grid(config: "PreTrainedConfig", inputs: ImageInputs) -> tuple[int, 
     return rows // side, columns // side
 
 
-def _token_per_square(processor: "ProcessorMixin", config: "PreTrainedConfig", inputs: ImageInputs) -> list[int]:
+def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", inputs: ImageInputs) -> list[int]:
     rows, columns = _merged_grid(config, inputs)
     return [config.image_token_id] * (rows * columns)
 
 
 def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
-    """Positions (3, len(ids)) of text around one image, equal to those of the models' get_rope_index.
+    """Positions (3, len(ids)) of text with one image, equal to the models' get_rope_index.
 
-    Text counts up on all three axes. All tokens of an image have the time of its first; height and width add the
-    token's row and column. Text continues after the longer side of the image.
+    Text counts up on all three axes. An image's tokens share the time of its first token; height and width add the
+    token's row and column. Text after the image continues past its longer side.
     """
     import torch
 
@@ -47,8 +47,8 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
 
 
 def _linear_state_bytes(config: "PreTrainedConfig") -> int:
-    """Of each layer with linear attention: a matrix of key and value size for each value head, and the last inputs of
-    its convolution; float32, as transformers computes them."""
+    """Per linear-attention layer: a (key size, value size) matrix for each value head, and the convolution's last
+    inputs. Float32, as in transformers."""
     text = config.get_text_config()
     keys = text.linear_num_key_heads * text.linear_key_head_dim
     values = text.linear_num_value_heads * text.linear_value_head_dim
@@ -61,12 +61,12 @@ QWEN3_VL = Family(
     example="Qwen/Qwen3-VL-8B-Instruct",
     model_types=("qwen3_vl", "qwen3_vl_moe"),
     process=_process,
-    placeholders=_token_per_square,
+    placeholders=_placeholders,
     position_axes=3,
     positions=_mrope_positions,
     views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
     patches_per_token=4,
-    can_keep=attends_to_all,
+    supports_kv_reuse=full_attention_only,
     language_model="model.language_model",
     image_encoder="model.visual",
     image_layers="model.visual.blocks",
@@ -74,7 +74,7 @@ QWEN3_VL = Family(
     lookups=("model.language_model.embed_tokens", "model.visual.pos_embed"),
     qwen_vl_utils=True,
 )
-"""Patch 16, merge 2: squares of 32x32 pixels. The limits of views are those of qwen-vl-utils."""
+"""Patch 16, merge 2: squares of 32x32 pixels. View limits are those of qwen-vl-utils."""
 
 QWEN2_5_VL = replace(
     QWEN3_VL,
@@ -98,9 +98,9 @@ QWEN3_5 = replace(
     chat_options={"enable_thinking": False},
     reply_opening="<think>\n\n</think>\n\n",
 )
-"""Most layers have linear attention. Their state sums up all columns so far, padding among them once a row is shorter
-than its batch, so `attends_to_all` keeps nothing of these checkpoints from one turn to the next.
+"""Most layers use linear attention. Their recurrent state would absorb the padding of shorter rows, so it must not be
+reused across turns: `full_attention_only` is False.
 
-Replies are asked for without thinking. The template drops the empty thought of earlier replies; here it stays, because
-turns are only ever added.
+Thinking is disabled. The template drops the empty thought of earlier replies; here it stays, because turns are only
+appended.
 """
