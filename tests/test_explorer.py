@@ -1,4 +1,4 @@
-"""The weights that ship: what they see and answer in rooms that they were never trained on."""
+"""The included weights: perception and answers in rooms outside the training split."""
 
 from dataclasses import asdict, replace
 
@@ -12,26 +12,26 @@ from data.scoring import aggregate, most_frequent_answer
 from models import ModelOptions
 from models.engines import make_backend
 from training.episodes import VIEWS, room_episodes
-from training.eyes import look, single_views
+from training.eyes import note_accuracy, single_views
 from training.splits import SPLITS
 from training.store import shard_path, write_shard
 
 SEED = 7
 
 
-def test_the_explorer_describes_views_of_new_rooms(tmp_path):
+def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
     for index in range(2):
         write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
     backend = make_backend("embedded", ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
-    sight = look(backend, list(single_views(tmp_path, rooms=2)))
-    assert sight.views > 20
-    assert sight.precision > 0.75 and sight.recall > 0.75
-    assert sight.place_error_m < 0.25
+    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=2)))
+    assert accuracy.views > 20
+    assert accuracy.precision > 0.75 and accuracy.recall > 0.75
+    assert accuracy.place_error_m < 0.25
 
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
-    """Results of the explorer with open eyes and blind, on the same questions, and the questions."""
+    """Results of the explorer, with views and blind, on the same questions; and the questions."""
     folder = tmp_path_factory.mktemp("answers")
     write_rooms(folder / "rooms", 8, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = RunConfig(
@@ -47,14 +47,14 @@ def answered(tmp_path_factory):
     return results["raycast"], results["blind"], load_questions(config.questions)
 
 
-def test_the_explorer_answers_better_than_blind_and_than_the_most_frequent_answer(answered):
+def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
     seeing, blind, questions = answered
     overall = aggregate(map(asdict, seeing))["overall"]
     assert overall > aggregate(map(asdict, blind))["overall"] + 25
     assert overall > most_frequent_answer(questions)["overall"] + 20
 
 
-def test_the_explorer_replies_in_form_and_stops_when_it_has_seen_enough(answered):
+def test_the_explorer_replies_validly_and_stops_early(answered):
     seeing, _, _ = answered
     assert sum(row.parse_errors for row in seeing) <= 0.04 * sum(row.turns for row in seeing)
     assert sum(row.turns for row in seeing) / len(seeing) < 6

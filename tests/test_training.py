@@ -34,7 +34,7 @@ from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker,
 from training.episodes import pupil_episodes, room_episodes
 from training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
 from training.eyes import matched
-from training.model import use_fast_layers, word_vectors, write_untrained
+from training.model import token_embeddings, use_fast_layers, write_untrained
 from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
 from training.practice import make_counting, make_practice
 from training.reading import asked, think
@@ -81,8 +81,8 @@ def trainer(folder, shards):
     return Trainer(folder, PLAN, shards, torch.device("cpu"), TINY)
 
 
-def test_batches_reach_workers_that_are_started_anew(shards, tmp_path):
-    """From Python 3.14 on worker processes get the batches pickled."""
+def test_batches_can_be_pickled_for_workers(shards, tmp_path):
+    """Worker processes receive them pickled from Python 3.14 on."""
     batches = trainer(tmp_path, shards).batches
     assert torch.equal(pickle.loads(pickle.dumps(batches))[0].ids, batches[0].ids)
 
@@ -93,11 +93,11 @@ def test_the_teacher_answers_nearly_all_questions(episodes):
     assert np.mean(scores) > 0.95
 
 
-def test_the_teacher_looks_only_as_long_as_a_question_needs(episodes):
+def test_the_teachers_number_of_turns_depends_on_the_question(episodes):
     assert len({len(each.user) for each in episodes}) >= 3
 
 
-def test_before_it_looks_on_the_teacher_says_what_it_has_found(episodes):
+def test_the_teacher_states_what_it_has_found_before_moving_on(episodes):
     said = 0
     for each in episodes:
         noted = set()
@@ -115,7 +115,7 @@ def test_before_it_looks_on_the_teacher_says_what_it_has_found(episodes):
 
 
 def counted(name, thoughts, places):
-    """Whether thoughts count what `places` holds of each turn, and each goes on from the one before."""
+    """Whether each turn's reasoning counts that turn's `places`, continuing from the turn before."""
     known = 0
     for thought, new in zip(thoughts, places, strict=True):
         listed = [f"; {number} {place}" for number, place in enumerate(new, known + 1)]
@@ -125,7 +125,7 @@ def counted(name, thoughts, places):
     return True
 
 
-def test_the_teacher_counts_on_from_the_turn_before(episodes):
+def test_the_teacher_continues_its_count_from_turn_to_turn(episodes):
     longest = 0
     for each in episodes:
         if each.question_type == "object_counting" and not each.blind:
@@ -136,14 +136,14 @@ def test_the_teacher_counts_on_from_the_turn_before(episodes):
     assert longest > 1
 
 
-def test_a_walk_that_something_cuts_short_is_not_learned_but_what_follows_is(checkpoint, maker, tmp_path):
+def test_blocked_walks_are_not_learned_but_the_next_replies_are(checkpoint, maker, tmp_path):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     write_shard(tmp_path / "room_9_00000.npz", room_episodes(9, 0))
-    cut = 0
+    blocked = 0
     for each in read_shard(tmp_path / "room_9_00000.npz"):
         for turn, text in enumerate(each.user[1:]):
             if moved := re.search(r"Moved (\d\.\d\d) of 1.50 m", text):
-                cut += 1
+                blocked += 1
                 announced = re.search(r"^To .+ facing (\d+)\.$", each.replies[turn], re.MULTILINE)
                 there = re.match(r"At (\S+) (\S+) facing (\d+)\. ", each.replies[turn + 1])
                 assert there[3] == announced[1]
@@ -154,10 +154,10 @@ def test_a_walk_that_something_cuts_short_is_not_learned_but_what_follows_is(che
                 learned = tokenizer.decode(row.ids[row.spoken])
                 assert announced[0] not in learned and there[0] in learned
                 assert each.replies[turn].split("\n")[1] in learned
-    assert cut
+    assert blocked
 
 
-def test_counting_practice_goes_on_from_view_to_view(checkpoint, maker):
+def test_counting_practice_continues_from_view_to_view(checkpoint, maker):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     for seed in range(10):
         name, turns = make_counting(np.random.default_rng(seed))
@@ -170,14 +170,14 @@ def test_counting_practice_goes_on_from_view_to_view(checkpoint, maker):
         assert tokenizer.decode(row.ids).count("<|im_start|>assistant") == len(turns)
 
 
-def test_views_are_learned_only_where_nothing_was_overlooked(shards, maker):
+def test_views_are_not_learned_from_demonstrations_that_overlook_objects(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
     walked = {number for number, each in enumerate(stored) if any("\nTo " in reply for reply in each.replies)}
     learned = {number for number, _, _ in sources_of(stored)["views"]}
     assert walked and learned and not walked & learned
 
 
-def test_from_a_second_place_all_is_noted_anew_until_nothing_is_missing(episodes):
+def test_from_a_second_position_everything_is_noted_again_until_nothing_is_missing(episodes):
     walks = found = again = 0
     for each in episodes:
         for turn, reply in enumerate(each.replies[:-1]):
@@ -185,8 +185,8 @@ def test_from_a_second_place_all_is_noted_anew_until_nothing_is_missing(episodes
                 walks += 1
                 missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", reply.split("\n")[1]))
                 assert missing
-                cut_short = re.search(r"Moved \S+ of", each.user[turn + 1])
-                assert cut_short or each.replies[turn + 1].startswith(f"At {walk[1]}")
+                blocked = re.search(r"Moved \S+ of", each.user[turn + 1])
+                assert blocked or each.replies[turn + 1].startswith(f"At {walk[1]}")
                 before, after = (
                     {note.category for reply in part for note in notes_in(reply)}
                     for part in (each.replies[: turn + 1], each.replies[turn + 1 :])
@@ -216,14 +216,14 @@ def test_the_teacher_notes_the_whole_view_for_a_pupil_that_notes_nothing(episode
     first = {each.user[0]: notes_in(each.replies[0]) for each in episodes}
     for each in lessons:
         assert each.by_pupil and set(each.replies[:-1]) <= {LOOKING}
-        if len(each.replies) in (1, 5, 9):  # it looks where it began
-            told, demonstrated = notes_in(each.replies[-1]), first[each.user[0]]
-            overlooked = {note.category for note in told} - {note.category for note in demonstrated}
+        if len(each.replies) in (1, 5, 9):  # back at the first view
+            corrected, demonstrated = notes_in(each.replies[-1]), first[each.user[0]]
+            overlooked = {note.category for note in corrected} - {note.category for note in demonstrated}
             assert len(overlooked) <= 1
-            assert [note for note in told if note.category not in overlooked] == demonstrated
+            assert [note for note in corrected if note.category not in overlooked] == demonstrated
 
 
-def test_of_a_pupil_only_the_correction_is_learned(lessons, shards, checkpoint, maker, tmp_path):
+def test_of_a_pupils_conversation_only_the_correction_is_learned(lessons, shards, checkpoint, maker, tmp_path):
     write_shard(tmp_path / "room_7_00000.npz", lessons)
     stored = max(read_shard(tmp_path / "room_7_00000.npz"), key=lambda each: len(each.replies))
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
@@ -231,7 +231,7 @@ def test_of_a_pupil_only_the_correction_is_learned(lessons, shards, checkpoint, 
     assert tokenizer.decode(row.ids[row.spoken]) == stored.replies[-1] + tokenizer.eos_token
 
 
-def test_a_pupils_notes_stand_for_the_objects_near_them():
+def test_a_pupils_notes_are_matched_to_nearby_objects():
     room, start = make_room(7), CameraPose(1.0, 1.0, 1.6, 90.0)
     categories = [thing.category for thing in room.objects]
     index = next(index for index, name in enumerate(categories) if categories.count(name) == 1)
@@ -256,7 +256,7 @@ def test_the_splits_share_no_room():
     assert len({room.polygon.tobytes() for room in rooms}) == len(rooms)
 
 
-def test_an_evaluation_asks_about_as_many_rooms_as_it_can():
+def test_an_evaluation_covers_as_many_rooms_as_possible():
     questions = [
         Question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
         for room in range(10)
@@ -271,7 +271,7 @@ def test_an_evaluation_asks_about_as_many_rooms_as_it_can():
     assert spread(questions, 100) == questions
 
 
-def test_every_procedural_question_is_understood():
+def test_every_procedural_question_is_parsed():
     room = make_room(7)
     named = {thing.category for thing in room.objects}
     for row in room_questions(room, 7):
@@ -295,17 +295,17 @@ def test_a_direction_is_read_off_the_notes():
 
 
 @pytest.mark.parametrize(("before", "after", "turn"), [(10, 350, -20), (350, 10, 20), (0, 180, 180), (90, 90, 0)])
-def test_turns_are_the_shorter_way(before, after, turn):
+def test_turns_take_the_shorter_direction(before, after, turn):
     assert turn_deg(before, after) == turn
 
 
-def test_a_shard_gives_back_what_was_written(episodes, shards):
+def test_a_shard_round_trips(episodes, shards):
     stored = read_shard(shards[0])[0]
     assert stored.replies == episodes[0].replies
     assert np.abs(stored.images[0].astype(int) - episodes[0].images[0]).mean() < 6
 
 
-def test_the_tokenizer_is_short_and_loses_nothing(episodes, checkpoint):
+def test_the_tokenizer_is_compact_and_lossless(episodes, checkpoint):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     ids = tokenizer(episodes[0].system, add_special_tokens=False)["input_ids"]
     assert len(ids) < 60
@@ -313,7 +313,7 @@ def test_the_tokenizer_is_short_and_loses_nothing(episodes, checkpoint):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_patches_are_those_of_the_image_processor(episodes, checkpoint):
+def test_patches_equal_the_image_processors(episodes, checkpoint):
     images = episodes[0].images
     processor = AutoProcessor.from_pretrained(checkpoint).image_processor
     wanted = processor(images=[Image.fromarray(image) for image in images], do_resize=False, return_tensors="pt")
@@ -321,7 +321,7 @@ def test_patches_are_those_of_the_image_processor(episodes, checkpoint):
     torch.testing.assert_close(ours, wanted["pixel_values"], atol=1e-5, rtol=0)
 
 
-def test_only_replies_and_their_ends_are_learned(shards, checkpoint, maker):
+def test_only_replies_and_their_end_tokens_are_learned(shards, checkpoint, maker):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     stored = read_shard(shards[0])[0]
     row = maker.episode(stored)
@@ -330,7 +330,7 @@ def test_only_replies_and_their_ends_are_learned(shards, checkpoint, maker):
     assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
 
 
-def test_a_row_holds_the_ids_and_positions_of_the_evaluation(shards, checkpoint, maker):
+def test_a_row_has_the_ids_and_positions_of_evaluation(shards, checkpoint, maker):
     stored = read_shard(shards[0])[0]
     processor = AutoProcessor.from_pretrained(checkpoint)
     conversation = Conversation("c", [Message("system", stored.system)])
@@ -344,7 +344,7 @@ def test_a_row_holds_the_ids_and_positions_of_the_evaluation(shards, checkpoint,
     assert torch.equal(torch.from_numpy(row.positions[:, : len(encoded.ids)]).long(), encoded.positions)
 
 
-def test_padding_changes_nothing(shards, checkpoint, maker):
+def test_padding_does_not_change_the_logits(shards, checkpoint, maker):
     model = AutoModelForImageTextToText.from_pretrained(checkpoint).eval()
     rows = sorted((maker.episode(each) for each in read_shard(shards[0])), key=lambda row: len(row.ids))
     short, long = rows[0], rows[-1]
@@ -356,7 +356,7 @@ def test_padding_changes_nothing(shards, checkpoint, maker):
     torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
 
 
-def test_a_view_from_a_second_place_is_noted_from_there(shards, checkpoint, maker):
+def test_a_second_look_is_noted_relative_to_the_second_position(shards, checkpoint, maker):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     seeing = [each for path in shards for each in read_shard(path) if not each.blind]
     found = 0
@@ -380,7 +380,7 @@ def test_a_view_from_a_second_place_is_noted_from_there(shards, checkpoint, make
     assert found > len(seeing) / 2
 
 
-def test_a_view_alone_is_described_as_the_first(shards, checkpoint, maker):
+def test_a_single_view_is_noted_as_if_it_were_the_first(shards, checkpoint, maker):
     stored = next(each for path in shards for each in read_shard(path) if len(each.views) > 2 and not each.blind)
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     row = maker.view(stored, 1)
@@ -393,7 +393,7 @@ def test_a_view_alone_is_described_as_the_first(shards, checkpoint, maker):
     said = notes_in(tokenizer.decode(mirrored.ids[mirrored.spoken]))
     assert [note.bearing_deg for note in reversed(said)] == [-note.bearing_deg for note in noted]
     learned, all_words = (tokenizer.decode(ids).split("\n") for ids in (row.ids[row.spoken], row.ids))
-    assert len(learned) > 1  # what is read off the notes, with the names left out
+    assert len(learned) > 1  # facts read off the notes, without the names
     for line, said_line in zip(learned[1:], all_words[-len(learned) + 1 :], strict=True):
         assert any(said_line.startswith(note.category) for note in seen)
         assert line == re.sub(rf" ?\b({'|'.join(CATEGORIES)})\b", "", said_line)
@@ -402,7 +402,7 @@ def test_a_view_alone_is_described_as_the_first(shards, checkpoint, maker):
     assert torch.equal(pictures[1], pictures[0].flip(1))
 
 
-def test_a_drill_has_all_words_of_the_replies_but_the_moves_and_no_image(shards, checkpoint, maker):
+def test_a_drill_has_all_notes_and_the_last_reply_but_no_image(shards, checkpoint, maker):
     stored = max((each for path in shards for each in read_shard(path)), key=lambda each: len(each.views))
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     row = maker.drill(stored)
@@ -416,7 +416,7 @@ def test_a_drill_has_all_words_of_the_replies_but_the_moves_and_no_image(shards,
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker, seed):
+def test_a_practice_row_learns_places_and_only_names_that_follow_a_gap(checkpoint, maker, seed):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     row = maker.practice(np.random.default_rng(seed))
     said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
@@ -428,7 +428,7 @@ def test_a_practice_row_learns_all_that_follows_from_its_notes(checkpoint, maker
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_practice_says_what_its_notes_say(seed):
+def test_practice_reasoning_agrees_with_its_notes(seed):
     practice = make_practice(np.random.default_rng(seed))
     options = dict(reversed(line.split(". ")) for line in practice.options.splitlines()[1:])
     places = {}
@@ -461,7 +461,7 @@ def test_practice_says_what_its_notes_say(seed):
             )
 
 
-def test_the_fast_layers_compute_the_same(shards, checkpoint, maker):
+def test_the_fast_layers_give_the_same_logits(shards, checkpoint, maker):
     plain, fast = (AutoModelForImageTextToText.from_pretrained(checkpoint).eval() for _ in range(2))
     use_fast_layers(fast)
     batch = collate([maker.episode(each) for each in read_shard(shards[0])[:3]], 0)
@@ -470,9 +470,9 @@ def test_the_fast_layers_compute_the_same(shards, checkpoint, maker):
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
-def test_near_numbers_begin_with_like_vectors(checkpoint):
+def test_close_numbers_have_similar_initial_embeddings(checkpoint):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    vectors = word_vectors(tokenizer, len(tokenizer), 160)
+    vectors = token_embeddings(tokenizer, len(tokenizer), 160)
     one, near, far, word = (
         vectors[tokenizer(text, add_special_tokens=False)["input_ids"][0]]
         for text in (" +1.00", " +1.25", " -2.75", " chair")
@@ -481,7 +481,7 @@ def test_near_numbers_begin_with_like_vectors(checkpoint):
     assert abs(np.corrcoef(one, word)[0, 1]) < 0.3
 
 
-def test_a_patch_shows_what_fills_most_of_it():
+def test_a_patch_is_labelled_with_the_object_that_fills_most_of_it():
     room = make_room(7)
     owners = np.full((32, 48), NO_OBJECT)
     owners[:16, :16] = 0
@@ -492,7 +492,7 @@ def test_a_patch_shows_what_fills_most_of_it():
     assert shown.tolist() == [[first, second, 0], [0, 0, 0]]
 
 
-def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
+def test_the_loss_falls_and_a_resumed_run_ends_with_the_same_weights(shards, tmp_path):
     whole = trainer(tmp_path / "whole", shards)
     whole.run()
     losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
@@ -509,13 +509,13 @@ def test_the_loss_falls_and_a_killed_run_ends_the_same(shards, tmp_path):
     ("kinds", "crowd"),
     [(("chair", "chair", "chair"), True), (("chair", "lamp", "chair", "lamp"), False), ((), False)],
 )
-def test_a_crowd_is_many_of_one_kind(kinds, crowd):
+def test_a_crowd_is_several_objects_of_one_category(kinds, crowd):
     pose = CameraPose(0, 0, 1.6, 0)
     notes = [make_note(kind, (2.0, 0.5 * (2 - place)), pose, pose, 0.5, place) for place, kind in enumerate(kinds)]
     assert train._is_crowd(view_text(pose, pose, notes)) == crowd
 
 
-def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
+def test_a_run_killed_while_saving_resumes(shards, tmp_path, monkeypatch):
     class Killed(Exception):
         pass
 
@@ -524,13 +524,13 @@ def test_a_run_killed_while_it_saves_goes_on(shards, tmp_path, monkeypatch):
         (Path(folder) / "model.safetensors").write_bytes(b"half of it")
         raise Killed
 
-    begun = trainer(tmp_path / "run", shards)
-    begun.run(until=4)
-    model_class = type(begun.model)
+    started = trainer(tmp_path / "run", shards)
+    started.run(until=4)
+    model_class = type(started.model)
     with monkeypatch.context() as patch:
         patch.setattr(model_class, "save_pretrained", interrupted)
         with pytest.raises(Killed):
-            begun.run(until=8)
+            started.run(until=8)
         with pytest.raises(Killed):
             trainer(tmp_path / "other", shards)
     resumed = trainer(tmp_path / "run", shards)
@@ -551,7 +551,7 @@ def test_lessons_come_last(shards, lessons, tmp_path):
     assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "drills", "episodes", "second looks", "lessons"]
 
 
-def test_nothing_is_compared_when_a_condition_did_not_finish(rooms, tmp_path, monkeypatch):
+def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
     config = rooms.config(tmp_path)
     assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
     monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": tmp_path})
@@ -559,14 +559,14 @@ def test_nothing_is_compared_when_a_condition_did_not_finish(rooms, tmp_path, mo
         answers(config)
 
 
-def test_the_gain_is_that_of_the_overall_on_the_same_questions():
+def test_the_gain_compares_overall_scores_on_the_same_questions():
     rows = [{"id": str(id), "question_type": "object_counting", "status": "answered", "score": 1.0} for id in range(20)]
     half = [row | {"score": float(index % 2)} for index, row in enumerate(reversed(rows))]
     gain, low, high = overall_gain(rows, half)
     assert gain == 50.0 and low < 50.0 < high
 
 
-def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
+def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
     Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY).save()
     other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
     with pytest.raises(CannotTrain, match="another episode_steps, seed:"):
@@ -578,21 +578,21 @@ def test_a_run_goes_on_with_its_own_plan_only(shards, tmp_path):
         Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY)
 
 
-def test_a_stage_that_finds_nothing_to_learn_from_is_refused_at_once(shards, tmp_path):
+def test_a_stage_without_training_data_is_refused_at_the_start(shards, tmp_path):
     plan = dataclasses.replace(PLAN, lesson_steps=1)
     with pytest.raises(CannotTrain, match="no lessons to train on"):
         Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_of_other_sizes_is_not_gone_on_with(shards, tmp_path):
+def test_a_checkpoint_of_another_size_is_refused(shards, tmp_path):
     trainer(tmp_path, shards)
     assert not (tmp_path / "state.pt").exists()
     with pytest.raises(CannotTrain, match="contains a model of another size"):
         Trainer(tmp_path, PLAN, shards, torch.device("cpu"), dataclasses.replace(TINY, layers=3))
 
 
-def test_lessons_about_held_out_rooms_are_left_out(shards, lessons, tmp_path):
+def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
     folder = tmp_path / "lessons"
     for name in (shards[0].name, shards[-1].name):
         write_shard(folder / name, lessons)
@@ -600,7 +600,7 @@ def test_lessons_about_held_out_rooms_are_left_out(shards, lessons, tmp_path):
     assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
 
 
-def test_the_commands_go_from_demonstrations_to_a_curve(tmp_path, capsys):
+def test_the_commands_produce_demonstrations_a_run_and_its_curve(tmp_path, capsys):
     demos, run = tmp_path / "demos", tmp_path / "run"
     rooms = ["--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "2"]
     assert demonstrate.main([str(demos), *rooms]) == 0
@@ -615,7 +615,7 @@ def test_the_commands_go_from_demonstrations_to_a_curve(tmp_path, capsys):
     assert "--lesson-steps" in capsys.readouterr().err
 
 
-def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
+def test_evaluation_and_diagnosis_print_tables(tmp_path, capsys):
     assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("| explorer | view 0 only | blind | most frequent answer |")
@@ -628,10 +628,10 @@ def test_an_evaluation_ends_in_a_table(tmp_path, capsys):
     assert len(of_type) == 9 and of_type["room_size_estimation"][3] == "-"
     assert max(float(cells[2]) for cells in of_type.values()) == 100
     diagnose.main([str(blind)])
-    assert " | - | 100 |" in capsys.readouterr().out, "the blind see nothing that could be read"
+    assert " | - | 100 |" in capsys.readouterr().out, "blind runs have no notes"
 
 
-def test_a_diagnosis_counts_what_was_answered(tmp_path):
+def test_a_diagnosis_counts_errors_by_kind(tmp_path):
     count = Question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
     size = Question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
     results = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
@@ -659,7 +659,7 @@ def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2 and "run.json" in capsys.readouterr().err
 
 
-def test_what_the_teacher_says_is_an_action(episodes):
+def test_the_teachers_replies_are_valid_actions(episodes):
     question = Question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
     replies = [reply for each in episodes for reply in each.replies[:-1]]
     assert all(parse_action(reply, question).error is None for reply in replies)
@@ -669,14 +669,14 @@ def test_wilson_interval():
     assert np.allclose(wilson(0.5, 100), (0.4038, 0.5962), atol=1e-4)
 
 
-def test_jitter_keeps_the_picture(episodes):
+def test_jitter_changes_images_only_slightly(episodes):
     images = torch.from_numpy(episodes[0].images)
     changed = jittered(images, torch.Generator().manual_seed(0))
     assert changed.dtype == torch.uint8 and not torch.equal(changed, images)
     assert (changed.float() - images.float()).abs().mean() < 40
 
 
-def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
+def test_rows_are_deterministic_given_plan_and_step(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
     one, two = (Rows(stored, sources_of(stored), maker).draw(PLAN, 7) for _ in range(2))
     assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
@@ -684,21 +684,21 @@ def test_rows_are_drawn_by_plan_and_step_alone(shards, maker):
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
 
 
-def test_training_needs_no_library_that_loads_or_draws_scans():
+def test_training_imports_no_scan_or_configuration_library():
     parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic', 'tyro'))]"
     code = f"import sys, training.train; print({parts})"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert output.stdout.strip() == "[]"
 
 
-def test_notes_are_read_back_from_a_reply(episodes):
+def test_notes_are_parsed_from_a_reply():
     texts = ["+20 trash can 1.25 m +1.25 -0.50 40 cm", "-35 bed 2.00 m -2.00 +0.00 210 cm"]
     said = f"At +0.00 +0.00 facing 90. New: {'; '.join(texts)}.\n{{}}"
     assert [note.text for note in notes_in(said)] == texts
     assert len(matched(notes_in(said), notes_in(said))) == 2
 
 
-def test_a_note_says_where_things_are():
+def test_a_note_is_relative_to_the_start_and_the_view():
     start, pose = CameraPose(1.0, 1.0, 1.6, 0.0), CameraPose(1.0, 2.0, 1.6, 90.0)
     note = make_note("bed", (-1.0, 1.0), pose, start, 2.04, 0)
     assert note.text == "+45 bed 1.50 m -1.00 +2.00 200 cm"

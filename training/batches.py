@@ -1,4 +1,4 @@
-"""Converts conversations to training rows: token ids exactly as in evaluation, and which of them are learned."""
+"""Converts conversations to training rows: token ids exactly as in evaluation, with loss masks and weights."""
 
 import io
 import re
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin, Qwen3VLConfig
 
 IGNORED = -100
-"""Label of tokens without a loss."""
+"""Label of tokens without loss."""
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 THOUGHT_WEIGHT = 4.0
-"""Loss weight of a token of the reasoning; note tokens have weight 1 but are several times as many."""
+"""Loss weight of reasoning tokens; note tokens have weight 1 but are several times as many."""
 CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
 """Option letters and turns, at most one token in a hundred, and their additional loss weight."""
 BLOCKED, WALK_LINE = re.compile(r"Moved [\d.]+ of"), 2
-"""Matches the message after a walk that was blocked; the line of a reply that announces the walk."""
+"""Matches the message after a blocked walk; index of the reply line that announces a walk."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
 """Offset in tokens from a gap to the next option; in between are the letters of the nearest so far and of that option.
 """
 BRIGHTNESS, TINT = 0.15, 0.06
-"""Largest relative change of brightness and of single colour channels in augmentation."""
+"""Maximum relative change of brightness and of single colour channels in augmentation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +107,13 @@ class RowMaker:
         self._gap_ids = [id for id, word in enumerate(words) if GAP_WORD.fullmatch(word)]
         self._choice_ids = [id for id, word in enumerate(words) if CHOICE.fullmatch(word)]
         self._line_end = words.index("\n")
-        self._looking: tuple[list[list[int]], np.ndarray] | None = None
+        self._empty_turn: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
         self._encoder = ConversationEncoder(sizes_only, model.config, prepare=as_it_is)
 
     def episode(self, stored: StoredEpisode) -> Row:
-        """All turns. Learns the teacher's replies, but not the announcement and action of a blocked walk."""
+        """All turns. Learns the teacher's replies, except the announcement and action of a blocked walk."""
         said = [self._ids(reply) for reply in stored.replies]
         turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
         row = self._make_row(turns, positions, said, stored.views, stored.shown)
@@ -129,34 +129,34 @@ class RowMaker:
         return replace(row, spoken=row.spoken & learned)
 
     def view(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
-        """A single view without preceding text, and a reply that notes it as if it were the first view, followed by
-        facts read off these notes. Object names in these facts are random, so they are not learned."""
+        """A single view without preceding text, noted as if it were the first view, followed by facts read off these
+        notes. The objects in the facts are drawn at random, so their names are not learned."""
         notes = _noted(stored, turn, mirrored)
         text = view_text(FIRST, FIRST, notes)
         if notes:
             text += "\n" + read_off(np.random.default_rng(crc32(text.encode())), notes)
-        row = self._looking_at(stored, turn, mirrored, "", text)
-        by_chance = self._thoughts(row.ids, row.spoken) & np.isin(row.ids, self._category_ids)
-        return replace(row, spoken=row.spoken & ~by_chance)
+        row = self._single_view(stored, turn, mirrored, "", text)
+        random = self._thoughts(row.ids, row.spoken) & np.isin(row.ids, self._category_ids)
+        return replace(row, spoken=row.spoken & ~random)
 
     def second_look(self, stored: StoredEpisode, turn: int, mirrored: bool = False) -> Row:
         """A single view as if from a second position, after a reply that states what is still missing."""
         notes = _noted(stored, turn, mirrored)
         rng = np.random.default_rng([turn, crc32("".join((*stored.user, *(note.text for note in notes))).encode())])
         before, text = make_second_look(rng, notes)
-        return self._looking_at(stored, turn, mirrored, f"<|im_start|>assistant\n{before}<|im_end|>\n", text)
+        return self._single_view(stored, turn, mirrored, f"<|im_start|>assistant\n{before}<|im_end|>\n", text)
 
     def drill(self, stored: StoredEpisode) -> Row:
-        """A conversation without its views: the question, all notes in one reply, and the reasoning to the answer.
+        """A conversation without views: the question, all notes in one reply, and the reasoning to the answer.
 
-        Of the notes only the places are learned; the rest can only be known from the views.
+        Only the places in the notes are learned; the rest cannot be known without the views.
         """
         turns, _ = self._encoded(stored.system, stored.user[:1], stored.replies[:1], [[]], stored.views[0])
         ids = [id for id in turns[0] if id != self._image_id]
         *earlier, last = stored.replies
         notes, *thought = last.split("\n")
         notes = " ".join([*(each.partition("\n")[0] for each in earlier), notes])
-        return self._words_alone(ids, notes, "\n".join(thought))
+        return self._text_only(ids, notes, "\n".join(thought))
 
     def counting(self, rng: np.random.Generator) -> Row:
         """A conversation without views that counts over synthetic notes. Learns the reasoning, not the notes."""
@@ -181,28 +181,28 @@ class RowMaker:
     def practice(self, rng: np.random.Generator) -> Row:
         """Synthetic notes and many lines of reasoning about them.
 
-        Object names are random, so they are not learned, except an option that follows a gap.
+        The objects are drawn at random, so their names are not learned, except an option that follows a gap.
         """
         practice = make_practice(rng)
         before = self._ids(f"<|im_start|>user\n{practice.options}<|im_end|>\n<|im_start|>assistant\n")
-        row = self._words_alone(before, practice.notes, practice.thoughts)
-        by_chance = np.isin(row.ids, self._category_ids)
-        behind_gap = np.flatnonzero(np.isin(row.ids, self._gap_ids))
-        by_chance[(behind_gap + NEXT_OPTION_AT).clip(max=len(by_chance) - 1)] = False
-        return replace(row, spoken=row.spoken & ~by_chance, answer_at=-1)
+        row = self._text_only(before, practice.notes, practice.thoughts)
+        random = np.isin(row.ids, self._category_ids)
+        gaps = np.flatnonzero(np.isin(row.ids, self._gap_ids))
+        random[(gaps + NEXT_OPTION_AT).clip(max=len(random) - 1)] = False
+        return replace(row, spoken=row.spoken & ~random, answer_at=-1)
 
-    def _looking_at(self, stored: StoredEpisode, turn: int, mirrored: bool, before: str, text: str) -> Row:
+    def _single_view(self, stored: StoredEpisode, turn: int, mirrored: bool, before: str, text: str) -> Row:
         """A single view after the text `before`, and the reply `text` to it."""
-        if self._looking is None:
-            self._looking = self._encoded("", [""], [""], [[]], stored.views[0])
-        (looking,), positions = self._looking
+        if self._empty_turn is None:
+            self._empty_turn = self._encoded("", [""], [""], [[]], stored.views[0])
+        (view_ids,), positions = self._empty_turn
         ids = self._ids(before)
         positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
         views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
-        row = self._make_row([ids + looking], positions, [self._ids(text)], views, shown)
+        row = self._make_row([ids + view_ids], positions, [self._ids(text)], views, shown)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
-    def _words_alone(self, before: list[int], notes: str, thought: str) -> Row:
+    def _text_only(self, before: list[int], notes: str, thought: str) -> Row:
         """A reply without a view. Learns the places in the notes and all of the reasoning."""
         positions = np.broadcast_to(np.arange(len(before)), (3, len(before)))
         row = self._make_row([before], positions, [self._ids(f"{notes}\n{thought}")], (), NOTHING_SHOWN)
@@ -216,7 +216,7 @@ class RowMaker:
     def _encoded(
         self, system: str, user: Sequence[str], replies: Sequence[str], said: Sequence[list[int]], view: bytes
     ) -> tuple[list[list[int]], np.ndarray]:
-        """The ids of each turn, and the positions of all."""
+        """The ids of each turn, and the positions of all ids."""
         width, height = Image.open(io.BytesIO(view)).size
         image = np.zeros((height, width, 3), dtype=np.uint8)
         conversation = Conversation("row")
@@ -274,13 +274,13 @@ class RowMaker:
 
 
 def _noted(stored: StoredEpisode, turn: int, mirrored: bool) -> list[Note]:
-    """The teacher's notes on a view as if it were the first, flipped horizontally if mirrored."""
+    """The teacher's notes on a view as if it were the first; mirrored like the view."""
     notes = seen_from_first(stored.replies[turn])
     return [note.mirrored for note in reversed(notes)] if mirrored else notes
 
 
 class _SizesOnly:
-    """Replaces the image processor while ids are made, because they depend only on image sizes."""
+    """Replaces the image processor, because ids depend only on image sizes."""
 
     def __init__(self, patch_size: int) -> None:
         self.patch_size = patch_size
@@ -292,7 +292,7 @@ class _SizesOnly:
 
 
 def collate(rows: Sequence[Row], pad_id: int) -> Batch:
-    """Stack rows, padded on the right, where causal attention keeps padding invisible to the row."""
+    """Stack rows, padded on the right, where causal attention hides the padding from the row."""
     columns = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), columns), pad_id)
     positions = torch.zeros((3, len(rows), columns), dtype=torch.long)

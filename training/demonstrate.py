@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def make_shard(index: int, folder: Path, seed: int, pupil: str | None = None) -> Path:
-    """Write the demonstrations in room `index` unless their file exists; returns its path."""
+    """Write the demonstrations of room `index` unless their file exists; returns its path."""
     path = shard_path(folder, seed, index)
     if not path.exists():
         write_shard(path, pupil_episodes(seed, index, load_pupil(pupil)) if pupil else room_episodes(seed, index))
@@ -46,8 +46,8 @@ def make_shards(folder: Path, seed: int, indices: Sequence[int], workers: int, p
 
 
 def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
-    """Number and mean score of demonstrations per question type, without blind and hurried ones: the upper bound for a
-    model that imitates the teacher perfectly."""
+    """Number and mean score of demonstrations per question type, without blind and hurried ones: an upper bound for a
+    model that imitates the teacher."""
     scores: dict[str, list[float]] = {}
     for path in shards_in(folder):
         for episode in read_shard(path):
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--pupil", help="checkpoint that replies instead of the teacher, who corrects one reply per conversation"
     )
     options = parser.parse_args(arguments)
-    held = shards_in(options.out)
-    if held and read_shard(held[0])[0].by_pupil != (options.pupil is not None):
+    existing = shards_in(options.out)
+    if existing and read_shard(existing[0])[0].by_pupil != (options.pupil is not None):
         kind = "demonstrations" if options.pupil else "corrections"
         parser.error(f"{options.out} already contains {kind}: choose another folder")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)

@@ -22,9 +22,8 @@ from training.reading import think
 class Answered:
     """The outcome of one question.
 
-    `read_perfectly` is the score that flawless reasoning over the same notes would give. `follows_notes`: whether the
-    answer is the one that the notes imply, None if they imply none. `unseen`: whether an object in the question was
-    never found.
+    `read_perfectly` is the score with flawless reasoning over the same notes. `follows_notes`: whether the answer is
+    what the notes imply, None if they imply none. `unseen`: whether an object in the question was never found.
     """
 
     question: Question
@@ -36,7 +35,7 @@ class Answered:
 
 
 def answered(run: Path) -> Iterator[Answered]:
-    """The scored questions of a run; skips failed ones. Raises RunError or QuestionError if the run or its questions
+    """The scored questions of a run, without failed ones. Raises RunError or QuestionError if the run or its questions
     cannot be read."""
     questions = {question.id: question for question in questions_of(saved_config(run))}
     reader = RunReader(run)
@@ -48,28 +47,29 @@ def answered(run: Path) -> Iterator[Answered]:
             raise RunError(f"{run}: question {row.number} has a result but no turns and cannot be analysed")
         question = questions[row.id]
         notes = [note for reply in replies for note in notes_in(reply)]
-        given = think(question, notes, (0.0, 0.0)).answer
+        implied = think(question, notes, (0.0, 0.0)).answer
+        truth = question.ground_truth or ""
         yield Answered(
             question,
             row.answer,
             row.score,
-            row.score if given is None else score_answer(question.question_type, given, question.ground_truth or ""),
-            None if given is None else given == row.answer,
+            row.score if implied is None else score_answer(question.question_type, implied, truth),
+            None if implied is None else implied == row.answer,
             "unseen" in replies[-1],
         )
 
 
 def table(results: Sequence[Answered]) -> list[str]:
-    """A line per question type, in percent, then one about counting errors and one about unseen objects."""
+    """A Markdown table with percentages per question type, then a line on counting errors and one on unseen objects."""
     columns = ("score", "read_perfectly", "follows_notes", "unseen")
-    heads = [name.replace("_", " ") for name in columns]
-    lines = [f"| type | questions | {' | '.join(heads)} |", "|---" * (len(columns) + 2) + "|"]
+    headers = [name.replace("_", " ") for name in columns]
+    lines = [f"| type | questions | {' | '.join(headers)} |", "|---" * (len(columns) + 2) + "|"]
     for name in QUESTION_TYPES:
-        these = [each for each in results if each.question.question_type == name]
-        if these:
-            cells = [_mean([getattr(each, key) for each in these]) for key in columns]
-            lines.append(f"| {name} | {len(these)} | {' | '.join(cells)} |")
-    off = [
+        of_type = [each for each in results if each.question.question_type == name]
+        if of_type:
+            cells = [_percent([getattr(each, key) for each in of_type]) for key in columns]
+            lines.append(f"| {name} | {len(of_type)} | {' | '.join(cells)} |")
+    count_errors = [
         round(float(each.answer or 0)) - round(float(each.question.ground_truth or 0))
         for each in results
         if each.question.question_type == "object_counting"
@@ -79,12 +79,12 @@ def table(results: Sequence[Answered]) -> list[str]:
     return [
         *lines,
         "",
-        f"Counts: {', '.join(f'{off.count(by)} {name}' for name, by in parts)}, of {len(off)}.",
+        f"Counts: {', '.join(f'{count_errors.count(by)} {name}' for name, by in parts)}, of {len(count_errors)}.",
         f"Objects still unseen at the end: {sum(unseen)} of {len(unseen)} questions that name objects to find.",
     ]
 
 
-def _mean(values: Sequence[float | None]) -> str:
+def _percent(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{100 * np.mean(known):.0f}" if known else "-"
 

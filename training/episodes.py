@@ -1,4 +1,4 @@
-"""Demonstrations: the teacher's conversations in procedural rooms, generated with the code used in evaluation."""
+"""Demonstrations: the teacher's conversations in procedural rooms, generated with the code of real runs."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -42,19 +42,19 @@ QUESTIONS_A_ROOM = {
     "object_rel_direction_hard": 3,
     "route_planning": 3,
 }
-"""More of the types that need more exploration and reasoning."""
+"""Types that need more exploration and reasoning have more questions."""
 
 BLIND_SHARE = 0.04
 HURRIED_SHARE = 0.2
-"""Shares of demonstrations without views, and with fewer moves than usual; these teach guessing."""
+"""Shares of demonstrations without views and with fewer moves than usual; these teach guessing."""
 LAST_SHARE = 0.5
 """Share of pupil conversations that the teacher corrects at the last turn; the others at a random turn."""
 OVERLOOKED_SHARE = 0.3
 """Share of demonstrations in which the teacher overlooks one category of the question until it has walked."""
 BOLD_SHARE = 0.3
-"""Share of demonstrations in which the teacher walks, if at all, without regard to obstacles."""
+"""Share of demonstrations in which the teacher's walk ignores obstacles."""
 USUAL_START_SHARE = 0.3
-"""Share of demonstrations that start at the first view; the others start anywhere a person can stand."""
+"""Share of demonstrations that start at the usual first view; the others start anywhere a person can stand."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def view_config() -> RunConfig:
 
 
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
-    """The demonstrations in room `index` of a seed, one per question; the same arguments give the same episodes."""
+    """The demonstrations in room `index` of a seed, one per question; deterministic."""
     config = config or view_config()
     with _libraries(config) as libraries:
         for state, teacher in _opened(seed, index, *libraries):
@@ -89,23 +89,22 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
 
 
 def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
-    """The same questions answered by a pupil up to some turn, half of the time its last, where the teacher's reply
-    replaces the pupil's.
+    """The same questions, answered by a pupil up to a turn (half of the time the last) in which the teacher replies.
 
-    This teaches how to continue from imperfect notes: DAgger, Ross et al., "A Reduction of Imitation Learning and
-    Structured Prediction to No-Regret Online Learning", 2011.
+    Teaches how to continue from imperfect notes: DAgger, Ross et al., "A Reduction of Imitation Learning and Structured
+    Prediction to No-Regret Online Learning", 2011.
     """
     config = config or view_config()
     with _libraries(config) as libraries:
         opened = [pair for pair in _opened(seed, index, *libraries) if not pair[1].blind]
         for _, teacher in opened:
-            teacher.overlooked = frozenset()  # the pupil itself overlooks enough
-        said: list[list[str]] = [[] for _ in opened]
+            teacher.overlooked = frozenset()  # the pupil overlooks enough
+        corrections: list[list[str]] = [[] for _ in opened]
         while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
             for number in due:
                 state, teacher = opened[number]
                 ask(state)
-                said[number].append(teacher.reply(state))
+                corrections[number].append(teacher.reply(state))
             replies = pupil.generate([opened[number][0].conversation for number in due], action_format())
             for number, reply in zip(due, replies, strict=True):
                 state, teacher = opened[number]
@@ -114,12 +113,13 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
                 if state.is_final:
                     pupil.release(state.conversation)
         rng = np.random.default_rng([seed, index, 2])
-        for (state, teacher), corrections in zip(opened, said, strict=True):
-            last = len(corrections) - 1
+        for (state, teacher), teacher_replies in zip(opened, corrections, strict=True):
+            last = len(teacher_replies) - 1
             turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
-            own = tuple(each.reply.text for each in state.turns[:turn])
-            answer = parse_action(corrections[turn], state.question).action.answer
-            yield _episode(state, teacher, (*own, corrections[turn]), answer, by_pupil=True)
+            correction = teacher_replies[turn]
+            pupil_replies = tuple(each.reply.text for each in state.turns[:turn])
+            answer = parse_action(correction, state.question).action.answer
+            yield _episode(state, teacher, (*pupil_replies, correction), answer, by_pupil=True)
 
 
 def _take(state: QuestionState, reply: Reply) -> None:
@@ -140,7 +140,7 @@ def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]
 def _opened(
     seed: int, index: int, seeing: SceneLibrary, blind: SceneLibrary
 ) -> Iterator[tuple[QuestionState, Teacher]]:
-    """The questions of a room, each at its start with its own teacher."""
+    """The questions of a room, ready for the first turn, each with a separate teacher."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
@@ -168,7 +168,7 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 
 def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
-    """The pose of the first view, or a random standing point with a random one of its headings."""
+    """The pose of the first view, or a random standing point and heading."""
     if len(places) == 0 or rng.random() < USUAL_START_SHARE:
         return first.pose
     x, y = places[rng.integers(len(places))]

@@ -30,7 +30,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "view 0 only": {"renderer": "raycast", "steps": 0},
     "blind": {"renderer": "blind"},
 }
-"""Conditions under which the same questions are asked, with their settings."""
+"""Run settings under which the same questions are answered."""
 
 
 def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
@@ -48,7 +48,7 @@ def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
 
 
 class Unfinished(Exception):
-    """Not all questions of a condition were answered, so conditions cannot be compared. The message names it."""
+    """A condition, named by the message, did not finish, so conditions cannot be compared."""
 
 
 def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
@@ -95,7 +95,7 @@ def _overall(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequence[Question]) -> list[str]:
-    """A markdown table: percent with 95 % interval per type and condition, and the most-frequent-answer baseline."""
+    """A Markdown table: percent with 95 % interval per type and condition, and the most-frequent-answer baseline."""
     lines = [f"| type | questions | {' | '.join(results)} | most frequent answer |"]
     lines.append("|---" * (len(results) + 3) + "|")
     for name in QUESTION_TYPES:

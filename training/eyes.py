@@ -21,8 +21,8 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class NoteAccuracy:
-    """Precision and recall of notes over many views, and the mean errors of correct notes: position in metres, size
-    relative."""
+    """Precision and recall of notes over many views, and mean errors of matched notes: position in metres, relative
+    size."""
 
     views: int
     precision: float
@@ -34,7 +34,7 @@ class NoteAccuracy:
 def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:
     """Match notes to true notes of the same category, nearest pairs first; each note is used at most once."""
     pairs = sorted(
-        ((_off_m(a, b), i, j)
+        ((_distance_m(a, b), i, j)
          for i, a in enumerate(said) for j, b in enumerate(true) if a.category == b.category)
     )  # fmt: skip
     used_said: set[int] = set()
@@ -48,14 +48,14 @@ def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note
     return found
 
 
-def _off_m(a: Note, b: Note) -> float:
+def _distance_m(a: Note, b: Note) -> float:
     return float(np.hypot(a.ahead_m - b.ahead_m, a.left_m - b.left_m))
 
 
 def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]:
-    """Views of the last rooms, each as the first turn of a conversation, with the teacher's notes.
+    """Views of the last rooms, each as a conversation's first turn, with the teacher's notes.
 
-    Takes them from counting questions, where the teacher overlooks nothing.
+    Uses counting questions, where the teacher overlooks nothing.
     """
     for path in shards_in(folder)[-rooms:]:
         for number, episode in enumerate(read_shard(path)):
@@ -67,7 +67,7 @@ def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]
                     yield conversation, view_text(FIRST, FIRST, seen_from_first(reply))
 
 
-def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAccuracy:
+def note_accuracy(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAccuracy:
     """Score the model's notes on the views against the teacher's."""
     said_count = true_count = 0
     pairs: list[tuple[Note, Note]] = []
@@ -79,7 +79,7 @@ def look(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAcc
             said_count, true_count = said_count + len(said), true_count + len(true)
             pairs += matched(said, true)
             backend.release(conversation)
-    offsets = [_off_m(a, b) for a, b in pairs]
+    offsets = [_distance_m(a, b) for a, b in pairs]
     sizes = [abs(a.size_cm - b.size_cm) / b.size_cm for a, b in pairs]
     return NoteAccuracy(
         len(views),
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     views = list(single_views(options.demos, options.rooms))
     settings = ModelOptions(max_new_tokens=VIEWS.max_new_tokens)
-    accuracy = look(make_backend(options.model, settings), views)
+    accuracy = note_accuracy(make_backend(options.model, settings), views)
     sys.stdout.write(
         f"{accuracy.views} views: precision {accuracy.precision:.2f}, recall {accuracy.recall:.2f}, places off by "
         f"{accuracy.place_error_m:.2f} m, sizes by {accuracy.size_error:.0%}\n"

@@ -17,16 +17,16 @@ STEP_M = 0.25
 """Resolution of coordinates and distances in notes, metres."""
 BEARING_STEP_DEG = 5
 STRIDE_M = 0.5
-"""Walks are multiples of this, so that positions relative to the start are multiples of it too."""
+"""Walks are multiples of this, and so are positions relative to the start."""
 LONGEST_WALK_M = 1.5
-"""Far enough to see behind objects, and short enough to be often unobstructed when a pupil misjudges the free space."""
+"""Long enough to see behind objects, short enough to be often unobstructed when a pupil misjudges the free space."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
 VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
-"""The explorer's views, saved with its checkpoints: 45 tokens each and 108 degrees wide, so that four cover the full
-circle and objects where two meet are whole in both. Its longest replies fit the limit."""
+"""The explorer's views, saved with its checkpoints: 45 tokens and 108 degrees each, so that four cover the full circle,
+and an object at the border of two is complete in both. The token limit fits its longest replies."""
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)
-"""The start pose, which is the origin of the notes' coordinates."""
+"""The start pose, the origin of the notes' coordinates."""
 
 PLACE_WORD = re.compile(r" [+-]\d+\.\d\d")
 """One coordinate of a place, as one token."""
@@ -39,11 +39,11 @@ _NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+
 class Note:
     """A note of one object.
 
-    In order: the bearing of its centre in the view (degrees, + = left), its category, its distance, its place on the
-    floor plan (metres ahead of the start and to the left of it), and its longest side. The view shows the first three;
-    the place follows from them and the camera's pose.
+    In order: the bearing of its centre in the view (degrees, + = left), category, distance, place on the floor plan
+    (metres ahead and to the left of the start), and longest side. The view shows bearing, category and distance; the
+    place follows from them and the camera's pose.
 
-    `index` is the object's position in `Room.objects`, -1 if unknown; it is not part of the text.
+    `index` is the object's index in `Room.objects`, -1 if unknown; it is not part of the text.
     """
 
     bearing_deg: int

@@ -1,8 +1,8 @@
 """Text-only practice rows: synthetic notes with many facts read off them, or a choice among options.
 
-A conversation looks up two or three places in its notes and answers once; a practice row looks up about thirty. With
-these rows the model learns to look up a category in minutes; from conversations alone it did not in hours. Option
-letters are learned in minutes from short rows with one answer each: with several answers in a row, the model learns
+A conversation looks up two or three places in its notes and answers once; a practice row looks up about thirty. These
+rows teach the model in minutes to look up a category, which it did not learn from conversations alone in hours. Option
+letters are learned in minutes from short rows with one answer each; with several answers per row, the model learns
 elimination instead.
 """
 
@@ -56,7 +56,7 @@ FEWEST_SINGLE = 3
 MOST_IN_VIEW = 9
 NEAREST_M, FARTHEST_M = 0.5, 4.5
 RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
-"""Shares of rows that only recall, and of names in them that are in no note."""
+"""Shares of rows with recall only, and of names in them without a note."""
 NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.05, 0.1, 0.2, 0.45, 0.2)
@@ -64,25 +64,25 @@ LISTED = ("sides", "quadrants", "objects", "turns")
 LISTED_SHARES = (0.1, 0.2, 0.35, 0.35)
 """Kinds of options and their shares; harder kinds are more frequent."""
 SIZES_A_VIEW, COUNTS_A_VIEW, GAPS_A_VIEW = 2, 2, 2
-"""At most this many facts are read off the notes of a single view: sizes, counts, and distances in one comparison."""
+"""Maximum numbers of facts read off a single view's notes: sizes, counts, and distances in one comparison."""
 MISSING, FOUND = (1, 3), (0, 4)
-"""Ranges, end excluded, of how many of a question's objects are missing and known at a second position."""
+"""Ranges, end excluded, of the numbers of a question's objects that are missing and known at a second position."""
 IN_VIEW_SHARE, KNOWN_SHARE = 0.6, 0.5
 """Shares of the missing and of the known objects that are in view."""
 NEAREST_OF = 4
 ROUTES_TRIED = 20
 """Random routes drawn to find distinct options."""
 BRIEF_SHARE = 0.5
-"""Share of the rows with directions or turns as options that contain only the last reasoning steps."""
+"""Of rows with directions or turns as options, the share with only the last reasoning steps."""
 COUNTED_SHARE = 0.3
-"""Share of notes in counting rows that are of the counted category."""
+"""Share of notes of the counted category in counting rows."""
 SIDES = ("left", "right", "back")
 QUADRANTS = ("front-left", "front-right", "back-left", "back-right")
 
 
 @dataclass(frozen=True)
 class Practice:
-    """The options as a question lists them; the notes of some views in one line, or empty; and lines of reasoning."""
+    """The options as listed in a question; notes of several views in one line, or empty; lines of reasoning."""
 
     options: str
     notes: str
@@ -102,9 +102,8 @@ def make_practice(rng: Generator) -> Practice:
 
 
 def read_off(rng: Generator, notes: Sequence[Note]) -> str:
-    """Facts read off some notes about random objects: sizes, counts (repeated categories first), and which of two is
-    nearer. Rows with a view practise these too, because skills learned from text alone do not transfer to rows with
-    images."""
+    """Facts about random objects in the notes: sizes, counts (repeated categories first), and which of two is nearer.
+    Rows with a view contain them too, because skills learned from text alone do not transfer to rows with images."""
     singles, categories = _singles(notes), [note.category for note in notes]
     drawn = [singles[place] for place in rng.permutation(len(singles))]
     names = [categories[place] for place in rng.permutation(len(categories))]
@@ -119,10 +118,9 @@ def read_off(rng: Generator, notes: Sequence[Note]) -> str:
 
 
 def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
-    """A random category to count, and for each view of a full rotation its synthetic notes and the reasoning and action
-    that follow.
+    """A random category to count, and for each view of a full rotation the synthetic notes, then reasoning and action.
 
-    Counting conversations alone are too few and too long to learn from how to continue a count.
+    Counting conversations alone are too few and too long to teach how to continue a count.
     """
     name, *others = (str(category) for category in rng.choice(CATEGORIES, size=1 + MOST_IN_VIEW, replace=False))
     notes: list[Note] = []
@@ -144,8 +142,8 @@ def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
 def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
     """Turn the notes of a first view into those of a view from a random second position.
 
-    Returns the previous reply, which states that position and what is missing, and the reply to the view. Conversations
-    reach a second position too rarely to learn this from them alone.
+    Returns the previous reply, which states that position and what is missing, and the reply to the view. Second
+    positions are too rare in conversations to be learned from them alone.
     """
     away = STRIDE_M * float(rng.integers(1, 1 + round(LONGEST_WALK_M / STRIDE_M)))
     way_deg, facing_deg = (float(TURN_DEG * rng.integers(VIEWS_AROUND)) for _ in range(2))
@@ -163,7 +161,7 @@ def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
 
 
 def _partly_found(rng: Generator, in_view: set[str]) -> dict[str, list[Note]]:
-    """Random objects that a question might name: some missing, some already noted, each in view or not."""
+    """Random objects of a question: some missing, some already noted, each in view or not."""
     here = [str(name) for name in rng.permutation(sorted(in_view))]
     elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
     missing, known = (
@@ -189,7 +187,7 @@ def _before_turning(pose: CameraPose, found: Mapping[str, Sequence[Note]]) -> st
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
-    """Random objects and the text that notes them over quarter turns and perhaps one walk."""
+    """Random notes over quarter turns and perhaps one walk, and their text."""
     categories = rng.choice(CATEGORIES, size=int(rng.integers(8, 20)), replace=False)
     notes: list[Note] = []
     words = []
@@ -232,20 +230,20 @@ def _singles(notes: Sequence[Note]) -> list[Note]:
 
 
 class _Author:
-    """Writes reasoning about some notes. States an option's letter only once per row, because the model would copy a
-    repeated one instead of looking it up."""
+    """Writes reasoning about notes. States an option's letter only once per row: the model would copy a repeated letter
+    instead of looking it up."""
 
     def __init__(self, rng: Generator, notes: Sequence[Note]) -> None:
         self._rng, self._notes = rng, notes
         self._singles = _singles(notes)
         self._most_turns = min(MOST_BLANKS, len(self._singles) - 2)
         self._options = self._draw_options()
-        self._told_one = False
+        self._letter_stated = False
         self.letters = dict(zip(self._options, "ABCD", strict=False))
 
     @property
     def chooses(self) -> bool:
-        """Whether the options are directions or turns, so that the last step of the reasoning selects one."""
+        """Whether the options are directions or turns, so that the reasoning ends by selecting one."""
         return self._options[0] not in CATEGORIES
 
     def lines(self) -> list[str]:
@@ -257,7 +255,7 @@ class _Author:
     def brief(self) -> str:
         """Only the last steps of the reasoning towards an option, with its letter."""
         option = self._shuffled(self._options)[0]
-        return self._told(f"{'; '.join(map(self._turned, option.split(', ')))}.", option)
+        return self._with_letter(f"{'; '.join(map(self._turn_reasoning, option.split(', ')))}.", option)
 
     def _draw_options(self) -> list[str]:
         """Sides, quadrants, the turns of up to four routes, or four of the objects."""
@@ -270,14 +268,14 @@ class _Author:
             return list(answers)[:NEAREST_OF]
         return self._shuffled(SIDES if kind == "sides" else QUADRANTS)
 
-    def _turned(self, said: str) -> str:
-        """A random turn with this description."""
-        words = quadrant_of if said in QUADRANTS else side_of
-        wanted = said.removeprefix("Turn ").lower()
+    def _turn_reasoning(self, option: str) -> str:
+        """Reasoning with random headings that ends in this direction or turn."""
+        describe = quadrant_of if option in QUADRANTS else side_of
+        wanted = option.removeprefix("Turn ").lower()
         while True:
             before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
-            if words(turn_deg(before, after)) == wanted:
-                return f"{turn_words(before, after)}, {said}"
+            if describe(turn_deg(before, after)) == wanted:
+                return f"{turn_words(before, after)}, {option}"
 
     def _recall(self) -> str:
         """The places or sizes of some objects."""
@@ -294,12 +292,12 @@ class _Author:
         return f"{places_words(found)}."
 
     def _thought(self) -> str:
-        """The reasoning for a random question type, excluding those that need more than notes."""
+        """The reasoning for a random question type among those that need only notes."""
         family = str(self._rng.choice(FAMILIES, p=FAMILY_SHARES))
         if family == "options" and not self.chooses:
             return self._nearest()
         if family == "options" and self._options[0].startswith("Turn"):
-            return self._told(*self._route(1 + self._options[0].count(",")))
+            return self._with_letter(*self._route(1 + self._options[0].count(",")))
         if family == "route":
             return self._route(int(self._rng.integers(1, 1 + self._most_turns)))[0]
         if family == "counting":
@@ -314,10 +312,10 @@ class _Author:
         words, side = direction_words(Asked(tuple(first)), first)
         if len(self._options) == len(QUADRANTS):
             words, side = quadrant_words(words)
-        return self._told(f"{_where(drawn)}; {words}.", side)
+        return self._with_letter(f"{_where(drawn)}; {words}.", side)
 
     def _nearest(self) -> str:
-        """The reasoning about which option is nearest to some other object."""
+        """Reasoning about which option is nearest to another object."""
         found = {note.category: [note] for note in self._singles}
         name = self._shuffled([name for name in found if name not in self._options])[0]
         words, nearest = nearest_words(name, self.letters, found)
@@ -325,7 +323,7 @@ class _Author:
         return _with_answer(Thought(f"{where}; {words}.", nearest))
 
     def _route(self, turns: int) -> tuple[str, str]:
-        """The reasoning about a route with this many turns, and the answer."""
+        """Reasoning about a route with this many turns, and the answer."""
         drawn = self._drawn(turns + 2)
         names = tuple(note.category for note in drawn)
         to_faced = names[1:2] if self._rng.random() < 0.5 else ()
@@ -333,12 +331,12 @@ class _Author:
         words, answer = route_words(Asked(names, to_faced + steps), {note.category: note for note in drawn})
         return f"{_where(drawn)}; {words}.", answer
 
-    def _told(self, words: str, option: str) -> str:
-        """Reasoning that ends in an option, with the option's letter if it is the first in this row."""
-        letter = None if self._told_one else self.letters.get(option)
+    def _with_letter(self, words: str, option: str) -> str:
+        """Append the option's letter, unless this row has already stated one."""
+        letter = None if self._letter_stated else self.letters.get(option)
         if letter is None:
             return words
-        self._told_one = True
+        self._letter_stated = True
         return _with_answer(with_option(words, option, letter) if option.startswith("Turn") else Thought(words, letter))
 
     def _drawn(self, count: int) -> list[Note]:

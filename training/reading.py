@@ -1,4 +1,4 @@
-"""Derives an answer from notes with a short reasoning text for each question type that a small model can imitate."""
+"""Derives answers from notes, with a short reasoning text per question type that a small model can imitate."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from data.questions import Question
 from training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
-"""Smallest possible count: objects that occur once are never counted."""
+"""The smallest count in any counting question."""
 
 _WORDINGS = {
     "counting": r"How many (?P<c>.+?)\(s\)",
@@ -21,13 +21,13 @@ _WORDINGS = {
 }
 _STEP = re.compile(r"\d\. (?:Go forward until the (?P<stop>.+?)|\[please fill in\])(?= \d\. |$)")
 BLANK = ""
-"""Marks a turn to fill in among the stops of a route."""
+"""A turn to fill in, among the stops of a route."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The categories that a question names, in lookup order, and for a route its stops in order, with BLANK for each
-    turn to fill in."""
+    """The categories in a question, in lookup order, and the stops of a route in order, with BLANK for each turn to
+    fill in."""
 
     names: tuple[str, ...]
     steps: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Thought:
-    """The reasoning before an answer, and the answer; None if the notes do not give one."""
+    """The reasoning and the answer that follows from it; None if the notes do not give one."""
 
     text: str
     answer: str | None
@@ -95,7 +95,7 @@ def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float
 
 
 def so_far(question: Question, notes: Sequence[Note], noted_before: int = 0) -> str:
-    """Which of the question's objects have been found and which have not; this decides whether to keep exploring.
+    """States which of the question's objects have been found, which decides whether to keep exploring.
 
     Empty if there is nothing to find. The first `noted_before` notes were taken in earlier turns.
     """
@@ -129,14 +129,13 @@ def size_thought(name: str, of: Sequence[Note]) -> Thought:
 
 def distance_words(a: Note, b: Note) -> str:
     """The distance between the centres of two objects on the floor plan as text."""
-    return f"apart {apart(b, a)}, {stepped(_middles_m(a, b)):.2f} m"
+    return f"apart {apart(b, a)}, {stepped(_distance_m(a, b)):.2f} m"
 
 
 def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Thought:
-    """Count a category: the count in the first `noted_before` notes, the later ones numbered on from it, and the total.
+    """Count a category: the count in the first `noted_before` notes, the new instances numbered from there, the total.
 
-    Each turn thus starts from the number that ended the previous one; a small model soon loses a number that it has to
-    find among others.
+    Each turn thus starts with the number that ended the previous one: a small model fails to find it among others.
     """
     of = [note for note in notes if note.category == name]
     known = sum(note.category == name for note in notes[:noted_before])
@@ -148,22 +147,22 @@ def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Th
 def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]]) -> tuple[str, str]:
     """Find the option nearest to the object `name`; returns the reasoning and the option's letter.
 
-    For each option that was found, the text has its letter, the place of its nearest instance, the distance between
-    centres, and the letter of the nearest so far: a small model can compare two numbers but not four. `letters` are
-    those of all options, in order.
+    For each option that was found, the text gives its letter, the place of its nearest instance, the distance between
+    centres, and the letter of the nearest option so far: a small model can compare two numbers but not four. `letters`
+    maps all options, in order.
     """
     centre = found[name][0]
     words, nearest, least = [], "", math.inf
     for option in filter(found.get, letters):
-        note = min(found[option], key=lambda note: _middles_m(centre, note))
-        gap = round(_middles_m(centre, note), 1)
+        note = min(found[option], key=lambda note: _distance_m(centre, note))
+        gap = round(_distance_m(centre, note), 1)
         if gap < least:
             nearest, least = letters[option], gap
         words.append(f"{letters[option]}. {option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {nearest}")
     return "; ".join(words), nearest
 
 
-def _middles_m(a: Note, b: Note) -> float:
+def _distance_m(a: Note, b: Note) -> float:
     return math.hypot(b.ahead_m - a.ahead_m, b.left_m - a.left_m)
 
 
@@ -204,8 +203,8 @@ def quadrant_of(turn: int) -> str:
 
 
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
-    """The turns of a route from centre to centre: the reasoning and the answer. A stop without a turn before it is the
-    one that is faced."""
+    """The turns of a route from centre to centre: the reasoning and the answer. A stop without a BLANK before it is
+    the object already faced."""
     place, faced = first[about.names[0]], first[about.names[1]]
     heading = heading_deg(faced, place)
     words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
@@ -225,5 +224,5 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
 
 
 def with_option(words: str, answer: str, letter: str | None) -> Thought:
-    """Append all turns, as the option lists them, and its letter to the reasoning; unchanged if no option matches."""
+    """Append the answer's turns and its option letter to the reasoning, unless no option matches."""
     return Thought(f"{words}\nSo {answer}: {letter}." if letter else words, letter)

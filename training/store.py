@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from training.episodes import Episode
 
 WEBP_QUALITY = 80
-"""About 5 KB per view: loses vertex noise but keeps everything that a person recognises."""
+"""About 5 KB per view: loses vertex noise, but nothing that a person would recognize."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +58,22 @@ def shards_in(folder: Path) -> list[Path]:
 
 
 def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
-    """Write one room's demonstrations atomically; a view that several share is stored once."""
+    """Write one room's demonstrations atomically; shared views are stored once."""
     views: dict[bytes, int] = {}
     shown: dict[int, np.ndarray] = {}
     records = []
     for episode in episodes:
-        places = [views.setdefault(_packed(image), len(views)) for image in episode.images]
-        shown |= zip(places, episode.shown, strict=True)
+        indices = [views.setdefault(_webp(image), len(views)) for image in episode.images]
+        shown |= zip(indices, episode.shown, strict=True)
         record = {name: getattr(episode, name) for name in _TEXTS}
-        records.append(record | {"views": places})
+        records.append(record | {"views": indices})
     sizes = np.array([len(view) for view in views], dtype=np.int64)
     content = np.frombuffer(b"".join(views), dtype=np.uint8)
     texts = np.frombuffer(json.dumps(records).encode(), dtype=np.uint8)
     draft = path.with_name("." + path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(
-        draft, sizes=sizes, views=content, texts=texts, shown=np.stack([shown[place] for place in range(len(views))])
+        draft, sizes=sizes, views=content, texts=texts, shown=np.stack([shown[index] for index in range(len(views))])
     )
     draft.rename(path)
 
@@ -94,11 +94,11 @@ _TEXTS = tuple(field.name for field in fields(Transcript))
 
 def _stored(record: dict[str, Any], views: list[bytes], shown: np.ndarray) -> StoredEpisode:
     lists = {"user": tuple(record["user"]), "replies": tuple(record["replies"])}
-    places = record["views"]
-    return StoredEpisode(**record | lists | {"views": tuple(views[place] for place in places), "shown": shown[places]})
+    indices = record["views"]
+    return StoredEpisode(**record | lists | {"views": tuple(views[each] for each in indices), "shown": shown[indices]})
 
 
-def _packed(image: np.ndarray) -> bytes:
+def _webp(image: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "WEBP", quality=WEBP_QUALITY)
     return buffer.getvalue()

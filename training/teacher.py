@@ -1,4 +1,4 @@
-"""A teacher that knows the room: it looks around, notes what it sees, walks if objects are missing, and answers."""
+"""The teacher, who knows the room: it looks around, notes objects, walks if some are missing, and answers."""
 
 import math
 from collections.abc import Set
@@ -31,9 +31,9 @@ from training.notes import (
 from training.reading import asked, so_far, think
 
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
-"""An object with fewer pixels in a view of this focal length is not noted."""
+"""Minimum pixels of a noted object in a view of this focal length."""
 NO_OBJECT = -1
-"""Replaces an index into `Room.objects` if there is no object."""
+"""An index into `Room.objects` for no object."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
 NEAR_M = 1.0
@@ -41,7 +41,7 @@ NEAR_M = 1.0
 PATCH_PX = 16
 """Side of the image encoder's patches."""
 PATCH_SHARE = 1 / 6
-"""An object must fill more than this share of a patch to label it."""
+"""Minimum share of a patch that its labelling object must fill."""
 
 
 def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
@@ -68,17 +68,16 @@ class Teacher:
     It makes quarter turns to the left and notes each object once, in the view whose quarter contains the object's
     centre. It states which of the question's objects it has found and answers once it has noted all of them. Questions
     that need every instance take at least a full rotation. If objects are still missing then, it walks to a second
-    position and notes everything there again, because a small model cannot tell which of some thirty objects it has
-    noted already.
+    position and notes everything there from scratch, because a small model cannot tell which of some thirty objects it
+    has already noted.
 
-    - `overlooked`: categories not noted before the walk, as a pupil might miss them; otherwise second positions would
-      be too rare to learn from.
-    - `bold`: the number of quarter turns to the left before a walk of the maximum length regardless of obstacles; None:
-      the teacher avoids obstacles.
+    - `overlooked`: categories that are not noted before the walk, as if a pupil had missed them; otherwise second
+      positions would be too rare to learn from.
+    - `bold`: ignore obstacles and walk the maximum length after this many quarter turns to the left; None avoids them.
     - `blind`: note nothing and answer immediately with a guess.
     - `shown`: the `categories_by_patch` of each view so far.
 
-    If a pupil's reply is executed instead of its own, call `hear` with that reply.
+    If a pupil's reply is executed instead of the teacher's, pass it to `hear`.
     """
 
     room: Room
@@ -110,10 +109,10 @@ class Teacher:
         return "\n".join(filter(None, lines))
 
     def hear(self, reply: str, state: QuestionState) -> None:
-        """Replace the notes of the current turn by a pupil's.
+        """Replace the current turn's notes with a pupil's.
 
-        Each note is matched to the nearest object of its category within NEAR_M that is not noted yet; a note without
-        a match is kept with the index NO_OBJECT.
+        Matches each note to the nearest object of its category within NEAR_M that is not noted yet; unmatched notes are
+        kept with the index NO_OBJECT.
         """
         del self.notes[self._noted_before :]
         start = _start(state)
@@ -174,8 +173,8 @@ class Teacher:
         return None if _walked(state) else self._walk(state)
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
-        """The longest unobstructed walk in one of the four directions, None if shorter than a stride; the fixed walk if
-        `bold`."""
+        """The longest unobstructed walk in the freest of the four directions, None if shorter than a stride; the fixed
+        walk if `bold`."""
         env = _env(state)
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
         if self.bold is not None:
@@ -225,7 +224,7 @@ def spans_m(extent: Extent) -> tuple[float, float]:
 
 
 def rounded_truth(question_type: str, truth: str) -> str:
-    """The ground truth; a room's size is rounded to half square metres below 10 and to whole ones above."""
+    """The ground truth; room sizes are rounded to 0.5 m² below 10 m² and to 1 m² above."""
     if question_type == "room_size_estimation":
         area = float(truth)
         return f"{round(2 * area) / 2:g}" if area < 10 else str(round(area))

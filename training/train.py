@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCHES_A_POOL = 8
-"""Rows are drawn for this many batches at once and sorted by length, so that a batch needs little padding."""
+"""Rows are drawn for this many batches together and sorted by length, which reduces padding."""
 HELD_OUT_ROOMS = 4
 """Number of last rooms held out for the learning curve, which uses every second question there."""
 CORPUS_ROOMS = 40
 CROWD, CROWDS_MORE = 3, 3
-"""Views with CROWD or more objects of one category are added CROWDS_MORE times: the explorer overlooks most in them.
-"""
+"""Views with at least CROWD objects of one category, where the explorer overlooks most, are added CROWDS_MORE times."""
 STAGES = {
     "words": ("practice", "drills", "practice", "counting"),
     "views": ("views", "drills", "views", "second looks", "views", "practice", "views", "counting"),
@@ -55,7 +54,7 @@ HELD_OUT_PRACTICE = 64
 PATCH_WEIGHT = 1.0
 FINISHED, RESUMABLE, CURVE = "checkpoint", "state.pt", "curve.csv"
 DRAFT = "checkpoint.tmp"
-"""The checkpoint is written here and then renamed, so that a killed run can resume."""
+"""The checkpoint is written here, then renamed, so that a killed run can resume."""
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
 
@@ -65,10 +64,10 @@ class Plan:
     """The training schedule: text only, then single views, whole conversations, and conversations corrected by the
     teacher.
 
-    Each stage has its number of steps. A step has `episode_rows` rows of conversations with views, or `view_rows` of
-    any other kind. `learning_rate` is reached after `warmup` steps, held, and decays linearly to a twentieth over the
-    last share `cooldown` of the steps; a cosine would leave too little for the conversations, which come last. The
-    state is saved and the held-out rooms are evaluated every `save_every` steps.
+    A batch has `episode_rows` rows of conversations with views, or `view_rows` of any other kind. The learning rate
+    rises to `learning_rate` over `warmup` steps, stays there, and decays linearly to a twentieth over the last fraction
+    `cooldown` of the steps; a cosine schedule would leave too little for the conversations, which come last. Every
+    `save_every` steps, the state is saved and the held-out rooms are evaluated.
     """
 
     word_steps: int = 600
@@ -95,8 +94,8 @@ class Plan:
         return next(name for name, end in zip(STAGES, accumulate(lengths), strict=True) if step < end)
 
     def rows(self, step: int) -> tuple[str, int, int]:
-        """The kind and number of rows in a step, and how many earlier steps had this kind, counted as if the stage had
-        begun at step 0."""
+        """The kind and number of rows in a step, and the number of earlier steps with this kind, as if the stage had
+        started at step 0."""
         kinds = STAGES[self.stage(step)]
         rounds, place = divmod(step, len(kinds))
         kind = kinds[place]
@@ -116,12 +115,11 @@ SMOKE = Plan(word_steps=20, view_steps=20, view_rows=8, episode_steps=20, episod
 
 
 Source = tuple[int, int, bool]
-"""The source of a row: the index of a demonstration, a turn (0 if the row has none), and whether its view is mirrored.
-"""
+"""The source of a row: index of the demonstration, turn (0 if not a single view), whether the view is mirrored."""
 
 
 def sources_of(episodes: Sequence[StoredEpisode]) -> dict[str, list[Source]]:
-    """The sources of all rows that are not synthetic, by kind."""
+    """The sources of all non-synthetic rows, by kind."""
     seeing = [(number, each) for number, each in enumerate(episodes) if not (each.blind or each.by_pupil)]
     views = [
         (number, turn, mirrored) for number, each in seeing for turn in _whole_views(each) for mirrored in (False, True)
@@ -145,8 +143,8 @@ class Rows:
         self._maker = maker
         self._episodes = episodes
         self._sources = sources
-        self._known: dict[tuple[str, Source], Row] = {}
-        self.made_up = {"practice": maker.practice, "counting": maker.counting}
+        self._cache: dict[tuple[str, Source], Row] = {}
+        self.synthetic = {"practice": maker.practice, "counting": maker.counting}
         self._pools: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
 
     def draw(self, plan: Plan, step: int) -> list[Row]:
@@ -155,19 +153,20 @@ class Rows:
         pool, place = divmod(before, BATCHES_A_POOL)
         rng = np.random.default_rng([plan.seed, pool, *plan.stage(step).encode(), *kind.encode()])
         part = int(rng.permutation(BATCHES_A_POOL)[place])
-        if kind in self.made_up:
-            return self._made_up_pool(kind, plan.seed, pool, BATCHES_A_POOL * count)[part * count : (part + 1) * count]
+        if kind in self.synthetic:
+            rows = self._synthetic_pool(kind, plan.seed, pool, BATCHES_A_POOL * count)
+            return rows[part * count : (part + 1) * count]
         sources = self._sources[kind]
         drawn = rng.integers(len(sources), size=BATCHES_A_POOL * count)
         by_length = sorted(drawn, key=lambda place: self._length(kind, sources[place]))
         return [self._row(kind, sources[place]) for place in by_length[part * count : (part + 1) * count]]
 
-    def _made_up_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
+    def _synthetic_pool(self, kind: str, seed: int, pool: int, count: int) -> list[Row]:
         """The synthetic rows of a pool, shortest first; caches the last pool of each kind."""
-        wanted = seed, pool, count
-        if kind not in self._pools or self._pools[kind][0] != wanted:
-            rows = [self.made_up[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
-            self._pools[kind] = wanted, sorted(rows, key=lambda row: len(row.ids))
+        key = seed, pool, count
+        if kind not in self._pools or self._pools[kind][0] != key:
+            rows = [self.synthetic[kind](np.random.default_rng([seed, 1, pool, number])) for number in range(count)]
+            self._pools[kind] = key, sorted(rows, key=lambda row: len(row.ids))
         return self._pools[kind][1]
 
     def _length(self, kind: str, source: Source) -> int:
@@ -177,7 +176,7 @@ class Rows:
         return len(episode.replies[turn]) if kind in ("views", "second looks") else len(episode.views)
 
     def _row(self, kind: str, source: Source) -> Row:
-        if (kind, source) not in self._known:
+        if (kind, source) not in self._cache:
             number, turn, mirrored = source
             episode = self._episodes[number]
             if kind == "drills":
@@ -188,12 +187,12 @@ class Rows:
                 row = self._maker.second_look(episode, turn, mirrored)
             else:
                 row = self._maker.episode(episode)
-            self._known[kind, source] = row
-        return self._known[kind, source]
+            self._cache[kind, source] = row
+        return self._cache[kind, source]
 
 
 class Batches(Dataset[Batch]):
-    """The batch of every step of a plan."""
+    """The batches of a plan, indexed by step."""
 
     def __init__(self, rows: Rows, plan: Plan, pad_id: int) -> None:
         self._rows, self._plan, self._pad_id = rows, plan, pad_id
@@ -226,8 +225,8 @@ class PatchCategories(torch.nn.Module):
         self._tokens = output
 
     def loss(self, shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss for the images of the last forward pass, and for each patch with an object whether it is
-        classified correctly, bool. `shown` (N, H / 16, W / 16) are their `categories_by_patch`."""
+        """The mean loss on the images of the last forward pass, and (patches with an object,) bool: whether each is
+        classified correctly. `shown` (N, H / 16, W / 16) are their `categories_by_patch`."""
         count, rows, columns = shown.shape
         merge = self._merge
         true = shown.reshape(count, rows // merge, merge, columns // merge, merge).transpose(2, 3).reshape(-1)
@@ -236,7 +235,7 @@ class PatchCategories(torch.nn.Module):
 
 
 class CannotTrain(Exception):
-    """A run cannot be started or resumed; the message says why."""
+    """A run cannot be started or resumed; the message gives the reason."""
 
 
 class Trainer:
@@ -257,8 +256,8 @@ class Trainer:
         contains a run with another plan, other demonstrations or other model sizes."""
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
         held_out_rooms = demonstrations[-HELD_OUT_ROOMS:]
-        known = {path.name for path in held_out_rooms}
-        learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *(path for path in lessons if path.name not in known)]
+        excluded = {path.name for path in held_out_rooms}
+        learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *(path for path in lessons if path.name not in excluded)]
         self.begun_with = asdict(plan) | {
             "sizes": asdict(sizes),
             "learned_from": [path.name for path in learned_from],
@@ -281,21 +280,21 @@ class Trainer:
         self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
         text = self.model.config.text_config
         if (text.hidden_size, text.num_hidden_layers) != (sizes.hidden, sizes.layers):
-            raise CannotTrain(f"{source} contains a model of another size: give its --sizes, or another folder")
+            raise CannotTrain(f"{source} contains a model of another size: pass its --sizes, or use another folder")
         use_fast_layers(self.model, compiled)
         self.patches = PatchCategories(self.model)
         self.model.to(device).train()
         self.patches.to(device)
-        with torch.device("meta"):  # rows need no weights, so worker processes get a model without them
+        with torch.device("meta"):  # spares worker processes the weights, which rows do not need
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         rows = Rows(episodes, sources, maker)
         self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
         chosen = [episode for episode in held_out[::2] if not episode.blind]
-        made_up = {
+        synthetic = {
             kind: [make(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)]
-            for kind, make in rows.made_up.items()
+            for kind, make in rows.synthetic.items()
         }
-        self.held_out = made_up | {
+        self.held_out = synthetic | {
             "views": [maker.view(each, turn) for each in chosen for turn in _whole_views(each)],
             "second looks": [maker.second_look(each, turn) for each in chosen for turn in _whole_views(each)[:1]],
             "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
@@ -312,18 +311,13 @@ class Trainer:
         self.step = self._resumed_step()
 
     def run(self, until: int | None = None) -> None:
-        """Run the remaining steps, or those up to `until`. A run that is killed resumes from the last save and reaches
-        the same weights."""
+        """Run the remaining steps, or those up to `until`. A killed run resumes from the last save and reaches the same
+        weights."""
         last = self.plan.steps if until is None else until
         started, losses = time.monotonic() - self.seconds, []
-        coming = DataLoader(
-            self.batches,
-            batch_size=None,
-            sampler=range(self.step, last),
-            num_workers=self.workers,
-        )
-        for batch in coming:
-            losses.append(self._learn(batch))
+        loader = DataLoader(self.batches, batch_size=None, sampler=range(self.step, last), num_workers=self.workers)
+        for batch in loader:
+            losses.append(self._train_step(batch))
             self.step += 1
             if self.step % self.plan.save_every == 0 or self.step == last:
                 self.seconds = time.monotonic() - started
@@ -355,16 +349,18 @@ class Trainer:
             return 0
         state = torch.load(path, map_location="cpu", weights_only=True)
         if "begun_with" not in state:
-            raise CannotTrain(f"{path} was written by another version: give another folder")
+            raise CannotTrain(f"{path} was written by another version: use another folder")
         if changed := [name for name, value in self.begun_with.items() if state["begun_with"].get(name) != value]:
-            raise CannotTrain(f"{path} was started with another {', '.join(changed)}: give the same, or another folder")
+            raise CannotTrain(
+                f"{path} was started with another {', '.join(changed)}: pass the same values, or use another folder"
+            )
         self.model.load_state_dict(state["model"])
         self.patches.load_state_dict(state["patches"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.seconds = float(state["seconds"])
         return int(state["step"])
 
-    def _learn(self, batch: Batch) -> float:
+    def _train_step(self, batch: Batch) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate(self.step)
         batch = batch.to(self.device)
@@ -377,42 +373,43 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The weighted mean loss of the labelled tokens, and for each of them whether the prediction is correct, (ids,)
-        bool."""
+        """The weighted mean loss of the labelled tokens, and (labelled tokens,) bool: whether each prediction is
+        correct."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
-            said = batch.labels[:, 1:] != IGNORED
-            scores = self.model.lm_head(hidden[:, :-1][said])
-        wanted = batch.labels[:, 1:][said]
-        weights = batch.weights[:, 1:][said]
-        losses = cross_entropy(scores.float(), wanted, reduction="none")
-        return (losses * weights).sum() / weights.sum(), scores.argmax(-1) == wanted
+            labelled = batch.labels[:, 1:] != IGNORED
+            logits = self.model.lm_head(hidden[:, :-1][labelled])
+        labels = batch.labels[:, 1:][labelled]
+        weights = batch.weights[:, 1:][labelled]
+        losses = cross_entropy(logits.float(), labels, reduction="none")
+        return (losses * weights).sum() / weights.sum(), logits.argmax(-1) == labels
 
     @torch.no_grad()
     def _held_out(self) -> tuple[float, dict[str, float]]:
-        """Evaluate the held-out rooms with teacher forcing: the loss, and the accuracy by SHARES, NaN if the stage has
-        none."""
+        """Evaluate the held-out rooms with teacher forcing: the loss, and the accuracy for each of SHARES, NaN if the
+        stage has no such tokens."""
         self.model.eval()
         kinds = dict.fromkeys(STAGES[self.plan.stage(self.step - 1)])
         losses: list[float] = []
-        right: dict[str, list[bool]] = {name: [] for name in SHARES}
+        correct: dict[str, list[bool]] = {name: [] for name in SHARES}
         for kind in kinds:
-            for rows in _parts(self.held_out.get(kind, []), self.plan.episode_rows):
+            held_out, size = self.held_out.get(kind, []), self.plan.episode_rows
+            for rows in (held_out[start : start + size] for start in range(0, len(held_out), size)):
                 batch = collate(rows, self.processor.tokenizer.pad_token_id).to(self.device)
                 loss, hits = self._loss(batch)
                 losses.append(float(loss))
                 if len(batch.images):
-                    right["patches"] += self.patches.loss(batch.shown)[1].tolist()
-                wanted = batch.labels[:, 1:]
-                of_share = self.shares[wanted[wanted != IGNORED].cpu().numpy()]
+                    correct["patches"] += self.patches.loss(batch.shown)[1].tolist()
+                labels = batch.labels[:, 1:]
+                shares = self.shares[labels[labels != IGNORED].cpu().numpy()]
                 for name in SHARES[1:-1]:
-                    right[name] += hits.cpu().numpy()[of_share == name].tolist()
+                    correct[name] += hits.cpu().numpy()[shares == name].tolist()
                 grid = torch.zeros(batch.labels.shape, dtype=torch.bool)
-                grid[:, 1:][(wanted != IGNORED).cpu()] = hits.cpu()
-                right["answers"] += [bool(grid[row, at]) for row, at in enumerate(batch.answers.tolist()) if at >= 0]
+                grid[:, 1:][(labels != IGNORED).cpu()] = hits.cpu()
+                correct["answers"] += [bool(grid[row, at]) for row, at in enumerate(batch.answers.tolist()) if at >= 0]
         self.model.train()
         return float(np.mean(losses)), {
-            name: float(np.mean(values)) if values else math.nan for name, values in right.items()
+            name: float(np.mean(values)) if values else math.nan for name, values in correct.items()
         }
 
     def _report(self, loss: float) -> None:
@@ -518,7 +515,7 @@ def _is_crowd(reply: str) -> bool:
 
 def _whole_views(episode: StoredEpisode) -> range:
     """The turns of the first rotation, or none if the teacher may have overlooked an object on purpose: such an object
-    is named by the question, so the rotation ends with it "unseen"."""
+    is in the question, so the rotation ends with it "unseen"."""
     replies = episode.replies[:VIEWS_AROUND]
     return range(0 if "unseen" in replies[-1] else len(replies))
 
@@ -544,11 +541,6 @@ def _shares_of_ids(tokenizer: Any) -> np.ndarray:
 def _texts(episodes: Sequence[StoredEpisode]) -> Iterator[str]:
     for episode in episodes:
         yield from (episode.system, *episode.user, *episode.replies)
-
-
-def _parts(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
 
 
 if __name__ == "__main__":

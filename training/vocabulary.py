@@ -1,4 +1,4 @@
-"""A tokenizer of phrases: one token for each sentence that every prompt repeats, each category and each number."""
+"""A phrase tokenizer: one token for each repeated sentence of the prompts, each category and each number."""
 
 import re
 from collections import Counter
@@ -12,9 +12,10 @@ from data.rooms.routes import MOST_BLANKS, TURNS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-RAREST = 3
-"""Phrases that occur less often are spelled from words and bytes."""
+MIN_COUNT = 3
+"""Phrases that occur less often are encoded as words and bytes."""
 FARTHEST_STEPS = 48
+"""Largest coordinate with its own token, in steps of 0.25 m."""
 _BYTE_SCORE, _PIECE_SCORE = -10.0, -1.0
 
 _NUMBER = r" ?[+-]?\d+(?:\.\d+)?(?: (?:cm|m)\b[;.,]?)?"
@@ -35,7 +36,7 @@ _FIXED = (
 
 
 def phrases(corpus: Iterable[str]) -> list[str]:
-    """The vocabulary of a corpus: line breaks, categories, numbers, and repeated phrases between them."""
+    """The vocabulary for a corpus: line breaks, categories, numbers, and the repeated phrases between them."""
     counts: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for text in corpus:
@@ -49,19 +50,19 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     numbers += [f" {step * 0.25:.2f} m{stop}" for step in range(FARTHEST_STEPS) for stop in ("", ".")]
     numbers += [f" {angle:+d}" for angle in range(-45, 50, 5)]
     numbers += [f" {turn:+d}" for turn in range(-350, 360, 10)] + [f" {heading}" for heading in range(0, 360, 10)]
-    frequent = [piece for piece, count in counts.items() if count >= RAREST]
-    usual_words = [word for word, count in words.items() if count >= RAREST]
+    frequent = [piece for piece, count in counts.items() if count >= MIN_COUNT]
+    frequent_words = [word for word, count in words.items() if count >= MIN_COUNT]
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
-    walks = [" " + ", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
+    routes = [" " + ", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
     before = (";", "", ":", *(f" {each};" for each in "ABCD"))
     letters = [f"{nearest} {letter}." for nearest in before for letter in "ABCD"]
-    return list(dict.fromkeys([*_FIXED, *frequent, *usual_words, *categories, *walks, *letters, *numbers]))
+    return list(dict.fromkeys([*_FIXED, *frequent, *frequent_words, *categories, *routes, *letters, *numbers]))
 
 
 def make_tokenizer(corpus: Iterable[str], like: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":
-    """A byte-level tokenizer that splits text into as few pieces as possible, with the special tokens of `like`.
+    """A Unigram tokenizer that splits text into as few pieces as possible, with the special tokens of `like`.
 
-    Any text can be encoded: every byte is a piece, at a higher cost.
+    Single bytes are pieces too, at a higher cost, so it encodes any text.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
