@@ -1,1 +1,1 @@
-"""Benchmarks of the package, each a separate command."""
+"""Benchmark commands, run as `python -m benchmarks.NAME`."""

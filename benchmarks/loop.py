@@ -1,9 +1,9 @@
-"""The loop's own CPU time for a turn, with a policy that costs nothing: move, render, encode, write, schedule.
+"""Measures the loop's CPU time per turn with a trivial policy: moving, rendering, encoding, writing, scheduling.
 
     python -m benchmarks.loop
 
-Two runs on the same rooms differ only in how many questions they ask. The difference in CPU time, divided by the
-difference in turns, is what a turn costs; loading scans and choosing first views cancels out.
+Compares two runs on the same rooms that differ only in the number of questions. The cost of a turn is the difference in
+CPU time divided by the difference in turns, so that loading scans and choosing first views cancel out.
 """
 
 import argparse
@@ -26,12 +26,12 @@ FEW, MANY = 4, 36
 
 
 class Wander(Policy):
-    """Moves in every turn but the last, each question along a different path."""
+    """Moves in every turn except the last, each question along a different path."""
 
     name = "wander"
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        """A turn by an angle that depends on the question and the turn, and half a metre forward."""
+        """Rotate by an angle that depends on question and turn, then move half a metre forward."""
         return [Decision(self._action(state)) for state in states]
 
     def _action(self, state: QuestionState) -> CameraAction:
@@ -41,7 +41,7 @@ class Wander(Policy):
 
 
 def main() -> None:
-    """Measure and print, one line for each renderer."""
+    """Measure and print one line per renderer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image-size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
     parser.add_argument("--repeats", type=int, default=3)
@@ -57,19 +57,19 @@ def main() -> None:
         for renderer in ("raycast", "blind"):
             costs = [cost_of_a_turn(replace(config, renderer=renderer)) for _ in range(args.repeats + 1)][1:]
             print(
-                f"{renderer}: {1e3 * statistics.median(costs):.1f} ms of CPU time a turn "
+                f"{renderer}: {1e3 * statistics.median(costs):.1f} ms of CPU time per turn "
                 f"({1e3 * min(costs):.1f} to {1e3 * max(costs):.1f})"
             )
 
 
 def cost_of_a_turn(config: RunConfig) -> float:
-    """CPU seconds, of all threads, that one more turn takes."""
-    (few_s, few), (many_s, many) = (measured(replace(config, num_questions=count)) for count in (FEW, MANY))
+    """CPU seconds per turn, over all threads."""
+    (few_s, few), (many_s, many) = (measure(replace(config, num_questions=count)) for count in (FEW, MANY))
     return (many_s - few_s) / (many - few)
 
 
-def measured(config: RunConfig) -> tuple[float, int]:
-    """CPU seconds of a run and its number of turns."""
+def measure(config: RunConfig) -> tuple[float, int]:
+    """CPU seconds of a run, over all threads, and its number of turns."""
     started = time.process_time()
     rows = main_vsi_bench_loop(config, policy=Wander()).rows
     return time.process_time() - started, sum(row.turns for row in rows)

@@ -1,4 +1,4 @@
-"""Memory use of a run over many scans, which must stop growing once the scene cache is full.
+"""Memory of a run over many scans, which must stop growing once the scene cache is full.
 
 python -m benchmarks.memory --scans 50 --cache-gib 0.2
 """
@@ -19,7 +19,7 @@ SAMPLE_EVERY_S = 0.1
 
 
 def main() -> None:
-    """Generate rooms, run a scripted model over all of them, and print memory by number of finished scans."""
+    """Generate rooms, run a scripted policy on all of them, and print memory by number of finished scans."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scans", type=int, default=50)
     parser.add_argument("--cache-gib", type=float, default=0.2, help="--scene-cache-gib of the run")
@@ -45,15 +45,15 @@ def main() -> None:
 
 
 def run_and_sample(config: RunConfig) -> dict[int, int]:
-    """The peak resident size in bytes by number of finished scans."""
+    """Run and return the peak resident memory in bytes by number of finished scans."""
     samples: dict[int, int] = {}
-    over = threading.Event()
+    ended = threading.Event()
 
     def sample() -> None:
         process = psutil.Process()
         last = False
         while not last:
-            last = over.wait(SAMPLE_EVERY_S)  # sample once more after the run has ended
+            last = ended.wait(SAMPLE_EVERY_S)  # samples once more after the run has ended
             scans = scans_finished(config.log_root)
             samples[scans] = max(samples.get(scans, 0), process.memory_info().rss)
 
@@ -62,13 +62,13 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
     try:
         main_vsi_bench_loop(config)
     finally:
-        over.set()
+        ended.set()
         sampler.join()
     return samples
 
 
 def scans_finished(log_root: Path) -> int:
-    """Scans that have at least one result on disk."""
+    """The number of scans with at least one result on disk."""
     return len({row.scene_name for folder in run_folders(log_root) for row in RunReader(folder).rows})
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
 
-The old habit: a new Open3D renderer and its geometry for each view, which is then written to a PNG file and read back.
-The package's renderers keep what they build for a scene; their first view, which builds it, is reported separately.
+The old habit creates an Open3D renderer and its geometry for each view, then writes the view to a PNG file and reads it
+back. The package's renderers cache what they build for a scene in the first view, which is reported separately.
 """
 
 import argparse
@@ -35,7 +35,7 @@ OLD_HABIT_LIMIT_S = 300
 
 @dataclass(frozen=True)
 class Row:
-    """Times of one renderer on one mesh, milliseconds; `ratio` is how many times faster it is than the old habit."""
+    """Times of one renderer on one mesh, milliseconds; `ratio` is the speed-up over the old habit."""
 
     faces: int
     renderer: str
@@ -46,7 +46,7 @@ class Row:
 
 
 def room(faces: int) -> Scene:
-    """A room of 6 x 5 x 2.5 m with twelve boxes and about `faces` faces; vertex colours are noisy as in a scan."""
+    """A room of 6 x 5 x 2.5 m with twelve boxes, about `faces` faces, and noisy vertex colours as in a scan."""
     random = np.random.default_rng(0)
     boxes = [(np.zeros(3), np.array([6.0, 5.0, 2.5]))]
     for corner in random.uniform([0.3, 0.3, 0], [5, 4, 0.1], (12, 3)):
@@ -76,12 +76,12 @@ def _side(lower: np.ndarray, upper: np.ndarray, axis: int, end: int, cell_m: flo
 
 
 def poses(count: int) -> list[CameraPose]:
-    """Views around the middle of the room."""
+    """Poses at the middle of the room, facing all directions."""
     return [CameraPose(3.0, 2.5, 1.6, 360.0 * i / count, -10.0) for i in range(count)]
 
 
 def milliseconds(draw: Callable[[CameraPose], object], views: list[CameraPose]) -> list[float]:
-    """How long each call takes."""
+    """The duration of each call."""
     times = []
     for pose in views:
         begin = time.perf_counter()
@@ -91,7 +91,7 @@ def milliseconds(draw: Callable[[CameraPose], object], views: list[CameraPose]) 
 
 
 def old_habit_times(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[float]:
-    """Milliseconds per view, rendered like the script that this package replaces."""
+    """Milliseconds per view with the method of the script that this package replaces."""
     import open3d as o3d
     from open3d.visualization import rendering
 
@@ -116,7 +116,7 @@ def old_habit_times(faces: int, intrinsics: Intrinsics, views: list[CameraPose])
 
 
 def _silence() -> None:
-    """Drop what Filament prints for every new renderer."""
+    """Suppress Filament's output for every new renderer."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -147,9 +147,9 @@ def measure(name: str, scene: Scene, intrinsics: Intrinsics, views: list[CameraP
 
 
 def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[Row]:
-    """A row for each renderer that works here; prints the others with the reason."""
+    """A row for each renderer that works here; prints why others were skipped."""
     scene = room(faces)
-    # Load Open3D first, as in a run; the first view then only builds Embree's BVH.
+    # Load Open3D first, so that the first view only builds Embree's BVH, as in a run.
     room(1000).ray_caster()
     cases: list[Callable[[], Row]] = [
         lambda: replace(measure_old_habit(faces, intrinsics, views), faces=len(scene.faces)),
@@ -177,8 +177,8 @@ def print_table(rows: list[Row]) -> None:
 def main() -> None:
     """Measure, print the table, and write it to --json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--faces", type=int, nargs="+", default=[200_000, 600_000], help="sizes of the mesh")
-    parser.add_argument("--views", type=int, default=12, help="views per renderer, the first apart")
+    parser.add_argument("--faces", type=int, nargs="+", default=[200_000, 600_000], help="mesh sizes")
+    parser.add_argument("--views", type=int, default=12, help="views per renderer, including the first")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--json", type=Path, help="file to write the results to")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The cost of a turn: several schedules for the same conversations, timed in one process."""
+"""Times several schedules of the same conversations in one process."""
 
 import argparse
 import json
@@ -34,13 +34,13 @@ QUESTION = "Measuring from the closest point of each object, what is the distanc
 OPTIONS = "Options: A. back-left B. front-left C. front-right D. back-right "
 OUTCOME = "You moved 0.5 m forward. You are at x = 0.50, y = -1.20, z = 1.60 m, heading 90 degrees, turn 3 of 8. "
 BLOCKED = "The move was blocked by a surface. "
-HALF = 4  # turns that the ways "first4" batch: --max-batched-turns 4 --concurrency 1
+HALF = 4  # batched turns of the "first4" ways: --max-batched-turns 4 --concurrency 1
 
 
 @dataclass
 class Measured:
-    """Results of one schedule: times and prompt tokens of each turn (all questions together), totals of computed work,
-    and the reply to each question in each turn."""
+    """Results of one schedule: times and prompt tokens per turn (summed over questions), totals of computed work, and
+    the replies by question and turn."""
 
     turn_seconds: list[float] = field(default_factory=list)
     turn_prefill_seconds: list[float] = field(default_factory=list)
@@ -56,14 +56,13 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all turns."""
+        """Total seconds."""
         return sum(self.turn_seconds)
 
 
 @dataclass(frozen=True)
 class Way:
-    """A schedule: how many of the turns are batched, whether keys and values are kept, and whether decoding steps are
-    compiled."""
+    """A schedule: the number of batched turns, whether keys and values are reused, whether steps are compiled."""
 
     name: str
     batched_turns: int
@@ -90,7 +89,7 @@ class Workload:
         self._image_size = image_size
 
     def begin(self) -> list[Conversation]:
-        """The conversations at their first turn; questions differ in length."""
+        """New conversations with their first turn; questions differ in length."""
         conversations = []
         for number in range(self.questions):
             conversation = Conversation(f"q{number}", [Message("system", SYSTEM)])
@@ -99,7 +98,7 @@ class Workload:
         return conversations
 
     def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
-        """Append the reply to turn `turn` and, if another is due, the next view."""
+        """Append the reply to turn `turn` and, unless it was the last turn, the next view."""
         number = int(conversation.id[1:])
         conversation.append(Message("assistant", "", tokens=tokens))
         if turn + 1 < self.turns:
@@ -117,7 +116,7 @@ def measure(
     make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]],
     constrained: bool = False,
 ) -> Measured:
-    """Run all turns of all questions with one schedule."""
+    """Run all turns of all questions in one schedule."""
     encoder, runner = make_runner(way)
     reply_format = action_format(constrained)
     runner.prepare(reply_format)
@@ -130,7 +129,7 @@ def measure(
         replies=[[] for _ in conversations],
     )
 
-    def take(rows: Sequence[int], turn: int) -> None:
+    def run_turn(rows: Sequence[int], turn: int) -> None:
         started = time.perf_counter()
         result = runner.run([encoder.encode(conversations[row]) for row in rows], reply_format)
         for row, generated in zip(rows, result.rows, strict=True):
@@ -148,26 +147,26 @@ def measure(
         measured.turn_decode_seconds[turn] += result.decode_s
         measured.turn_seconds[turn] += time.perf_counter() - started
 
-    everyone = range(workload.questions)
+    all_rows = range(workload.questions)
     for turn in range(min(way.batched_turns, workload.turns)):
-        take(everyone, turn)
-    for row in everyone:
+        run_turn(all_rows, turn)
+    for row in all_rows:
         for turn in range(way.batched_turns, workload.turns):
-            take([row], turn)
+            run_turn([row], turn)
         encoder.release(conversations[row].id)
         runner.release(conversations[row].id)
     return measured
 
 
 def best_of(runs: Sequence[Measured]) -> Measured:
-    """The fastest run, with the minimum time over all runs for each turn, to reduce the effect of other load."""
+    """The fastest run, with each turn's minimum time over all runs, to reduce the effect of other load."""
     fastest = min(runs, key=lambda run: run.seconds)
     turns = zip(*(run.turn_seconds for run in runs), strict=True)
     return replace(fastest, turn_seconds=[min(seconds) for seconds in turns])
 
 
 def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A model of this shape with random weights, made on the device, and a processor for it."""
+    """A model of this shape with random weights, created on the device, and its processor."""
     choose_kernels(device, dtype)
     sizes = SHAPES[shape]
     processor = make_processor(sizes.vocab)
@@ -182,7 +181,7 @@ def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tu
 
 
 def equal_share(first: Measured, second: Measured) -> float:
-    """The share of replies that are equal, token for token."""
+    """The fraction of replies that are equal, token for token."""
     pairs = [pair for rows in zip(first.replies, second.replies, strict=True) for pair in zip(*rows, strict=True)]
     return sum(a == b for a, b in pairs) / len(pairs)
 
@@ -195,7 +194,7 @@ def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int
 
 
 def report(results: dict[str, Measured]) -> str:
-    """A table with a line for each way; ratios are against the last."""
+    """A table with a line per way; ratios are relative to the last."""
     last = list(results.values())[-1]
     lines = [
         f"{'':44} {'seconds':>8} {'prefill':>8} {'decode':>8} {'computed':>9} {'images':>7} {'ratio':>6} {'equal':>6}"
@@ -225,7 +224,7 @@ def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: floa
 
 
 def arguments() -> argparse.Namespace:
-    """The command line, with what depends on the device filled in."""
+    """Parse the command line and fill in defaults that depend on shape and device."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
@@ -259,11 +258,11 @@ def arguments() -> argparse.Namespace:
 
 
 def ways_of(names: Sequence[str], compiled: bool) -> list[Way]:
-    """The ways of these short names, each once, slowest first; then the compiled ones of those that have them."""
+    """The named ways, slowest first; with `compiled`, then those of "alone" and "lockstep" with compiled steps."""
     ways = [way for name, way in WAYS.items() if name in names]
     if compiled:
-        slow_and_fast = [WAYS[name] for name in ("alone", "lockstep") if name in names]
-        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in slow_and_fast]
+        eager = [WAYS[name] for name in ("alone", "lockstep") if name in names]
+        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in eager]
     return ways
 
 
@@ -303,7 +302,7 @@ def main() -> None:
     if not in_lockstep:
         print("roofline: only available for lockstep")
     elif best_s is None:
-        print("roofline of the last way: unknown, because too little memory is free to measure the device's rates")
+        print("roofline of the last way: unknown, because memory ran out while measuring the device's rates")
     else:
         print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
     if args.json:

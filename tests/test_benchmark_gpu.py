@@ -33,7 +33,7 @@ def skip(lab):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs the command; returns its exit status and what it prints."""
+    """Runs the command; returns its exit status and output."""
 
     def run(*arguments):
         monkeypatch.setattr("sys.argv", ["gpu", *map(str, arguments)])
@@ -42,7 +42,7 @@ def run(monkeypatch, capsys):
     return run
 
 
-def test_runs_on_a_cpu_and_records_every_check(run, tmp_path):
+def test_every_check_runs_on_a_cpu_and_is_recorded(run, tmp_path):
     out = tmp_path / "gpu.json"
     status, printed = run("--device", "cpu", "--json", out)
     record = json.loads(out.read_text())
@@ -104,19 +104,19 @@ def test_a_check_is_stopped_at_the_deadline():
 
 
 class TestChecksFail:
-    """Checks fail when their subject is broken."""
+    """Each check fails if what it checks is broken."""
 
     @pytest.fixture(scope="class")
     def lab(self):
         return make_lab()
 
     @pytest.mark.parametrize("check", [checks.exact, checks.agreement])
-    def test_where_batches_ignore_padding(self, lab, check):
+    def test_if_padding_is_not_masked(self, lab, check):
         def unmask(model, args, inputs):
             if (mask := inputs.get("attention_mask")) is not None:
                 mask.fill_(1)
 
-        check(lab, "eager")  # leaves its reference behind
+        check(lab, "eager")  # caches its reference
         hooks = [
             lab.bench("tiny", dtype).model.register_forward_pre_hook(unmask, with_kwargs=True)
             for dtype in (torch.float32, torch.bfloat16)
@@ -128,7 +128,7 @@ class TestChecksFail:
             for hook in hooks:
                 hook.remove()
 
-    def test_where_masked_rows_are_nan(self, lab, monkeypatch):
+    def test_if_masked_rows_are_nan(self, lab, monkeypatch):
         def attend(query, key, value, attn_mask):
             allowed = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -1
             scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -torch.inf)
@@ -138,29 +138,29 @@ class TestChecksFail:
         with pytest.raises(CheckFailed, match="NaN"):
             checks.masked_rows(lab)
 
-    def test_where_a_sampled_reply_depends_on_the_batch(self, lab, monkeypatch):
-        working = RowSampling.__init__
+    def test_if_sampled_replies_depend_on_the_batch(self, lab, monkeypatch):
+        original = RowSampling.__init__
 
-        def by_place(self, temperature, streams, device):
-            working(self, temperature, [str(place) for place in range(len(streams))], device)
+        def seeded_by_index(self, temperature, streams, device):
+            original(self, temperature, [str(index) for index in range(len(streams))], device)
 
-        monkeypatch.setattr(RowSampling, "__init__", by_place)
-        with pytest.raises(CheckFailed, match="of a batch are those of each row alone"):
+        monkeypatch.setattr(RowSampling, "__init__", seeded_by_index)
+        with pytest.raises(CheckFailed, match="of a batch's replies equal those of rows alone"):
             checks.sampling(lab)
 
-    def test_where_nothing_runs_out_of_memory(self, lab, monkeypatch):
+    def test_if_nothing_runs_out_of_memory(self, lab, monkeypatch):
         monkeypatch.setattr(checks.Watch, "__call__", lambda *_: None)
         with pytest.raises(CheckFailed, match="nothing ran out of memory"):
             checks.halving(lab)
 
 
-def test_replies_are_compared_up_to_the_first_difference():
+def test_token_shares_count_up_to_the_first_difference():
     first = {(0, 0): (1, 2, 3, 4), (0, 1): (5, 6)}
     assert checks.same_share(first, first) == (1, 1)
     assert checks.same_share(first, {(0, 0): (1, 2, 9, 4), (0, 1): (5, 6)}) == (0.5, 4 / 6)
 
 
-def test_every_question_takes_its_turns_in_both_schedules():
+def test_both_schedules_have_the_same_turns():
     turns = {row: sum(row in call for call in checks.TOGETHER) for row in range(5)}
     assert {row: sum(row in call for call in checks.ALONE) for row in range(5)} == turns
     assert len(Workload(5, max(turns.values()), (96, 64)).begin()) == len(turns)

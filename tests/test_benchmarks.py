@@ -1,4 +1,4 @@
-"""The benchmarks run and compare what they say they do; how fast is theirs to say."""
+"""The benchmarks run and compare what they claim; nothing here depends on timing."""
 
 import json
 
@@ -9,7 +9,7 @@ from benchmarks import memory, renderers, turns
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs a benchmark with arguments; returns what it prints."""
+    """Runs a benchmark with arguments; returns its output."""
 
     def run(benchmark, arguments):
         monkeypatch.setattr("sys.argv", ["benchmark", *arguments.split()])
@@ -20,7 +20,7 @@ def command(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_all_ways_through_the_turns_reply_the_same(command, tmp_path):
+def test_all_ways_give_the_same_replies(command, tmp_path):
     out = tmp_path / "turns.json"
     printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --compile --json {out}")
     ways = json.loads(out.read_text())["ways"]
@@ -47,7 +47,7 @@ def test_ways_can_be_selected(command, tmp_path):
     assert json.loads(out.read_text())["roofline_s"] is None
 
 
-def test_only_selected_ways_are_compiled():
+def test_compiled_ways_are_added_for_selected_ways_only():
     def names(*chosen):
         return [way.name for way in turns.ways_of(chosen, compiled=True)]
 
@@ -57,7 +57,7 @@ def test_only_selected_ways_are_compiled():
     assert len(names(*turns.WAYS)) == 6
 
 
-def test_renderers_are_measured_beside_the_old_habit(command, tmp_path):
+def test_renderers_are_measured(command, tmp_path):
     out = tmp_path / "renderers.json"
     command(renderers, f"--faces 1000 --views 2 --size 64 48 --json {out}")
     rows = json.loads(out.read_text())["rows"]

@@ -1,1 +1,1 @@
-"""Checks and measurements for a GPU, as one command; see `__main__`."""
+"""GPU checks and measurements in one command; see `__main__`."""

@@ -37,15 +37,15 @@ from benchmarks.gpu.lab import (
 from benchmarks.gpu.report import markdown
 from models.transformers.runner import Steps
 
-# A check is stopped after this multiple of its estimate plus half a minute.
+# A check is stopped after this multiple of its estimate, plus half a minute.
 _PATIENCE = 4
-# Seconds after the deadline at which the process is killed: a call that hangs on the device cannot be interrupted.
+# The process is killed this many seconds after the deadline, because a call that hangs on the device cannot be stopped.
 _HANGING_S = 30
 
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of a check. `passed` is None if it was skipped; `detail` is what it found, or why it did not run."""
+    """The outcome of a check. `passed` is None if it was skipped; `detail` is the findings, or why it did not run."""
 
     name: str
     passed: bool | None
@@ -74,7 +74,7 @@ def plan(sizes: Sizes) -> list[Check]:
         return Check(f"float32 replies: {steps}", needs_s, partial(checks.exact, steps=steps))
 
     def after_compiling(lab: Lab, needs_s: float) -> float:
-        """The estimate plus the time to compile the large shape's programs, if no check has done so."""
+        """The estimate, plus the time to compile the large shape's programs unless a check already did."""
         compiled = any(one["shape"] == large and one["steps"] == "compiled" for one in lab.journal.record["steps"])
         return needs_s + (0 if compiled else 130)
 
@@ -96,14 +96,14 @@ def plan(sizes: Sizes) -> list[Check]:
         agreement("eager", 15),
         agreement("eager", 10, cudnn=True),
         agreement("graphs", 10),
-        Check("memory that runs out: replies", 15, checks.halving),
-        Check("memory that runs out: retry", 0, checks.retry_holds_nothing),
+        Check("out of memory: replies", 15, checks.halving),
+        Check("out of memory: retry", 0, checks.retry_frees_memory),
         Check(f"load: {large}", 20, partial(speed.load, shape=large)),
         timed("eager", 30),
         timed("graphs", 25),
         Check("steps: cuDNN attention", 10, speed.cudnn_effect),
-        Check("waiting for the device: eager", 5, partial(speed.synchronizations, steps="eager")),
-        Check("waiting for the device: graphs", 5, partial(speed.synchronizations, steps="graphs")),
+        Check("synchronizations: eager", 5, partial(speed.synchronizations, steps="eager")),
+        Check("synchronizations: graphs", 5, partial(speed.synchronizations, steps="graphs")),
         Check("kernels: eager", 8, partial(speed.kernels, steps="eager")),
         Check("kernels: graphs", 8, partial(speed.kernels, steps="graphs")),
         way(large, "alone", "eager", 20),
@@ -128,7 +128,7 @@ def plan(sizes: Sizes) -> list[Check]:
     if second != large:
         all_checks += [
             Check(f"load: {second}", 10, partial(speed.load, shape=second)),
-            Check(f"first calls: {second}", 8, partial(speed.warm_up, shape=second)),
+            Check(f"warm-up: {second}", 8, partial(speed.warm_up, shape=second)),
             way(second, "alone", "eager", 15),
             lockstep(second, "graphs"),
             lockstep(second, "eager"),
@@ -139,15 +139,15 @@ def plan(sizes: Sizes) -> list[Check]:
 def run_check(check: Check, lab: Lab) -> Record:
     """Run one check; errors become a failed record."""
     needs_s = check.needs_s(lab) if callable(check.needs_s) else check.needs_s
-    needs_s = needs_s if lab.is_cuda else 0.0  # with tiny models every check is short
+    needs_s = needs_s if lab.is_cuda else 0.0  # tiny models need almost no time
     left_s = lab.clock.left_s
     if left_s <= needs_s:
-        return Record(check.name, None, 0.0, f"no time: takes about {needs_s:.0f} s, {max(0, left_s):.0f} s left")
+        return Record(check.name, None, 0.0, f"no time: needs about {needs_s:.0f} s, {max(0, left_s):.0f} s left")
     started = time.monotonic()
     limit_s = min(left_s, _PATIENCE * needs_s + 30) if lab.is_cuda else left_s
     passed: bool | None = True
     try:
-        with lab.clock.stopping(limit_s):
+        with lab.clock.limiting(limit_s):
             detail = check.run(lab)
     except Skipped as reason:
         passed, detail = None, str(reason)
@@ -166,14 +166,14 @@ def run_check(check: Check, lab: Lab) -> Record:
 
 def run_checks(chosen: Sequence[Check], lab: Lab) -> None:
     """Run checks in order; record and print each result immediately."""
-    said = {True: "passed ", False: "FAILED ", None: "skipped"}
+    labels = {True: "passed ", False: "FAILED ", None: "skipped"}
     for check in chosen:
         record = run_check(check, lab)
         if not record.passed:
-            lab.tidy()
+            lab.free_memory()
         lab.journal.record["checks"].append(asdict(record))
         lab.journal.save()
-        print(f"{said[record.passed]} {record.seconds:6.1f} s  {record.name}: {record.detail}", flush=True)
+        print(f"{labels[record.passed]} {record.seconds:6.1f} s  {record.name}: {record.detail}", flush=True)
 
 
 def exit_status(journal: Journal) -> int:
@@ -190,7 +190,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write results here after every check")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="run only checks whose names contain one of these")
-    parser.add_argument("--table", type=Path, metavar="JSON", help="only print the tables of an earlier run")
+    parser.add_argument("--table", type=Path, metavar="JSON", help="only print the tables of this earlier run")
     return parser.parse_args()
 
 
@@ -214,11 +214,11 @@ def main() -> int:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)  # more threads are slower on tensors this small
-    torch.backends.cudnn.allow_tf32 = False  # as when loading a checkpoint in float32
+    torch.backends.cudnn.allow_tf32 = False  # as for checkpoints in float32
     chosen = [each for each in plan(sizes) if not args.only or any(word in each.name for word in args.only)]
     faulthandler.dump_traceback_later(60 * args.minutes + _HANGING_S, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
-        with cudnn_attention(False):  # cuDNN builds a new plan for each length, i.e. at each step
+        with cudnn_attention(False):  # as when a checkpoint is loaded: cuDNN would build a plan at each step
             run_checks(chosen, lab)
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -1,4 +1,4 @@
-"""Checks that replies are correct for all step types and attention kernels, and after running out of memory."""
+"""Checks of replies for all step types and attention kernels, of memory, of the machine and of its renderer."""
 
 import importlib.util
 import itertools
@@ -22,10 +22,10 @@ from agent.planning import fitting_batch
 from benchmarks.gpu.lab import (
     Bench,
     Counted,
+    Engine,
     Lab,
     LongReplies,
     Skipped,
-    Taker,
     counting,
     cudnn_attention,
     require,
@@ -45,28 +45,28 @@ Schedule = Sequence[Sequence[int]]
 """The questions of each call, in order; each takes its next turn."""
 
 TOGETHER: Schedule = ((0, 1, 2, 3), (0, 1, 2, 3), (0, 2, 3), (4, 0, 2, 3), (4,), (0, 2, 4))
-"""Questions leave, join late, run alone and change order."""
+"""Questions leave, join late, run alone, and change order."""
 ALONE: Schedule = [(row,) for row in range(5) for call in TOGETHER if row in call]
 _TURNS = 6
 
 
-def play(taker: Taker, workload: Workload, schedule: Schedule, forced: Replies | None = None) -> Replies:
+def play(engine: Engine, workload: Workload, schedule: Schedule, forced: Replies | None = None) -> Replies:
     """Run every call of a schedule.
 
-    If `forced` is given, conversations continue with those replies instead of the model's, so that one difference does
-    not cause others.
+    With `forced`, conversations continue with those replies instead of the model's, so that one difference does not
+    cause others.
     """
     conversations, replies = workload.begin(), Replies()
     turns = [0] * len(conversations)
     left = [sum(row in call for call in schedule) for row in range(len(conversations))]
     for call in schedule:
-        result = taker.take([conversations[row] for row in call])
+        result = engine.generate([conversations[row] for row in call])
         for row, generated in zip(call, result.rows, strict=True):
             key = row, turns[row]
             replies[key] = generated.tokens
             turns[row] += 1
             if turns[row] == left[row]:
-                taker.release(conversations[row])
+                engine.release(conversations[row])
             else:
                 workload.proceed(conversations[row], (forced or replies)[key], key[1])
     return replies
@@ -78,15 +78,15 @@ def exact(lab: Lab, steps: Steps) -> str:
     The reference is each question alone, re-encoding, with eager steps.
     """
     bench, workload = lab.bench("tiny", torch.float32), Workload(5, _TURNS, (96, 64))
-    reusing = bench.taker(steps, forced=False)
+    reusing = bench.engine(steps, forced=False)
     if "float32" not in lab.memo:
-        lab.memo["float32"] = play(bench.taker(forced=False, kv_bytes=0), workload, ALONE)
+        lab.memo["float32"] = play(bench.engine(forced=False, kv_bytes=0), workload, ALONE)
     alone: Replies = lab.memo["float32"]
     lengths = {len(reply) for reply in alone.values()}
-    require(len(lengths) > 3, f"replies have only {len(lengths)} different lengths: nothing ends early")
+    require(len(lengths) > 3, f"replies have only {len(lengths)} different lengths, so rows hardly end early")
     with counting() as counted:
         found = {
-            "batched, re-encoding": play(bench.taker(steps, forced=False, kv_bytes=0), workload, TOGETHER),
+            "batched, re-encoding": play(bench.engine(steps, forced=False, kv_bytes=0), workload, TOGETHER),
             "alone, KV reuse": play(reusing, workload, ALONE),
             "batched, KV reuse": play(reusing, workload, TOGETHER),
         }
@@ -96,29 +96,29 @@ def exact(lab: Lab, steps: Steps) -> str:
         if (first := next((key for key in alone if replies[key] != alone[key]), None))
     ]
     require(not different, "; ".join(different))
-    require(not (problem := not_taken(lab, steps, counted)), problem)
-    return f"{3 * len(alone)} replies of {len(lengths)} lengths equal, token for token{how_taken(counted)}"
+    require(not (problem := graph_problem(lab, steps, counted)), problem)
+    return f"{3 * len(alone)} replies of {len(lengths)} lengths equal, token for token{run_notes(counted)}"
 
 
-def not_taken(lab: Lab, steps: Steps, counted: Counted) -> str:
-    """The problem if graphs were requested but not replayed, else an empty string."""
+def graph_problem(lab: Lab, steps: Steps, counted: Counted) -> str:
+    """A message if graphs were requested but not replayed, else an empty string."""
     captured, replayed = counted.graphs_captured, counted.graphs_replayed
-    refused = any("CUDA graph capture failed" in line for line in counted.log)
-    if not lab.is_cuda or "graphs" not in steps or (replayed > captured > 0 and not refused):
+    failed = any("CUDA graph capture failed" in line for line in counted.log)
+    if not lab.is_cuda or "graphs" not in steps or (replayed > captured > 0 and not failed):
         return ""
     return f"{captured} graphs captured, {replayed} replayed; log: {' | '.join(counted.log)}"
 
 
-def how_taken(counted: Counted) -> str:
-    """Graphs, programs and logged warnings, to append to a result."""
-    said = ""
+def run_notes(counted: Counted) -> str:
+    """Numbers of graphs and programs, and logged warnings, to append to a result."""
+    summary = ""
     if counted.graphs_captured:
-        said += f"; {counted.graphs_captured} graphs captured, {counted.graphs_replayed} replays"
+        summary += f"; {counted.graphs_captured} graphs captured, {counted.graphs_replayed} replays"
     if counted.programs:
-        said += f"; {counted.programs} programs compiled"
+        summary += f"; {counted.programs} programs compiled"
     if counted.log:
-        said += f"; log: {' | '.join(dict.fromkeys(counted.log))}"
-    return said
+        summary += f"; log: {' | '.join(dict.fromkeys(counted.log))}"
+    return summary
 
 
 def same_share(first: Replies, second: Replies) -> tuple[float, float]:
@@ -132,8 +132,8 @@ def same_share(first: Replies, second: Replies) -> tuple[float, float]:
 
 
 LEAST_SHARE = 0.7
-"""The fraction of tokens that must agree in bfloat16. Random weights have many near ties: on a CPU, 87 to 100 % agree;
-with positions off by one or without a mask, 13 to 48 %."""
+"""The fraction of tokens that must agree in bfloat16. Random weights have many near-ties: on a CPU, 87 to 100 % agree,
+but 13 to 48 % with positions off by one or without a mask."""
 
 
 def agreement(lab: Lab, steps: Steps, cudnn: bool = False) -> str:
@@ -142,28 +142,28 @@ def agreement(lab: Lab, steps: Steps, cudnn: bool = False) -> str:
     The reference is each question alone, re-encoding, with eager steps and without cuDNN attention.
     """
     if "compiled" in steps and not lab.sizes.compiled_agreement:
-        raise Skipped("compiling one more model takes too long on a CPU")
+        raise Skipped("compiling another model takes too long on a CPU")
     bench, workload = lab.bench(lab.sizes.middle, torch.bfloat16), Workload(5, _TURNS, lab.sizes.image_size)
     if "bfloat16" not in lab.memo:
         with cudnn_attention(False):
-            lab.memo["bfloat16"] = play(bench.taker(tokens=16, kv_bytes=0), workload, ALONE)
+            lab.memo["bfloat16"] = play(bench.engine(tokens=16, kv_bytes=0), workload, ALONE)
     alone: Replies = lab.memo["bfloat16"]
     with counting() as counted, cudnn_attention(cudnn):
-        taken = {
-            "batch vs alone, re-encoding": play(bench.taker(steps, 16, kv_bytes=0), workload, TOGETHER, alone),
-            "KV reuse vs re-encoding, alone": play(bench.taker(steps, 16), workload, ALONE, alone),
-            "batch with KV reuse vs alone": play(bench.taker(steps, 16), workload, TOGETHER, alone),
+        variants = {
+            "batch vs alone, re-encoding": play(bench.engine(steps, 16, kv_bytes=0), workload, TOGETHER, alone),
+            "KV reuse vs re-encoding, alone": play(bench.engine(steps, 16), workload, ALONE, alone),
+            "batch with KV reuse vs alone": play(bench.engine(steps, 16), workload, TOGETHER, alone),
         }
-    shares = {name: same_share(alone, replies) for name, replies in taken.items()}
-    said = "; ".join(f"{name}: {a:.0%} of replies, {b:.0%} of tokens" for name, (a, b) in shares.items())
-    require(min(tokens for _, tokens in shares.values()) >= LEAST_SHARE, said)
-    require(not (problem := not_taken(lab, steps, counted)), problem)
-    return said + how_taken(counted)
+    shares = {name: same_share(alone, replies) for name, replies in variants.items()}
+    summary = "; ".join(f"{name}: {a:.0%} of replies, {b:.0%} of tokens" for name, (a, b) in shares.items())
+    require(min(tokens for _, tokens in shares.values()) >= LEAST_SHARE, summary)
+    require(not (problem := graph_problem(lab, steps, counted)), problem)
+    return summary + run_notes(counted)
 
 
 @dataclass(frozen=True)
 class _Masked:
-    """One attention call as the model makes it, with its first row fully masked."""
+    """An attention call as in the model, with its first row fully masked."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -210,37 +210,36 @@ def masked_rows(lab: Lab) -> str:
     ):
         call = _Masked.make(lab.device, dtype, new, columns)
         with sdpa_kernel(SDPBackend.MATH):
-            right = call.attend(call.allowed)[1:]
+            expected = call.attend(call.allowed)[1:]
         for kind, mask in call.masks().items():
             label = f"{name} {kind} {str(dtype)[6:]} {new}x{columns}"
             try:
                 with sdpa_kernel(kernel):
-                    seen = call.attend(mask)
+                    attended = call.attend(mask)
             except RuntimeError:  # "No available kernel"
                 found["refused"].append(label)
                 continue
-            finite = bool(seen.isfinite().all())
+            finite = bool(attended.isfinite().all())
             found["finite" if finite else "NaN"].append(label)
-            if not torch.allclose(seen[1:], right, atol=0.03 if dtype == torch.bfloat16 else 1e-4):
+            if not torch.allclose(attended[1:], expected, atol=0.03 if dtype == torch.bfloat16 else 1e-4):
                 found["wrong"].append(label)
     used = [label for label in found["NaN"] + found["wrong"] if " additive " in label and "cuDNN" not in label]
     require(not used, f"NaN or wrong: {', '.join(used)}")
-    taking = sorted({label.split()[0] for label in found["finite"] + found["NaN"]})
+    accepting = sorted({label.split()[0] for label in found["finite"] + found["NaN"]})
     nan, wrong = (", ".join(found[kind]) or "none" for kind in ("NaN", "wrong"))
-    counts = f"{len(found['finite'])} calls finite in {', '.join(taking)}; refused {len(found['refused'])}"
+    counts = f"{len(found['finite'])} calls finite in {', '.join(accepting)}; {len(found['refused'])} refused"
     return f"{counts}; NaN: {nan}; wrong: {wrong}"
 
 
 def sampling(lab: Lab) -> str:
     """Sampled replies depend on the seed, not on the batch or on earlier calls."""
     bench, workload = lab.bench("tiny", torch.float32), Workload(5, _TURNS, (96, 64))
-    taken = [
-        play(bench.taker(forced=False, temperature=2.0, seed=seed), workload, schedule)
+    first, again, alone, other = [
+        play(bench.engine(forced=False, temperature=2.0, seed=seed), workload, schedule)
         for seed, schedule in ((1, TOGETHER), (1, TOGETHER), (1, ALONE), (2, TOGETHER))
     ]
-    first, again, alone, other = taken
     require(first == again, "the same seed gave different replies the second time")
-    require(first == alone, f"{same_share(first, alone)[0]:.0%} of replies of a batch are those of each row alone")
+    require(first == alone, f"only {same_share(first, alone)[0]:.0%} of a batch's replies equal those of rows alone")
     require(same_share(first, other)[0] < 0.2, "another seed gave the same replies: sampling has no effect")
     return f"{len(first)} replies: repeatable, equal in a batch and alone, different with another seed"
 
@@ -248,33 +247,33 @@ def sampling(lab: Lab) -> str:
 @dataclass
 class Call:
     """The state before a prompt's forward pass: its rows, bytes allocated on the GPU, and whether tensors of an earlier
-    simulated failure are still held."""
+    simulated failure are still alive."""
 
     rows: int
     allocated: int
-    held: bool
+    leaking: bool
 
 
 class Watch:
     """A forward hook that records each prompt.
 
-    With `most_rows`, the first step of a larger batch simulates running out of memory.
+    With `most_rows`, the first decoding step of a larger batch simulates running out of memory.
     """
 
     def __init__(self, most_rows: int | None = None) -> None:
         self.calls: list[Call] = []
         self._most_rows = most_rows
-        self._made: list[weakref.ref[torch.Tensor]] = []
+        self._activations: list[weakref.ref[torch.Tensor]] = []
 
     def __call__(self, model: torch.nn.Module, args: Any, inputs: dict[str, Any]) -> None:
         """Runs before each forward()."""
         rows, columns = inputs["input_ids"].shape
         if columns > 1:
             allocated = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
-            self.calls.append(Call(rows, allocated, any(made() is not None for made in self._made)))
+            self.calls.append(Call(rows, allocated, any(each() is not None for each in self._activations)))
         elif self._most_rows is not None and rows > self._most_rows:
-            work = torch.empty(rows)
-            self._made.append(weakref.ref(work))
+            activation = torch.empty(rows)
+            self._activations.append(weakref.ref(activation))
             raise torch.OutOfMemoryError(f"a batch of {rows} is too large")
 
 
@@ -289,8 +288,8 @@ def watched(bench: Bench, most_rows: int | None = None) -> Iterator[Watch]:
         hook.remove()
 
 
-def _halving(taker: Taker, conversations: Sequence[Conversation]) -> tuple[Replies, list[int]]:
-    """Take one turn of all conversations; as in a run, running out of memory halves the batch size.
+def _halving(engine: Engine, conversations: Sequence[Conversation]) -> tuple[Replies, list[int]]:
+    """Run one turn of all conversations; as in a run, running out of memory halves the batch size.
 
     Returns the replies by position, and the batch sizes that did not fit.
     """
@@ -299,7 +298,7 @@ def _halving(taker: Taker, conversations: Sequence[Conversation]) -> tuple[Repli
         start = len(replies)
         batch = conversations[start : start + size]
         try:
-            result = taker.take(batch)
+            result = engine.generate(batch)
         except OutOfMemory:
             if len(batch) == 1:
                 raise
@@ -307,15 +306,15 @@ def _halving(taker: Taker, conversations: Sequence[Conversation]) -> tuple[Repli
         else:
             replies |= {(start + place, 0): row.tokens for place, row in enumerate(result.rows)}
             continue
-        size = max(1, len(batch) // 2)  # outside the handler, whose error would keep the failed call's tensors
+        size = max(1, len(batch) // 2)  # outside the handler, whose error keeps the failed call's tensors alive
     return replies, failed
 
 
 @contextmanager
 def _capped(lab: Lab, limit_bytes: int) -> Iterator[None]:
-    """Limit how many bytes of the GPU PyTorch may reserve; no effect on a CPU."""
+    """Limit the GPU memory that PyTorch may reserve; no effect on a CPU."""
     if lab.is_cuda:
-        lab.tidy()
+        lab.free_memory()
         total = torch.cuda.get_device_properties(lab.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), lab.device)
     try:
@@ -327,7 +326,7 @@ def _capped(lab: Lab, limit_bytes: int) -> Iterator[None]:
 
 @dataclass
 class Shortage:
-    """The outcome of a batch that did not fit beside conversations held in the cache."""
+    """The outcome of a batch that did not fit beside cached conversations."""
 
     expected: Replies
     replies: Replies
@@ -337,65 +336,65 @@ class Shortage:
 
 
 def _run_short(lab: Lab) -> Shortage:
-    """Run a batch that does not fit while other conversations are cached. Uses float32, so that replies must be equal.
+    """Run a batch that does not fit while other conversations are cached. In float32, so that replies must be equal.
 
-    The limit is between what half the batch reserves and what the whole batch allocates, because PyTorch frees
-    unused reserved memory at the limit. A CPU has no such limit, so the failure is simulated.
+    The limit is between what half the batch reserves and what the whole batch allocates, because PyTorch frees unused
+    reserved memory at the limit. A CPU has no such limit, so the failure is simulated.
     """
     rows, bench = lab.sizes.capped_rows, lab.bench(lab.sizes.middle, torch.float32)
     workload = Workload(rows + 2, 1, lab.sizes.image_size)
-    make = partial(bench.taker, tokens=8)
+    make = partial(bench.engine, tokens=8)
 
     def peaks(count: int) -> tuple[Counted, Replies]:
-        lab.tidy()
+        lab.free_memory()
         with counting() as counted:
             replies, _ = _halving(make(), workload.begin()[:count])
         return counted, replies
 
     half, _ = peaks(rows // 2)
     whole, expected = peaks(rows)
-    taker = make()
-    taker.take(workload.begin()[rows:])  # other conversations, to be cached
+    engine = make()
+    engine.generate(workload.begin()[rows:])  # other conversations, to be cached
     limit = half.allocated + (whole.allocated - half.allocated) // 2
     if half.reserved < whole.allocated:
         limit = half.reserved + (whole.allocated - half.reserved) // 2
     with _capped(lab, limit), watched(bench, None if lab.is_cuda else rows // 2) as watch:
-        replies, failed = _halving(taker, workload.begin()[:rows])
+        replies, failed = _halving(engine, workload.begin()[:rows])
     return Shortage(expected, replies, failed, watch, limit)
 
 
 def halving(lab: Lab) -> str:
-    """After running out of memory, halved batches give the same replies as the whole batch."""
+    """Batches that were halved after running out of memory give the same replies as the whole batch."""
     short = lab.memo["shortage"] = _run_short(lab)
-    require(bool(short.failed), f"nothing ran out of memory: {[call.rows for call in short.watch.calls]} rows fitted")
+    require(bool(short.failed), f"nothing ran out of memory: {[call.rows for call in short.watch.calls]} rows fit")
     equal, _ = same_share(short.expected, short.replies)
     require(equal == 1, f"only {equal:.0%} of replies equal those of the whole batch")
     limit = f" at {short.limit_bytes / 2**30:.2f} GiB" if lab.is_cuda else " (simulated)"
     return f"batches of {short.failed} did not fit{limit}: {len(short.replies)} replies, none lost, all equal"
 
 
-def retry_holds_nothing(lab: Lab) -> str:
-    """A failed attempt keeps no memory when the batch is retried."""
+def retry_frees_memory(lab: Lab) -> str:
+    """The memory of a failed attempt is freed before the batch is retried."""
     short: Shortage | None = lab.memo.get("shortage")
     if short is None:
         raise Skipped("memory did not run out")
     first, *later = short.watch.calls
     require(bool(later), "nothing was retried")
-    held = [call for call in later if call.held]
-    require(not held, f"tensors of the failed call still exist at {len(held)} of {len(later)} later prompts")
+    leaking = [call for call in later if call.leaking]
+    require(not leaking, f"tensors of the failed call are alive at {len(leaking)} of {len(later)} later prompts")
     if not lab.is_cuda:
-        return f"tensors of the failed step are gone at all {len(later)} later prompts"
-    again = later[0]
-    more = again.allocated - first.allocated
-    require(more < 2**20, f"{more / 2**20:.0f} MiB more allocated at the retry with {again.rows} rows")
-    before, after = first.allocated / 2**20, again.allocated / 2**20
-    return f"{before:.0f} MiB allocated before the prompt that failed, {after:.0f} MiB before the next"
+        return f"tensors of the failed step are freed at all {len(later)} later prompts"
+    retry = later[0]
+    more = retry.allocated - first.allocated
+    require(more < 2**20, f"{more / 2**20:.0f} MiB more allocated at the retry with {retry.rows} rows")
+    before, after = first.allocated / 2**20, retry.allocated / 2**20
+    return f"{before:.0f} MiB allocated before the failed prompt, {after:.0f} MiB before the next"
 
 
 def planned_batch(lab: Lab) -> str:
     """The planned batch size fits at full length: nothing is evicted or encoded twice.
 
-    To save time, generates only the first tokens of a reply and repeats them up to 512, the default of
+    To save time, only the first tokens of each reply are generated, then repeated to 512, the default of
     --max-new-tokens.
     """
     sizes, bench = lab.sizes, lab.bench(lab.sizes.large, lab.dtype)
@@ -403,30 +402,30 @@ def planned_batch(lab: Lab) -> str:
     tokens_each = bench.planned_tokens(sizes.turns, sizes.image_size, reply_tokens)
     columns = buffer_columns(tokens_each)
     question_bytes = work_of(bench.model, lab.dtype.itemsize).kv_bytes_per_token * columns
-    lab.tidy()
-    # A CPU's memory would fit far more rows than it can compute in this time.
+    lab.free_memory()
+    # A CPU's memory would fit more rows than it can compute in reasonable time.
     budget = int(free_bytes(lab.device) * KV_SHARE) if lab.is_cuda else int(question_bytes * (sizes.planned_rows + 0.5))
     rows = fitting_batch(budget, question_bytes, sizes.planned_rows)
     workload = LongReplies(rows, sizes.turns, sizes.image_size, reply_tokens)
-    taker = bench.taker(tokens=tokens, kv_bytes=budget, planned_tokens=tokens_each)
+    engine = bench.engine(tokens=tokens, kv_bytes=budget, planned_tokens=tokens_each)
     conversations, images, reused = workload.begin(), 0, []
     with counting() as counted:
         for turn in range(sizes.turns):
-            result = taker.take(conversations)
+            result = engine.generate(conversations)
             images += sum(row.images for row in result.rows)
             reused.append(min(row.reused for row in result.rows))
             for conversation, row in zip(conversations, result.rows, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
     memory = f"; peak {counted.allocated / 2**30:.1f} GiB allocated, {counted.reserved / 2**30:.1f} reserved"
-    said = f"{rows} rows of {tokens_each} tokens" + (memory if lab.is_cuda else "") + how_taken(counted)
-    require(images == rows * sizes.turns, f"{images} images encoded for {rows * sizes.turns} views, {said}")
-    require(all(reused[1:]), f"rows were evicted: reused tokens by turn {reused}, {said}")
-    require(not counted.log, said)
-    return said
+    summary = f"{rows} rows of {tokens_each} tokens" + (memory if lab.is_cuda else "") + run_notes(counted)
+    require(images == rows * sizes.turns, f"{images} images encoded for {rows * sizes.turns} views, {summary}")
+    require(all(reused[1:]), f"rows were evicted: reused tokens by turn {reused}, {summary}")
+    require(not counted.log, summary)
+    return summary
 
 
 def machine(lab: Lab) -> str:
-    """Versions, the device and its attention kernels."""
+    """Report versions, the device and its attention kernels."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -478,12 +477,12 @@ def _usable_kernels(device: torch.device) -> dict[str, list[str]]:
     usable = {}
     for name, mask in masks.items():
         params = cuda.SDPAParams(query, key, key, mask, 0.0, False, False)
-        asked = {
+        checks = {
             "flash": cuda.can_use_flash_attention,
             "efficient": cuda.can_use_efficient_attention,
             "cudnn": cuda.can_use_cudnn_attention,
         }
-        usable[name] = [kernel for kernel, can in asked.items() if can(params)]
+        usable[name] = [kernel for kernel, can_use in checks.items() if can_use(params)]
     return usable
 
 
@@ -502,11 +501,11 @@ def _version(module: str) -> str | None:
 def _driver() -> str:
     """The driver version reported by nvidia-smi."""
     try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"unknown ({error})"
-    return " ".join(done.stdout.split()) or "unknown"
+    return " ".join(output.split()) or "unknown"
 
 
 def egl_devices(lab: Lab) -> str:
@@ -514,7 +513,7 @@ def egl_devices(lab: Lab) -> str:
     try:
         ordinals = cuda_ordinals()
     except OSError as error:
-        raise Skipped(f"no EGL: {error}") from None
+        raise Skipped(f"EGL is not available: {error}") from None
     if not ordinals:
         raise Skipped("EGL has no devices: no EGL driver is installed")
     if not lab.is_cuda:

@@ -1,4 +1,4 @@
-"""Shared by all checks: models with random weights, their runners, counters, the clock and the results."""
+"""Shared by all checks: models with random weights, their runners, counters, the deadline and the results."""
 
 import gc
 import itertools
@@ -24,14 +24,14 @@ from models.transformers.encoding import ConversationEncoder, as_it_is
 from models.transformers.footprint import Rates, measure_rates
 from models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
 
-EVERYTHING = 2**60
-"""A memory limit for keys and values that is never reached."""
+UNLIMITED = 2**60
+"""A KV cache limit that is never reached."""
 _SMALL = ("tiny", "45m")
 _END_EVERY = range(0, 860, 8)
 
 
 class CheckFailed(Exception):
-    """A check found something wrong."""
+    """A check found an error."""
 
 
 class Skipped(Exception):
@@ -39,7 +39,7 @@ class Skipped(Exception):
 
 
 class OutOfTime(BaseException):
-    """The clock stopped a check. Not an Exception, so that no handler inside the check catches it."""
+    """The time limit stopped a check. Not an Exception, so that no handler inside the check catches it."""
 
 
 def require(holds: bool, message: str) -> None:
@@ -52,10 +52,10 @@ def require(holds: bool, message: str) -> None:
 class Sizes:
     """Sizes of the checks for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
 
-    Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate `sample_tokens` of each reply.
-    `rows` are the batch sizes whose steps are timed, over replies of `step_tokens` after `history` earlier turns.
-    `capped_rows` is the batch that runs out of memory, `planned_rows` the largest that may be planned.
-    `compiled_agreement`: whether to spend time on compiling one more model.
+    Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
+    Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.
+    `capped_rows` is the batch size that runs out of memory, `planned_rows` the largest that may be planned.
+    `compiled_agreement`: whether to spend time compiling one more model.
     """
 
     middle: str
@@ -86,7 +86,7 @@ CPU_SIZES = Sizes(
 
 @dataclass
 class Journal:
-    """All results so far, in a file that is always complete.
+    """All results so far, in a file that is never incomplete.
 
     Top-level keys: `settings`, `machine`, `checks` (one record each), `steps` (timings of decoding steps), `ways`
     (timings of whole ways by name), `tracebacks` (of checks that crashed).
@@ -122,7 +122,7 @@ class Clock:
         return self.ends - time.monotonic()
 
     @contextmanager
-    def stopping(self, limit_s: float) -> Iterator[None]:
+    def limiting(self, limit_s: float) -> Iterator[None]:
         """Raise OutOfTime in the main thread after `limit_s` seconds, or when the device call then running returns."""
 
         def stop(number: int, frame: FrameType | None) -> None:
@@ -137,14 +137,14 @@ class Clock:
             signal.signal(signal.SIGALRM, before)
 
 
-class Taker:
-    """A runner with its encoder."""
+class Engine:
+    """A model runner with its encoder."""
 
     def __init__(self, encoder: ConversationEncoder, runner: ModelRunner) -> None:
         self.encoder, self.runner = encoder, runner
 
-    def take(self, conversations: Sequence[Conversation]) -> GeneratedBatch:
-        """Generate one reply for each conversation; the device is idle before and after."""
+    def generate(self, conversations: Sequence[Conversation]) -> GeneratedBatch:
+        """Generate one reply per conversation; the device is idle before and after."""
         batch = [self.encoder.encode(conversation) for conversation in conversations]
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -165,34 +165,34 @@ class Bench:
         self.model, self.processor = build(shape, device, dtype, seed=0)
         self._end_ids = list(self.model.generation_config.eos_token_id)
 
-    def taker(
+    def engine(
         self,
         steps: Steps = "eager",
         tokens: int = 24,
         *,
         forced: bool = True,
-        kv_bytes: int = EVERYTHING,
+        kv_bytes: int = UNLIMITED,
         planned_tokens: int = 0,
         **options: Any,
-    ) -> Taker:
-        """A runner whose replies have exactly `tokens`.
+    ) -> Engine:
+        """A runner whose replies have exactly `tokens` tokens.
 
         If not `forced`, they have at most that many: every eighth token id ends a reply, so that lengths vary. With 0
-        `kv_bytes` every turn is computed from the start.
+        `kv_bytes`, nothing is reused.
         """
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
         encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
         settings = GenerationOptions(tokens, min_new_tokens=tokens if forced else 0, steps=steps, **options)
         runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
-        return Taker(encoder, runner)
+        return Engine(encoder, runner)
 
     def planned_tokens(self, turns: int, image_size: tuple[int, int], reply_tokens: int) -> int:
-        """Tokens of the longest conversation, last reply included, if every reply has `reply_tokens`."""
+        """Tokens of the longest conversation, including the last reply, if every reply has `reply_tokens`."""
         key = turns, image_size, reply_tokens
         if key not in self._lengths:
             encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
-            workload = Workload(6, turns, image_size)  # with the seventh, texts begin to repeat
+            workload = Workload(6, turns, image_size)  # the texts of further questions repeat
             conversations = workload.begin()
             for turn, conversation in itertools.product(range(turns - 1), conversations):
                 workload.proceed(conversation, (40,) * reply_tokens, turn)
@@ -203,7 +203,7 @@ class Bench:
 
 @dataclass
 class Lab:
-    """The device, the sizes, the results so far, values that checks share (`memo`), and the models."""
+    """The device, sizes, results so far, values shared between checks (`memo`), and models."""
 
     device: torch.device
     sizes: Sizes
@@ -228,12 +228,12 @@ class Lab:
             raise Skipped("needs CUDA")
 
     def bench(self, shape: str, dtype: torch.dtype) -> Bench:
-        """The model of this shape; a large one replaces all others."""
+        """The model of this shape; loading a large one frees all others."""
         if (shape, dtype) not in self._benches:
             if shape not in _SMALL:
                 self._benches.clear()
-                torch._dynamo.reset()  # compiled programs may keep references to the models
-                self.tidy()
+                torch._dynamo.reset()  # compiled programs may reference the models
+                self.free_memory()
             self._benches[shape, dtype] = Bench(shape, self.device, dtype)
         return self._benches[shape, dtype]
 
@@ -242,12 +242,12 @@ class Lab:
         if "rates" not in self.memo:
             rates = measure_rates(str(self.device), str(self.dtype).removeprefix("torch."))
             if rates is None:
-                raise CheckFailed("too little memory is free to measure the device's rates")
+                raise CheckFailed("memory ran out while measuring the device's rates")
             self.memo["rates"] = rates
             self.journal.record["machine"]["rates"] = asdict(rates)
         return self.memo["rates"]
 
-    def tidy(self) -> None:
+    def free_memory(self) -> None:
         """Collect garbage and empty PyTorch's cache."""
         gc.collect()
         if self.is_cuda:
@@ -256,8 +256,8 @@ class Lab:
 
 @dataclass
 class Counted:
-    """What happened inside `counting`: peak memory in bytes (0 on a CPU), and when each token of the last call arrived,
-    on the clock of `perf_counter`."""
+    """What happened inside `counting`: counts, peak memory in bytes (0 on a CPU), warnings, and the `perf_counter` time
+    of each token of the last call."""
 
     graphs_captured: int = 0
     graphs_replayed: int = 0
@@ -270,9 +270,8 @@ class Counted:
 
 @contextmanager
 def counting() -> Iterator[Counted]:
-    """Count CUDA graphs and compiled programs, measure peak memory and when tokens arrive, and collect warnings from
-    the package's log."""
-    counted, handler, on_cuda = Counted(), _Keeping(), torch.cuda.is_initialized()
+    """Count CUDA graphs and compiled programs, record peak memory and token times, collect warnings of `models`."""
+    counted, handler, on_cuda = Counted(), _WarningCollector(), torch.cuda.is_initialized()
     counted.log = handler.messages
     programs = counters["stats"]["unique_graphs"]
 
@@ -282,7 +281,7 @@ def counting() -> Iterator[Counted]:
     def replayed() -> None:
         counted.graphs_replayed += 1
 
-    def came() -> None:
+    def token_arrived() -> None:
         counted.token_times.append(time.perf_counter())
 
     if on_cuda:
@@ -291,10 +290,10 @@ def counting() -> Iterator[Counted]:
     graph = torch.cuda.CUDAGraph
     try:
         with (
-            _noting(graph, "capture_begin", captured),
-            _noting(graph, "replay", replayed),
-            _noting(ReplyStop, "__init__", counted.token_times.clear),
-            _noting(ReplyStop, "__call__", came),
+            _after_each_call(graph, "capture_begin", captured),
+            _after_each_call(graph, "replay", replayed),
+            _after_each_call(ReplyStop, "__init__", counted.token_times.clear),
+            _after_each_call(ReplyStop, "__call__", token_arrived),
         ):
             yield counted
     finally:
@@ -306,23 +305,22 @@ def counting() -> Iterator[Counted]:
 
 
 @contextmanager
-def _noting(owner: Any, method: str, note: Callable[[], None]) -> Iterator[None]:
-    """Call `note` after each call of a method of a class."""
+def _after_each_call(owner: Any, method: str, callback: Callable[[], None]) -> Iterator[None]:
     original = getattr(owner, method)
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         returned = original(self, *args, **kwargs)
-        note()
+        callback()
         return returned
 
-    setattr(owner, method, noted)
+    setattr(owner, method, wrapped)
     try:
         yield
     finally:
         setattr(owner, method, original)
 
 
-class _Keeping(logging.Handler):
+class _WarningCollector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
@@ -343,12 +341,12 @@ def cudnn_attention(enabled: bool) -> Iterator[None]:
 
 
 def padded(tokens: Sequence[int], length: int) -> tuple[int, ...]:
-    """A reply repeated up to a length."""
+    """A reply repeated to this length."""
     return tuple(tokens[index % len(tokens)] for index in range(length))
 
 
 class LongReplies(Workload):
-    """Conversations whose replies are repeated up to `length` tokens, as if that many had been generated."""
+    """Conversations whose replies are padded to `length` tokens, as if that many had been generated."""
 
     def __init__(self, questions: int, turns: int, image_size: tuple[int, int], length: int) -> None:
         super().__init__(questions, turns, image_size)
@@ -364,8 +362,8 @@ Needs = float | Callable[[Lab], float]
 
 @dataclass(frozen=True)
 class Check:
-    """`needs_s` estimates its seconds on a GPU. `run` returns its findings in words, raises CheckFailed if something is
-    wrong and Skipped if it does not apply."""
+    """`needs_s` estimates its seconds on a GPU. `run` returns its findings as text; raises CheckFailed for an error and
+    Skipped if it does not apply."""
 
     name: str
     needs_s: Needs

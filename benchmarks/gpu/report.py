@@ -1,11 +1,11 @@
-"""The results as tables for docs/benchmarks.md."""
+"""Formats results as tables for docs/benchmarks.md."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-FASTER = {"eager": 25, "graphs": 50}
+MIN_SPEEDUP = {"eager": 25, "graphs": 50}
 """Target speed-ups of lockstep with KV reuse over the original way, by type of step."""
-BEHIND = 2
+MAX_ROOFLINE_MULTIPLE = 2
 """Target: the fastest way takes at most this multiple of its roofline."""
 
 
@@ -57,7 +57,7 @@ def _steps(steps: Iterable[dict[str, Any]]) -> str:
         for one in steps
     ]  # fmt: skip
     columns = (
-        "shape", "steps", "attention", "rows", "columns", "ms a step", "roofline", "ratio", "mean", "ms an image",
+        "shape", "steps", "attention", "rows", "columns", "ms per step", "roofline", "ratio", "mean", "ms per image",
         "roofline", "graphs", "programs", "GiB allocated", "reserved",
     )  # fmt: skip
     return _table(columns, rows)
@@ -83,28 +83,24 @@ def _ways(ways: Iterable[dict[str, Any]]) -> str:
 def _targets(ways: Iterable[dict[str, Any]]) -> str:
     """Targets for lockstep with the large shape, which is measured first."""
     ways = list(ways)
-    mine = {one["steps"]: one for one in ways if one["shape"] == ways[0]["shape"] and one["behind"]}
+    lockstep = {one["steps"]: one for one in ways if one["shape"] == ways[0]["shape"] and one["behind"]}
     rows = []
-    for steps, times in FASTER.items():
-        ratio = mine.get(steps, {}).get("ratio")
-        rows.append(
-            (
-                f"lockstep with KV reuse, {steps}, against the original way",
-                f"at least {times} x",
-                *_reached(ratio, lambda it, aim=times: it >= aim),
-            )
-        )
-    best = min((one["behind"] for one in mine.values()), default=None)
-    rows.append(
-        ("the fastest of them against its roofline", f"at most {BEHIND} x", *_reached(best, lambda it: it <= BEHIND))
-    )
+    for steps, least in MIN_SPEEDUP.items():
+        ratio = lockstep.get(steps, {}).get("ratio")
+        reached = ratio is not None and ratio >= least
+        name = f"lockstep with KV reuse, {steps}, against the original way"
+        rows.append((name, f"at least {least} x", *_outcome(ratio, reached)))
+    best = min((one["behind"] for one in lockstep.values()), default=None)
+    reached = best is not None and best <= MAX_ROOFLINE_MULTIPLE
+    name = "the fastest of them against its roofline"
+    rows.append((name, f"at most {MAX_ROOFLINE_MULTIPLE} x", *_outcome(best, reached)))
     return _table(("target", "", "measured", ""), rows)
 
 
-def _reached(value: float | None, holds: Any) -> tuple[str, str]:
+def _outcome(value: float | None, reached: bool) -> tuple[str, str]:
     if value is None:
         return "-", "not measured"
-    return f"{value:.1f} x", "reached" if holds(value) else "missed"
+    return f"{value:.1f} x", "reached" if reached else "missed"
 
 
 def _number(value: float | None) -> str:
