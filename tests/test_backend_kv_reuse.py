@@ -102,13 +102,13 @@ def memory_runs_out(backend, when):
         hook.remove()
 
 
-def fails_once(monkeypatch, name, behind=0):
-    """Makes a function of kv_cache run out of memory once, after `behind` successful calls."""
+def fails_once(monkeypatch, name, after=0):
+    """Makes a function of kv_cache run out of memory once, after `after` successful calls."""
     working, calls = getattr(kv_cache, name), []
 
     def failing(*args):
         calls.append(name)
-        if len(calls) == behind + 1:
+        if len(calls) == after + 1:
             raise torch.OutOfMemoryError("no memory is left")
         return working(*args)
 
@@ -344,7 +344,7 @@ class TestMemory:
         backend.generate(conversations, ACTION)
         batch_bytes = backend._runner._store._rows["q0"].batch.nbytes
         backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
-        fails_once(monkeypatch, "_copied_layer", behind=backend._runner._model.config.text_config.num_hidden_layers)
+        fails_once(monkeypatch, "_copied_layer", after=backend._runner._model.config.text_config.num_hidden_layers)
         with caplog.at_level(logging.WARNING):
             same_replies(backend, plain, conversations)
         assert "Out of memory while repacking the KV cache" in caplog.text
@@ -368,10 +368,10 @@ def test_replies_equal_re_encoding_under_any_schedule(checkpoint, plain, seed):
     draw = random.Random(seed)
     limit = draw.choice([None, None, 200_000])
     backend, lengths = reusing(checkpoint, kv_cache_bytes=limit), set()
-    living = [begin(n, words=draw.randint(1, 30)) for n in range(4)]
-    begun, reused = 4, 0
+    active = [begin(n, words=draw.randint(1, 30)) for n in range(4)]
+    started, reused = 4, 0
     for _ in range(14):
-        group = draw.sample(living, draw.randint(1, len(living)))
+        group = draw.sample(active, draw.randint(1, len(active)))
         event = draw.random()
         if event < 0.15:  # the batch runs out of memory and is halved
             half, stage = max(1, len(group) // 2), draw.randint(0, 2)
@@ -382,21 +382,21 @@ def test_replies_equal_re_encoding_under_any_schedule(checkpoint, plain, seed):
                 replies = same_replies(backend, plain, group)
         elif event < 0.25:  # a new process resumes the run: equal conversations, empty cache
             backend = reusing(checkpoint, kv_cache_bytes=limit)
-            living = [Conversation(each.id, [*each.messages]) for each in living]
+            active = [Conversation(each.id, [*each.messages]) for each in active]
             continue
         else:
             replies = same_replies(backend, plain, group)
         reused += sum(reply.reused_tokens for reply in replies)
         lengths |= {reply.generated_tokens for reply in replies}
         for conversation, reply in zip(group, replies, strict=True):
-            fate = draw.random()
-            if fate < 0.1:
+            outcome = draw.random()
+            if outcome < 0.1:
                 continue  # the turn is repeated later
-            if fate < 0.2:
+            if outcome < 0.2:
                 backend.release(conversation)
-                living[living.index(conversation)] = begin(begun, words=draw.randint(1, 60))
-                begun += 1
-            elif fate < 0.3:
+                active[active.index(conversation)] = begin(started, words=draw.randint(1, 60))
+                started += 1
+            elif outcome < 0.3:
                 conversation.append(Message("assistant", "words that no model said"))
                 ask(conversation, "Go on.")
             else:
