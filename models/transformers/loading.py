@@ -170,7 +170,7 @@ def is_here(model: str, file: str) -> bool:
 
 
 def _existing_source(model: str) -> str:
-    """A folder's expanded path, or a hub id unchanged. Raises ModelError for a missing or empty folder."""
+    """A folder's expanded path, or a hub id unchanged. Raises ModelError for a folder without a checkpoint."""
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
