@@ -59,10 +59,13 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str
     require_each_once(parts)
     if lacking := what_is_missing(parts):
         if not partial:
-            raise RunError(f"{lacking}; finish these first, or merge what is finished with --partial")
+            raise RunError(f"{lacking}: finish and name all parts, or merge what is finished with --partial")
         log.warning("Merging an unfinished run: %s", lacking)
     if out.exists():
         raise RunError(f"{out} exists: choose a name for a new folder")
+    for part in parts:
+        if out.resolve().is_relative_to(part.folder.resolve()):
+            raise RunError(f"{out} is inside the part {part.folder}: choose a folder outside the parts")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as draft:
@@ -125,7 +128,10 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
     for part in parts:
         if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
             log.warning(
-                "%s has %s in %s: the answers come from both versions", part.folder, "; ".join(others), first.folder
+                "%s was answered, unlike %s, with %s: the merged answers come from both versions",
+                part.folder,
+                first.folder,
+                ", ".join(others),
             )
     return replace(
         first.facts,
@@ -176,10 +182,12 @@ def require_each_once(parts: Sequence[FoundPart]) -> None:
     """Raise RunError if a question is in two parts or outside the run, or if a part is given twice."""
     for place, part in enumerate(parts):
         for other in parts[:place]:
-            if shared := sorted(part.begun & other.begun):
-                raise RunError(f"{listed(shared)} in both {other.folder} and {part.folder}: each question counts once")
             if part.part.number == other.part.number:
                 raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
+            if shared := sorted(part.begun & other.begun):
+                raise RunError(
+                    f"{listed(shared)} in both {other.folder} and {part.folder}, so they are not parts of one run"
+                )
         if strays := sorted(number for number in part.begun if not 1 <= number <= part.part.questions):
             raise RunError(f"{listed(strays)} in {part.folder}, but the whole run has {part.part.questions} questions")
 

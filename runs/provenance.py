@@ -23,7 +23,9 @@ def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     flat_before, flat_now = ({**facts.get("packages", {}), **facts} for facts in (before, now))
     names = [name for name in flat_now if name != "packages" and name in flat_before]
     return [
-        f"{name} {flat_now[name]} (was {flat_before[name]})" for name in names if flat_now[name] != flat_before[name]
+        f"{name} {flat_now[name]} instead of {flat_before[name]}"
+        for name in names
+        if flat_now[name] != flat_before[name]
     ]
 
 

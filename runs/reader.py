@@ -33,6 +33,8 @@ class RunReader:
             schema = facts["schema"]
             if schema == SCHEMA:
                 return RunFacts.from_json(facts)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.folder} is not a run folder: it has no run.json") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); start a new run") from None
         raise RunError(

@@ -103,7 +103,7 @@ class RunWriter:
         """
         facts, now = self._reader.facts, current_versions()
         if others := changed_versions(facts.last_versions, now):
-            log.warning("%s resumes with %s: its answers come from both versions", self.folder, "; ".join(others))
+            log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
 
     @property

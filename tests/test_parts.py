@@ -150,12 +150,33 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     assert [contents(part) for part in there] == before
 
 
-def test_a_part_given_twice_is_refused_by_its_questions(parts: list[Path], tmp_path: Path):
+def test_a_part_given_twice_is_refused(parts: list[Path], tmp_path: Path):
     again = tmp_path / "again"
     shutil.copytree(parts[0], again)
-    named = ", ".join(f"q{row.number:03d}" for row in RunReader(again).rows)
-    with pytest.raises(RunError, match=f"{named} are in both {parts[0]} and {again}"):
+    with pytest.raises(RunError, match=f"{parts[0]} and {again} are both part 1 of {SHARDS}: leave one out"):
         merge(tmp_path / "merged", [*parts, again])
+
+
+def test_a_question_in_two_parts_is_refused(parts: list[Path], tmp_path: Path):
+    (other,) = copies(parts[1:2], tmp_path)
+    row = (parts[0] / "results.jsonl").read_text().splitlines(keepends=True)[0]
+    with (other / "results.jsonl").open("a") as journal:
+        journal.write(row)
+    named = f"q{json.loads(row)['number']:03d} is"
+    with pytest.raises(RunError, match=f"{named} in both {parts[0]} and {other}, so they are not parts of one run"):
+        merge(tmp_path / "merged", [parts[0], other, parts[2]])
+
+
+def test_a_folder_that_is_not_a_run_is_refused(parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match=f"{tmp_path} is not a run folder"):
+        merge(tmp_path / "merged", [*parts, tmp_path])
+
+
+def test_a_part_is_not_changed_by_merging_into_it(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    with pytest.raises(RunError, match=f"is inside the part {there[1]}"):
+        merge(there[1] / "merged", there)
+    assert not (there[1] / "merged").exists()
 
 
 @pytest.mark.parametrize(

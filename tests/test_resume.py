@@ -125,7 +125,7 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
         note_resumption(run_log, config)
     run_log.close()
     assert len(caplog.messages) == 1
-    assert "resumes with torch 0.1 (was " in caplog.text
+    assert "resumes with torch 0.1 instead of " in caplog.text
     assert "numpy" not in caplog.text
     facts = json.loads((run_log.folder / "run.json").read_text())
     assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
