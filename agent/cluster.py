@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from agent.builders import with_policy
 from agent.config import ConfigError, RunConfig
 from agent.console import Progress, log_to_file
 from agent.evaluation import (
@@ -122,7 +123,8 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
     if config.plan or config.check_data:
         return main_vsi_bench_loop(config, folder)
     ray = import_ray()
-    questions = questions_of(config.checked())
+    _, config = with_policy(None, config.checked())
+    questions = questions_of(config)
     report_scans(questions, config)
     with ExitStack() as stack:
         run_log = None
@@ -307,7 +309,8 @@ def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: T
     """`config` as resolved by a worker, since this machine may have no GPU."""
     worker = new_worker(ray, replicas)
     try:
-        return ray.get(worker.resolve.remote(replace(config, ray=False), token))
+        resolved_config = ray.get(worker.resolve.remote(replace(config, ray=False), token))
+        return replace(resolved_config, ray=True)  # so that the run resumes on Ray
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run, results, run_command, scores, trajectories
 
+from runs.reader import RunReader
+
 pytestmark = pytest.mark.ray
 
 
@@ -90,9 +92,27 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same(
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert not any(map(alive, workers)) and not in_session(process.pid)
-    assert run_command(shlex.split(said.splitlines()[-1])).returncode == 0
+    ended = run_command(shlex.split(said.splitlines()[-1]))
+    assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
     assert trajectories(only_run(tmp_path)) == trajectories(one_run)
+
+
+def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
+    (tmp_path / "two.py").write_text(
+        "from agent.policies import Decision, Policy\n"
+        "from envs.actions import CameraAction\n"
+        "class Two(Policy):\n"
+        "    def decide(self, states):\n"
+        "        return [Decision(CameraAction(answer='2', done=True)) for _ in states]\n"
+    )
+    command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
+    command.remove("--model")
+    command.remove("scripted:random")
+    ended = run_command(command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    summary = RunReader(only_run(tmp_path / "logs")).summary
+    assert summary is not None and summary["model"] == "Two"
 
 
 def test_what_a_worker_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
