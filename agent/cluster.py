@@ -275,16 +275,20 @@ def status_of(ray: Any, call: Any, part: Part) -> int | None:
     try:
         return ray.get(call)
     except ray.exceptions.RayTaskError as error:
+        log.error("The worker of part %s stopped with an error", part)
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        log.warning(
-            "The worker of part %s was lost; another one will resume it (%s)", part, " ".join(str(error).split())
-        )
+        log.warning("The worker of part %s was lost; another one will resume it (%s)", part, one_line(error))
         return None
 
 
+def one_line(error: Exception) -> str:
+    """An error's message without line breaks."""
+    return " ".join(str(error).split())
+
+
 class Watch:
-    """Updates the progress bar from the workers' run folders."""
+    """Follows the workers through their run folders: updates the progress bar, and compares versions."""
 
     def __init__(self, parts: Parts, progress: Progress):
         self._parts, self._progress = parts, progress
@@ -314,7 +318,7 @@ def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: T
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        raise RunError(f"the first worker was lost before it began ({' '.join(str(error).split())})") from None
+        raise RunError(f"the first worker was lost before it began ({one_line(error)})") from None
     finally:
         ray.kill(worker)
 
@@ -385,18 +389,63 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     try:
         try:
-            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+            if config.ray_address is None:
+                start_cluster(ray, 1 if config.replicas == "auto" else config.replicas)
+            else:
+                join_cluster(ray, config.ray_address)
         except SystemExit:  # raised by Ray's handler of SIGTERM until it is replaced below
             raise KeyboardInterrupt from None
-        except (ConnectionError, ValueError) as error:
-            why = " ".join(str(error).split())
-            where = f"--ray-address {config.ray_address}"
-            raise ConfigError(f"{where}: no Ray cluster can be reached there ({why})") from None
         signal.signal(signal.SIGTERM, before)
         yield
     finally:
         with undisturbed():
             ray.shutdown()
+
+
+def start_cluster(ray: Any, replicas: int) -> None:
+    """Start a cluster on this machine with a CPU core for each replica at least."""
+    log.info("RAY: starting a cluster on this machine; Ctrl-C takes effect once it has started")
+    with postponed_interrupts():
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, replicas),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+
+
+def join_cluster(ray: Any, address: str) -> None:
+    """Connect to the cluster at HOST:PORT, or "auto"; raises ConfigError."""
+    require_listening(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, ray.exceptions.AuthenticationError) as error:
+        raise ConfigError(
+            f"--ray-address {address}: cannot join a Ray cluster there ({one_line(error)}); check that Ray and Python "
+            "have the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
+            "~/.ray/auth_token to this machine"
+        ) from None
+
+
+@contextmanager
+def postponed_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGINT and SIGTERM only at the end of this block.
+
+    Inside ray.init() an interrupt would leave Ray's processes behind, or be lost in a fork.
+    """
+    received = list[int]()
+    before = {
+        each: signal.signal(each, lambda number, _: received.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if received:
+        raise KeyboardInterrupt
 
 
 def require_listening(address: str) -> None:
@@ -407,7 +456,10 @@ def require_listening(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--ray-address {address}: no Ray cluster can be reached there ({error})") from None
+        raise ConfigError(
+            f"--ray-address {address}: no Ray cluster can be reached there ({error}): start one with ray start --head, "
+            "and give its HOST:PORT"
+        ) from None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run, results, run_command, scores, trajectories
 
-from runs.reader import RunReader
+from runs.reader import RunReader, run_folders
 
 pytestmark = pytest.mark.ray
 
@@ -96,6 +96,18 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same(
     assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
     assert trajectories(only_run(tmp_path)) == trajectories(one_run)
+
+
+def test_an_interrupt_while_ray_starts_leaves_no_process(rooms: RoomScans, tmp_path: Path):
+    process = started(rooms.command(tmp_path, "--ray"))
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("RAY: starting"):
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate()
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert not in_session(process.pid) and not run_folders(tmp_path)
 
 
 def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
