@@ -38,10 +38,13 @@ from agent.parts import Part, cut
 from agent.planning import LARGEST_BATCH, plan_run, suited
 from agent.run_folder import begin_folder, note_resumption
 from data.questions import Question, fingerprint
+from data.scans import ScanNotFound, find_scan
 from rendering.renderers import make_renderer
-from runs import RunError
+from runs import RunError, RunInUse
 from runs.merge import FoundPart, sessions_of, take_part
+from runs.provenance import changed_versions, current_versions
 from runs.reader import RunReader, find_part, run_folders
+from runs.records import ResultRow, RunFacts
 from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,8 @@ POLL_S = 0.5
 CONNECT_WITHIN_S = 10.0
 VISIBLE_WITHIN_S = 10.0
 """How long a network file system may take to show a new file on another machine."""
+UNLOCKED_WITHIN_S = 180.0
+"""How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 OBJECT_STORE_BYTES = 100_000_000
 """Ray's shared memory on this machine. It carries only settings and exit statuses."""
 
@@ -98,11 +103,21 @@ class Worker:
     def answer(self, config: RunConfig, token: Token) -> int:
         """Begin or resume the part that `config` names; returns the status and raises the errors of
         `main_vsi_bench_loop`.
+
+        Waits while a lost worker still holds the lock of the part's folder.
         """
         token.require_visible()
         assert config.shard is not None
         part = Part.parse(config.shard)
-        return main_vsi_bench_loop(config, find_part(config.log_root, part.number, part.of)).status
+        deadline = time.monotonic() + UNLOCKED_WITHIN_S
+        while True:
+            try:
+                return main_vsi_bench_loop(config, find_part(config.log_root, part.number, part.of)).status
+            except RunInUse as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("Waiting: %s", error)
+                time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)
@@ -209,16 +224,32 @@ class Parts:
         return find_part(self._root, part.number, part.of)
 
     def take(self, part: Part) -> None:
-        """Merge a finished part into the run."""
+        """Merge a finished part into the run; logs a warning if its worker lacked scans that are on this machine."""
         if folder := self.folder(part):
-            take_part(self._run_log, FoundPart.read(folder))
+            found = FoundPart.read(folder)
+            take_part(self._run_log, found)
             self._run_log.add_sessions(sessions_of(folder))
+            if unseen := sum(row.failed_part == "scan" and self._has_scan(row) for row in found.rows.values()):
+                log.warning(
+                    "Part %s: %s lacks scans that this machine has (questions: %d): make --scan-root the same folder "
+                    "on all machines, then resume with --retry-failed",
+                    part,
+                    found.facts.last_host,
+                    unseen,
+                )
 
     def take_all(self) -> None:
         """Merge the current contents of unfinished parts into the run."""
         for part in self.pending:
             if folder := self.folder(part):
                 take_part(self._run_log, FoundPart.read(folder))
+
+    def _has_scan(self, row: ResultRow) -> bool:
+        try:
+            find_scan(self._config.scan_root, row.dataset, row.scene_name)
+        except ScanNotFound:
+            return False
+        return True
 
     def _begun_with(self) -> int | None:
         """The number of parts that the run was begun with, whatever the replicas now; None for a new run."""
@@ -266,7 +297,7 @@ def answer_parts(ray: Any, parts: Parts, replicas: Replicas, token: Token, progr
                 stopped.append(part)
             else:
                 parts.take(part)
-                log.info("Part %s is finished; %d parts left", part, len(waiting) + len(busy))
+                log.info("Part %s is finished; parts left: %d", part, len(waiting) + len(busy))
     return stopped
 
 
@@ -292,6 +323,7 @@ class Watch:
 
     def __init__(self, parts: Parts, progress: Progress):
         self._parts, self._progress = parts, progress
+        self._versions = current_versions()
         self._folders: dict[Part, Path] = {}
         self._seen: set[str] = set()
 
@@ -303,10 +335,20 @@ class Watch:
                 if folder is None:
                     continue
                 self._folders[part] = folder
+                self._compare_versions(part, RunReader(folder).facts)
             for row in RunReader(self._folders[part]).rows:
                 if row.id not in self._seen and not self._parts.is_done(row.id):
                     self._progress.finished(row)
                 self._seen.add(row.id)
+
+    def _compare_versions(self, part: Part, facts: RunFacts) -> None:
+        if others := changed_versions(self._versions, facts.last_versions):
+            log.warning(
+                "Part %s runs on %s with %s: the answers come from both versions",
+                part,
+                facts.last_host,
+                ", ".join(others),
+            )
 
 
 def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: Token) -> RunConfig:
@@ -375,17 +417,6 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
 
     Workers end with the connection.
     """
-    options: dict[str, Any] = {"address": config.ray_address}
-    if config.ray_address is not None:
-        require_listening(config.ray_address)
-    else:
-        replicas = 1 if config.replicas == "auto" else config.replicas
-        options = {
-            "address": "local",
-            "num_cpus": max(os.cpu_count() or 1, replicas),
-            "include_dashboard": False,
-            "object_store_memory": OBJECT_STORE_BYTES,
-        }
     before = signal.getsignal(signal.SIGTERM)
     try:
         try:

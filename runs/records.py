@@ -216,6 +216,11 @@ class RunFacts:
         last = self.resumed[-1] if self.resumed else {}
         return {key: last.get(key, value) for key, value in first.items()}
 
+    @property
+    def last_host(self) -> str:
+        """The machine that last ran."""
+        return self.resumed[-1]["host"] if self.resumed else self.host
+
     def with_resumption(self, resumption: dict[str, Any]) -> Self:
         """The facts after one more resumption."""
         return replace(self, resumed=(*self.resumed, resumption))

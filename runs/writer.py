@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from data.scoring import summarize
-from runs import RunError
+from runs import RunError, RunInUse
 from runs.costs import costs
 from runs.journal import SeenTurn
 from runs.provenance import changed_versions, current_versions
@@ -302,7 +302,7 @@ def _lock(folder: Path) -> io.TextIOWrapper:
         handle.seek(0)
         holder = handle.read().strip() or "another process"
         handle.close()
-        raise RunError(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
+        raise RunInUse(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
     except OSError as error:
         handle.close()
         raise RunError(

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +13,18 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster import Token, number_of_parts, replicas_of, require_listening
+from agent.cluster import Parts, Token, Watch, Worker, number_of_parts, replicas_of, require_listening
 from agent.config import ConfigError, RunConfig
+from agent.console import Progress
 from agent.evaluation import main_vsi_bench_loop
-from agent.parts import cut
-from data.questions import Question
+from agent.parts import Part, cut
+from agent.run_folder import begin_folder
+from data.questions import Question, fingerprint, load_questions
 from runs import RunError
 from runs.__main__ import main as runs_command
 from runs.merge import merge
 from runs.reader import RunReader, run_folders
+from runs.writer import RunWriter
 
 SHARDS = 3
 
@@ -246,6 +252,61 @@ def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
             token.require_visible(within_s=0.0)
     token.path.write_text(token.content)
     token.require_visible(within_s=0.0)
+
+
+def test_a_worker_waits_until_a_lost_one_releases_its_part(
+    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, caplog
+):
+    (part,) = copies(parts[:1], tmp_path / "parts")
+    keep_rows(part, 1)
+    token = Token(tmp_path / "token", "this run")
+    token.path.write_text(token.content)
+    lost = RunWriter(part)
+    with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(Worker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), token)
+        while "Waiting: " not in caplog.text and not answering.done():
+            time.sleep(0.01)
+        lost.close()
+        assert answering.result() == 0
+    assert f"Waiting: {part} is being written by" in caplog.text
+    assert results(part) == results(parts[0])
+
+
+@pytest.fixture
+def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Iterator[Parts]:
+    """The parts of a run, as workers have left them."""
+    config, questions = six_rooms.config(tmp_path), load_questions(six_rooms.questions)
+    run_log = begin_folder(config, fingerprint(questions), len(questions))
+    copies(parts, run_log.folder / "parts")
+    yield Parts(run_log, config, questions, SHARDS)
+    run_log.close()
+
+
+def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
+    part = Part(2, SHARDS)
+    folder = on_workers.folder(part)
+    assert folder is not None
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
+    with Progress(1, (), shown=False) as progress:
+        watch = Watch(on_workers, progress)
+        watch([part])
+        watch([part])
+    (warning,) = caplog.messages
+    assert warning.startswith(f"Part 2/{SHARDS} runs on far with git_revision another instead of ")
+
+
+def test_scans_that_only_the_workers_lack_are_logged(on_workers: Parts, caplog):
+    part = Part(1, SHARDS)
+    folder = on_workers.folder(part)
+    assert folder is not None
+    row = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
+    missing = row | {"status": "failed", "failed_part": "scan", "error": "no scan", "answer": None}
+    with (folder / "results.jsonl").open("a") as journal:
+        journal.write(json.dumps(missing) + "\n")
+        journal.write(json.dumps(missing | {"id": "x", "number": row["number"] + 1, "scene_name": "nowhere"}) + "\n")
+    on_workers.take(part)
+    assert "lacks scans that this machine has (questions: 1): make --scan-root the same folder" in caplog.text
 
 
 @pytest.mark.parametrize(
