@@ -324,6 +324,7 @@ class Watch:
     def __init__(self, parts: Parts, progress: Progress):
         self._parts, self._progress = parts, progress
         self._versions = current_versions()
+        self._others: set[tuple[str, str]] = set()
         self._folders: dict[Part, Path] = {}
         self._seen: set[str] = set()
 
@@ -335,20 +336,17 @@ class Watch:
                 if folder is None:
                     continue
                 self._folders[part] = folder
-                self._compare_versions(part, RunReader(folder).facts)
+                self._compare_versions(RunReader(folder).facts)
             for row in RunReader(self._folders[part]).rows:
                 if row.id not in self._seen and not self._parts.is_done(row.id):
                     self._progress.finished(row)
                 self._seen.add(row.id)
 
-    def _compare_versions(self, part: Part, facts: RunFacts) -> None:
-        if others := changed_versions(self._versions, facts.last_versions):
-            log.warning(
-                "Part %s runs on %s with %s: the answers come from both versions",
-                part,
-                facts.last_host,
-                ", ".join(others),
-            )
+    def _compare_versions(self, facts: RunFacts) -> None:
+        others = facts.last_host, ", ".join(changed_versions(self._versions, facts.last_versions))
+        if others[1] and others not in self._others:
+            log.warning("Workers on %s run with %s: the answers come from both versions", *others)
+            self._others.add(others)
 
 
 def resolved_on_worker(ray: Any, config: RunConfig, replicas: Replicas, token: Token) -> RunConfig:
@@ -371,7 +369,7 @@ def new_worker(ray: Any, replicas: Replicas) -> Any:
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:
-    """By default as many replicas as the cluster has GPUs for, or one per machine if no GPU is needed or available.
+    """By default as many replicas as the cluster's GPUs allow, or one per machine if no GPU is needed or available.
 
     A replica has one GPU, or --tensor-parallel-size GPUs of one machine. Raises ConfigError if the cluster has too few
     resources.
