@@ -18,17 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from agent.builders import with_policy
+from agent.builders import cuda_device_of, questions_of, server_of, with_policy
 from agent.config import ConfigError, RunConfig
 from agent.console import Progress, log_to_file
 from agent.evaluation import (
     Outcome,
-    cuda_device_of,
     finished_outcome,
     interrupted,
     main_vsi_bench_loop,
     open_run,
-    questions_of,
     report,
     report_scans,
     resolved,
@@ -94,6 +92,7 @@ class Worker:
     def resolve(self, config: RunConfig, token: Token) -> RunConfig:
         """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
         token.require_visible()
+        server_of(config)  # refuses a missing API key before the run folder is made
         config = suited(config)
         plan = plan_run(config, questions_of(config))
         renderer = make_renderer(config.renderer, cuda_device_of(config.device))
