@@ -416,7 +416,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("name", "value"), [("HF_HUB_OFFLINE", True), ("HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}")]
     )
-    def test_a_hub_that_cannot_be_reached_is_asked_once(self, monkeypatch, caplog, name, value):
+    def test_an_unreachable_hub_is_asked_once(self, monkeypatch, caplog, name, value):
         monkeypatch.setattr(huggingface_hub.constants, name, value)
         with pytest.raises(ModelError, match=r"is not on this machine, and huggingface\.co cannot be reached"):
             TransformersBackend("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
