@@ -189,7 +189,8 @@ class RunConfig:
     ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
     """With --ray, the address of the cluster, otherwise one is started on this machine."""
     replicas: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
-    """With --ray, the number of workers; auto is one per GPU, or one per machine if the model needs no GPU."""
+    """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine
+    if the model needs none."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():

@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         sys.stderr.write(f"python -m data.rooms: {error}\n")
         return 2
-    sys.stdout.write(f"{options.rooms} rooms and {questions} questions written to {options.out}\n")
+    noun = "room" if options.rooms == 1 else "rooms"
+    sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {options.out}\n")
     return 0
 
 
