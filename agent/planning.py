@@ -95,9 +95,13 @@ def plan_for_server(config: RunConfig, questions: Sequence[Question]) -> Plan:
 def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> Plan:
     """The plan for a vLLM server, which allocates memory to conversations itself."""
     size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
-    budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
+    conversation = conversation_size(config, questions, model)
+    longest = max(conversation.tokens, config.max_model_len or 0)
+    # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
+    needed = 2 * size * (longest * model.work.kv_bytes_per_token + model.work.state_bytes)
+    budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
     why = f"{counted(size, 'question')} at a time in a vLLM server, which forms the batches"
-    return Plan(size, why, model, conversation_size(config, questions, model), budget)
+    return Plan(size, why, model, conversation, budget)
 
 
 def suited(config: RunConfig) -> RunConfig:
