@@ -18,8 +18,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import COMMAND, results, run_in_process, trajectories
+from transformers import AutoProcessor
 
 from agent.config import ConfigError, RunConfig
+from agent.evaluation import questions_of
+from agent.planning import plan_run, suited
 from agent.policies.model import ModelPolicy
 from agent.policies.replies import action_format
 from agent.run_folder import protocol
@@ -27,9 +30,12 @@ from models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from models.conversation import Conversation, Message
 from models.transformers.backend import TransformersBackend
 from models.transformers.encoding import ConversationEncoder
-from models.transformers.loading import load_checkpoint
+from models.transformers.families import family_of
+from models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
+from models.transformers.untrained_families import write_untrained_family
 from models.views import view_settings_of
 from models.vllm import VllmOptions
+from models.vllm.prompts import LayoutEncoder, prompt_ids
 from models.vllm.server import Build, build_of, server_command, server_environment, why_not_started
 from runs.reader import RunReader, run_folders
 
@@ -123,7 +129,7 @@ class TestStart:
     def test_a_file_that_is_not_python_is_reported(self, tmp_path):
         (tmp_path / "python").write_text("#!/bin/sh\nexit 3\n")
         (tmp_path / "python").chmod(0o755)
-        with pytest.raises(ModelError, match="not a Python that runs"):
+        with pytest.raises(ModelError, match="not a working Python"):
             build_of(tmp_path / "python")
 
     def test_a_server_on_gpus_gets_no_flag_for_cpus(self):
@@ -152,7 +158,8 @@ class TestStart:
         [
             ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1, "--gpu-memory-utilization"),
             ("ValueError: No available memory for the cache blocks.", 1, "--gpu-memory-utilization"),
-            ("api_server.py: error: unrecognized arguments: --enable-scale-out", 2, "another version"),
+            ("api_server.py: error: unrecognized arguments: --enable-scale-out", 2, "install_vllm.sh"),
+            ("RuntimeError: Failed to infer device type, please set", 1, "nvidia-smi"),
             ("Loading weights", 137, "SIGKILL"),
             ("KeyError: 'vision_config'", 1, "status 1"),
         ],
@@ -161,15 +168,64 @@ class TestStart:
         why = why_not_started(["first", line], status, "org/model", Path("python"))
         assert words in why and line in why and "--engine transformers" in why
 
-    def test_the_first_error_is_quoted_however_long_the_traceback_behind_it(self):
-        error = "(Worker pid=7) ERROR 11-23 03:04:17 [executor.py:953] ValueError: the cause"
+    @pytest.mark.parametrize("cause", ["ValueError: the cause", "AssertionError"])
+    def test_the_first_error_is_quoted_however_long_the_traceback_behind_it(self, cause):
+        error = f"(Worker pid=7) ERROR 11-23 03:04:17 [executor.py:953] {cause}"
         lines = ["(APIServer pid=5) WARNING 11-23 03:03:29 [utils.py:2] like `OSError: [Errno 24]`", error]
         lines += ["  File core.py", *["    raise"] * 40, "RuntimeError: See root cause above."]
         why = why_not_started(lines, 1, "org/model", Path("python"))
         assert error in why and "See root cause above." in why and "Errno 24" not in why
 
 
+def two_views(sizes):
+    """A conversation with views of these two sizes, (height, width)."""
+    conversation = Conversation("q", [Message("system", "rules")])
+    conversation.append(Message("user", "look", np.zeros((*sizes[0], 3), np.uint8)))
+    conversation.append(Message("assistant", "I see a chair."))
+    conversation.append(Message("user", "and now", np.zeros((*sizes[1], 3), np.uint8)))
+    return conversation
+
+
+@pytest.fixture(scope="module")
+def checkpoint(request, tmp_path_factory):
+    """An untrained checkpoint of the kind that a test is parametrised with."""
+    return str(write_untrained_family(tmp_path_factory.mktemp("models") / "tiny", request.param))
+
+
+class TestPrompts:
+    @pytest.mark.parametrize("checkpoint", ["qwen2_5_vl", "internvl"], indirect=True)
+    def test_ids_without_pixels_equal_those_with_pixels(self, checkpoint):
+        config, processor = checkpoint_config(checkpoint), checkpoint_part(AutoProcessor, checkpoint)
+        tiles = 4 if family_of(config).tiled else 1
+        side = 28 if config.model_type == "qwen2_5_vl" else 56
+        conversation = two_views([(2 * side, 2 * side), (2 * side, 3 * side)])
+        encoders = (kind(processor, config, tiles_per_view=tiles) for kind in (LayoutEncoder, ConversationEncoder))
+        ours, expected = (encoder.encode(conversation) for encoder in encoders)
+        assert ours.ids == expected.ids
+
+    @pytest.mark.parametrize("checkpoint", ["internvl"], indirect=True)
+    def test_one_id_stands_for_an_image_and_its_marks(self, checkpoint):
+        config, processor = checkpoint_config(checkpoint), checkpoint_part(AutoProcessor, checkpoint)
+        encoded = LayoutEncoder(processor, config).encode(two_views([(56, 56), (56, 84)]))
+        ids = prompt_ids(encoded, config.image_token_id)
+        assert ids.count(config.image_token_id) == 2
+        assert encoded.ids.count(processor.start_image_token_id) == 2 and processor.start_image_token_id not in ids
+
+    @pytest.mark.parametrize("checkpoint", ["llava_onevision"], indirect=True)
+    def test_a_family_that_vllm_cannot_serve_is_refused_before_a_server_is_started(self, checkpoint, tmp_path):
+        from models.vllm.backend import VllmBackend
+
+        with pytest.raises(ModelError, match=r"cannot serve LLaVA-OneVision.*--engine transformers.*Qwen3-VL"):
+            VllmBackend(checkpoint, OPTIONS, VllmOptions(2, tmp_path / "no such python"))
+
+
 class TestConfig:
+    def test_memory_is_planned_for_the_questions_in_flight(self, rooms, tmp_path):
+        config = suited(rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", concurrency=1))
+        questions = questions_of(config)
+        one, two = (plan_run(replace(config, concurrency=number), questions).kv_bytes for number in (1, 2))
+        assert two == 2 * one < 2**30
+
     def test_flags_of_vllm_need_the_engine(self):
         with pytest.raises(ConfigError, match=r"--tensor-parallel-size.*--engine vllm"):
             RunConfig(batch=True, tensor_parallel_size=2).checked()
@@ -340,6 +396,45 @@ class TestReplies:
         finally:
             served._options = options
         assert first.tokens == again.tokens != other.tokens
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    ("checkpoint", "tiles"),
+    [("qwen2_5_vl", 1), ("qwen2_vl", 1), ("internvl", 1), ("internvl", 4)],
+    indirect=["checkpoint"],
+)
+def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatch):
+    """Over two turns of three conversations with views of two sizes, which differ in tiles where there are several."""
+    from models.vllm.backend import VllmBackend
+
+    def look(number):
+        height, width = [(2 * side, 2 * side), (2 * side, 3 * side)][number % 2]
+        return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    side = 56 if checkpoint_config(checkpoint).model_type == "internvl" else 28
+    options = replace(OPTIONS, max_new_tokens=8, tiles_per_view=tiles)
+    conversations = []
+    for number in range(3):
+        conversation = Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room.")])
+        conversation.append(Message("user", "Where is the door? " * (3 * number + 1), look(number)))
+        conversations.append(conversation)
+    ours, theirs = (
+        TransformersBackend(checkpoint, options),
+        VllmBackend(checkpoint, options, VllmOptions(2, Path(VLLM_PYTHON))),
+    )
+    try:
+        for turn in range(2):
+            expected, replies = (each.generate(conversations, action_format()) for each in (ours, theirs))
+            assert [reply.tokens for reply in replies] == [reply.tokens for reply in expected]
+            assert len({reply.tokens for reply in replies}) == 3  # equal replies to all would prove nothing
+            assert all((reply.reused_tokens > 0) == (turn > 0) for reply in replies)
+            for number, (conversation, reply) in enumerate(zip(conversations, expected, strict=True)):
+                conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
+                conversation.append(Message("user", "You moved 0.5 m.", look(number + 1)))
+    finally:
+        theirs.close()
 
 
 @needs_vllm

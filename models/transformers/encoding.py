@@ -33,7 +33,7 @@ class EncodedTurn:
     """The encoding of one user message and the message before it (system or reply).
 
     `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes, len(ids)),
-    as the model's family defines them. `image_end` is the index in `ids` just after the image's placeholders.
+    as the model's family defines them. The image's placeholders are `ids[image_start:image_end]`.
     """
 
     messages: tuple[Message, Message]
@@ -41,6 +41,7 @@ class EncodedTurn:
     ids: list[int]
     positions: torch.Tensor
     image: EncodedImage
+    image_start: int
     image_end: int
 
 
@@ -164,8 +165,9 @@ class ConversationEncoder:
         at = added.index(self._config.image_token_id)
         ids = [*reply, *added[:at], *placeholders, *added[at + 1 :]]
         positions = self._family.positions(self._config, ids, image) + start
-        image_end = len(reply) + at + len(placeholders)
-        return EncodedTurn((before, user), rendered, ids, positions, EncodedImage(image), image_end)
+        image_start = len(reply) + at
+        image_end = image_start + len(placeholders)
+        return EncodedTurn((before, user), rendered, ids, positions, EncodedImage(image), image_start, image_end)
 
     def _render(self, messages: Sequence[Message]) -> str:
         """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""

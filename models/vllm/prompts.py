@@ -1,0 +1,73 @@
+"""Conversations as vLLM takes them: one placeholder for each image, no pixels but PNGs, and each PNG once."""
+
+import base64
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
+
+from models import ModelError
+from models.conversation import Message
+from models.transformers.encoding import ConversationEncoder, EncodedConversation
+from models.transformers.families import FAMILIES, LLAVA_ONEVISION, Family
+
+if TYPE_CHECKING:
+    import torch
+
+UNSERVED = {LLAVA_ONEVISION.name: "vLLM encodes the first view of a conversation differently once it has several"}
+"""Families that vLLM cannot serve with the ids that this package computes, and why."""
+
+
+def require_served(family: Family) -> None:
+    """Raise ModelError for a family that vLLM cannot serve."""
+    if reason := UNSERVED.get(family.name):
+        served = ", ".join(each.name for each in FAMILIES if each.name not in UNSERVED)
+        raise ModelError(
+            f"--engine vllm cannot serve {family.name} ({reason}): use --engine transformers, or a checkpoint of "
+            f"{served}"
+        )
+
+
+def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
+    """Settings with which the server's image processor makes the tiles that this package expects."""
+    return {"crop_to_patches": tiles_per_view > 1, "max_patches": tiles_per_view} if family.tiled else {}
+
+
+class LayoutEncoder(ConversationEncoder):
+    """Encodes conversations without their pixels.
+
+    Ids and positions depend on a view's size alone, so the image processor runs once for each size. The server has its
+    own image processor.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
+        super().__init__(*args, **kwargs)
+
+    def _encode_image(self, message: Message) -> "dict[str, torch.Tensor]":
+        assert message.image is not None
+        if message.image.shape not in self._by_size:
+            self._by_size[message.image.shape] = super()._encode_image(message)
+        return self._by_size[message.image.shape]
+
+
+def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
+    """The ids of a conversation with `image_id` in place of all that stands for an image; vLLM expands it."""
+    return list(
+        chain.from_iterable(
+            [*turn.ids[: turn.image_start], image_id, *turn.ids[turn.image_end :]] for turn in encoded.turns
+        )
+    )
+
+
+def image_part(message: Message, with_pixels: bool) -> dict[str, Any]:
+    """A message's image under its content hash, because vLLM takes images of the same name for the same image.
+
+    Without pixels the server must have received it before.
+    """
+    url = "data:image/png;base64," + base64.b64encode(message.png).decode("ascii") if with_pixels else None
+    return {"type": "image_url", "url": url, "uuid": message.sha256}
+
+
+def image_ends(encoded: EncodedConversation) -> list[int]:
+    """For each image, the number of ids up to the end of its placeholders."""
+    starts = accumulate((len(turn.ids) for turn in encoded.turns), initial=0)
+    return [start + turn.image_end for start, turn in zip(starts, encoded.turns, strict=False)]
