@@ -93,9 +93,19 @@ def plan_for_server(config: RunConfig, questions: Sequence[Question]) -> Plan:
 
 
 def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> Plan:
-    """The plan for a vLLM server, which allocates memory to conversations itself."""
+    """The plan for a vLLM server, which allocates memory to conversations itself.
+
+    Raises ConfigError if --max-model-len is too short for a single turn.
+    """
     size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
     conversation = conversation_size(config, questions, model)
+    first = conversation.first_text_tokens + conversation.image_tokens + conversation.reply_tokens
+    if config.max_model_len is not None and config.max_model_len < first:
+        raise ConfigError(
+            f"--max-model-len {config.max_model_len} is too short for one turn, which takes {first} tokens (question "
+            f"{conversation.first_text_tokens}, view {conversation.image_tokens}, reply {conversation.reply_tokens}): "
+            f"use {conversation.tokens} for {conversation.turns} turns, or leave it out"
+        )
     longest = max(conversation.tokens, config.max_model_len or 0)
     # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
     needed = 2 * size * (longest * model.work.kv_bytes_per_token + model.work.state_bytes)
