@@ -1,4 +1,4 @@
-"""vLLM as an engine: a server of its own process and environment, asked by token ids."""
+"""The vLLM engine: a server in its own process and environment, asked by token ids."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ VLLM_PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
 class VllmOptions:
     """How a vLLM server is started.
 
-    `python` belongs to the environment that has vLLM. A conversation has at most `images` images. `memory_share` is the
-    share of each GPU's memory that the server may take, or of the machine's memory with a CPU build; None leaves it to
-    vLLM on GPUs, and on a CPU takes `ModelOptions.kv_cache_bytes` for keys and values. `max_model_len` is the longest
-    conversation in tokens with its reply, None the checkpoint's own limit.
+    `python` is the Python of an environment with vLLM. A conversation has at most `images` images. `memory_share` is
+    the fraction of each GPU's memory that the server may take, or of the machine's memory with a CPU build. None means
+    vLLM's default on GPUs; on a CPU, keys and values get `ModelOptions.kv_cache_bytes`. `max_model_len` is the longest
+    conversation in tokens, including its reply; None is the checkpoint's own limit.
     """
 
     images: int

@@ -1,10 +1,10 @@
-"""Runs a server for a parent process and ends it, with all of its processes, once the parent is gone.
+"""Runs a server for a parent process and stops all of its processes when the parent exits.
 
     python watchdog.py COMMAND...
 
-Standard input is a pipe that ends when the parent closes it or dies, even by SIGKILL. Should forked children of the
-parent hold the pipe longer, the parent's process id reveals its death. The watchdog leads a session of its own, so that
-Ctrl-C in a terminal does not reach the server. Exits with the server's status. Uses the standard library only.
+Standard input is a pipe that ends when the parent closes it or dies, even by SIGKILL. The watchdog also watches the
+parent's process id, because children that the parent forked may keep the pipe open. It leads its own session, so Ctrl-C
+in a terminal does not reach the server. Exits with the server's status. Uses only the standard library.
 """
 
 import ctypes
@@ -18,19 +18,19 @@ from pathlib import Path
 
 POLL_S = 0.5
 GRACE_S = 5.0
-"""How long the server has to end after SIGTERM, before SIGKILL."""
+"""How long the server may take to exit after SIGTERM, before SIGKILL."""
 PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str]) -> int:
-    """Run the server until it ends or the parent is gone; returns the server's exit status as `Popen` has it."""
+    """Run the server until it or the parent exits; returns the server's status as `Popen.returncode` defines it."""
     parent = os.getppid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is meant for the server, and reaches the whole group
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the SIGTERM below reaches the whole group
     libc = ctypes.CDLL(None)
     server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        # Should the watchdog itself be killed, the server's first process ends too, and its workers follow it.
+        # If the watchdog itself is killed, the server's first process is killed with it, and its workers exit.
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     while server.poll() is None and os.getppid() == parent and not select.select([0], [], [], POLL_S)[0]:
@@ -43,7 +43,7 @@ def main(command: list[str]) -> int:
     while others := session_members():
         for process in others:
             kill(process)
-        server.poll()  # a killed server is a member until its status is read
+        server.poll()  # reaps a killed server, which else stays a member
         time.sleep(0.05)
     return server.wait()
 
@@ -56,7 +56,7 @@ def session_members() -> list[int]:
             try:
                 # After the name in parentheses: state, parent, group, session.
                 state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-            except OSError:  # it has ended
+            except OSError:  # it has exited
                 continue
             if int(its_session) == session and state not in "ZX":
                 members.append(int(entry.name))
@@ -64,7 +64,7 @@ def session_members() -> list[int]:
 
 
 def kill(process: int) -> None:
-    """Kill a process that may have ended already."""
+    """Kill a process that may have exited already."""
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
