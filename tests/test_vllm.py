@@ -211,11 +211,17 @@ class TestPrompts:
         assert ids.count(config.image_token_id) == 2
         assert encoded.ids.count(processor.start_image_token_id) == 2 and processor.start_image_token_id not in ids
 
-    @pytest.mark.parametrize("checkpoint", ["llava_onevision"], indirect=True)
-    def test_a_family_that_vllm_cannot_serve_is_refused_before_a_server_is_started(self, checkpoint, tmp_path):
+    @pytest.mark.parametrize(
+        ("checkpoint", "name"),
+        [("llava_onevision", "LLaVA-OneVision"), ("qwen3_5", "Qwen3.5")],
+        indirect=["checkpoint"],
+    )
+    def test_other_families_are_refused_before_a_server_is_started(self, checkpoint, name, tmp_path):
         from models.vllm.backend import VllmBackend
 
-        with pytest.raises(ModelError, match=r"cannot serve LLaVA-OneVision.*--engine transformers.*Qwen3-VL"):
+        with pytest.raises(
+            ModelError, match=rf"cannot serve {name} .*--engine transformers.*Qwen3-VL, Qwen2\.5-VL, Int"
+        ):
             VllmBackend(checkpoint, OPTIONS, VllmOptions(2, tmp_path / "no such python"))
 
 
