@@ -158,6 +158,11 @@ class TestStart:
         [
             ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1, "--gpu-memory-utilization"),
             ("ValueError: No available memory for the cache blocks.", 1, "--gpu-memory-utilization"),
+            (
+                "ValueError: Available memory is less than requested memory for kv (8 GiB)",
+                1,
+                "--gpu-memory-utilization",
+            ),
             ("api_server.py: error: unrecognized arguments: --enable-scale-out", 2, "install_vllm.sh"),
             ("RuntimeError: Failed to infer device type, please set", 1, "nvidia-smi"),
             ("Loading weights", 137, "SIGKILL"),

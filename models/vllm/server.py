@@ -58,6 +58,7 @@ _OUT_OF_MEMORY = (
     "larger than the available KV cache memory",
     "GPU memory utilization",
     "CPU memory utilization",
+    "less than requested memory for kv",
     "DefaultCPUAllocator: can't allocate memory",
 )
 _PORT_TAKEN = "address already in use"
