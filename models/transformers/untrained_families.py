@@ -5,7 +5,6 @@ python -m models.transformers.untrained_families internvl /tmp/tiny-internvl
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +109,7 @@ def _qwen3_5(moe: bool = False) -> Parts:
     """Three linear-attention layers and one full-attention layer, like the first four of a real checkpoint."""
     from transformers import Qwen3_5Config, Qwen3_5MoeConfig
 
-    sizes = replace(_TINY, layers=4)
+    sizes = ModelSizes(layers=4)
     processor = make_processor(sizes.vocab)
     processor.tokenizer.add_tokens(["<think>", "</think>"])
     processor.chat_template = _THINKING
