@@ -36,7 +36,7 @@ from models.transformers.untrained_families import write_untrained_family
 from models.views import view_settings_of
 from models.vllm import VllmOptions
 from models.vllm.prompts import LayoutEncoder, prompt_ids
-from models.vllm.server import Build, build_of, server_command, server_environment, why_not_started
+from models.vllm.server import Build, Life, build_of, server_command, server_environment, why_not_started
 from runs.reader import RunReader, run_folders
 
 WATCHDOG = Path(__file__).parents[1] / "models" / "vllm" / "watchdog.py"
@@ -110,6 +110,19 @@ class TestWatchdog:
                 parent.kill()
         assert len(members) == 3
         wait_until(lambda: not session_of(watchdog))
+
+    def test_no_process_outlives_a_watchdog_that_was_killed_once_the_server_is_stopped(self):
+        command = [sys.executable, WATCHDOG, sys.executable, "-c", STUBBORN]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        life = Life(1, 1, "key", subprocess.Popen(command, start_new_session=True, **pipes))
+        try:
+            wait_until(lambda: len(life.lines) == 2)
+            life.process.kill()
+            life.process.wait()
+            assert session_of(life.process.pid)
+        finally:
+            life.stop()
+        wait_until(lambda: not session_of(life.process.pid))
 
     def test_the_servers_exit_status_is_handed_on(self):
         command = [sys.executable, WATCHDOG, sys.executable, "-c", "raise SystemExit(7)"]

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ class Life:
     process: subprocess.Popen[str]
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     images: set[str] = field(default_factory=set)
+    stopped: bool = False
 
     def __post_init__(self) -> None:
         self.collector = threading.Thread(target=self._collect, name="vllm-log", daemon=True)
@@ -138,12 +140,16 @@ class Life:
     def stop(self) -> None:
         """Stop the server and all of its processes; may be repeated."""
         assert self.process.stdin is not None
-        self.process.stdin.close()  # has the watchdog end the server
-        try:
+        if self.stopped:
+            return  # by now another process group may have its number
+        self.process.stdin.close()  # has the watchdog stop the server
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
+        # vLLM's workers outlive a watchdog that was killed itself.
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.process.wait()
+        self.stopped = True
         self.collector.join(STOP_LIMIT_S)
 
 

@@ -30,7 +30,7 @@ def main(command: list[str]) -> int:
     server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        # If the watchdog itself is killed, the server's first process is killed with it, and its workers exit.
+        # If the watchdog itself is killed, the server's first process is killed with it; the parent kills the rest.
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     while server.poll() is None and os.getppid() == parent and not select.select([0], [], [], POLL_S)[0]:
