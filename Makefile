@@ -15,9 +15,8 @@ test-ray: .venv/installed-ray
 	$(PY) -m pytest -q -m ray
 
 # Takes minutes: vLLM needs one to start. VLLM_PYTHON names an existing environment with vLLM.
-VLLM_PYTHON ?= $(CURDIR)/.venv-vllm/bin/python
-test-vllm: .venv/installed-dev $(VLLM_PYTHON)
-	VLLM_PYTHON=$(VLLM_PYTHON) $(PY) -m pytest -q tests/test_vllm.py
+test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
+	VLLM_PYTHON=$(or $(VLLM_PYTHON),$(CURDIR)/.venv-vllm/bin/python) $(PY) -m pytest -q tests/test_vllm.py
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -46,5 +45,6 @@ clean:
 	sh scripts/install.sh requirements-ray.txt
 	touch $@
 
-$(CURDIR)/.venv-vllm/bin/python:
+.venv-vllm/installed: scripts/install_vllm.sh
 	sh scripts/install_vllm.sh
+	touch $@
