@@ -41,7 +41,7 @@ def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
     """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
     if scheduler.batch_size > 1:
-        log.info("CONCURRENT: %d questions at a time, each on its own thread", scheduler.batch_size)
+        log.info("CONCURRENT: %d questions at a time, each on its own thread; no batched turns", scheduler.batch_size)
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
