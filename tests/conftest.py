@@ -1,6 +1,7 @@
 """Small procedural rooms and runs on them, for all tests that need scans."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ SMALL_VIEW = (160, 96)
 # No example fails for being slow: a busy machine is slow now and then.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
+# A shell starts background jobs with SIGINT ignored, and the commands that tests interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
