@@ -37,6 +37,7 @@ from agent.planning import LARGEST_BATCH, plan_run, suited
 from agent.run_folder import begin_folder, note_resumption
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan
+from rendering.interrupts import deferred_interrupts
 from rendering.renderers import make_renderer
 from runs import RunError, RunInUse
 from runs.merge import FoundPart, sessions_of, take_part
@@ -433,7 +434,8 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
 def start_cluster(ray: Any, replicas: int) -> None:
     """Start a cluster on this machine with a CPU core for each replica at least."""
     log.info("RAY: starting a cluster on this machine; Ctrl-C takes effect once it has started")
-    with postponed_interrupts():
+    # Inside ray.init() an interrupt would leave Ray's processes behind, or be lost in a fork.
+    with deferred_interrupts():
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, replicas),
@@ -455,25 +457,6 @@ def join_cluster(ray: Any, address: str) -> None:
             "have the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
             "~/.ray/auth_token to this machine"
         ) from None
-
-
-@contextmanager
-def postponed_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGINT and SIGTERM only at the end of this block.
-
-    Inside ray.init() an interrupt would leave Ray's processes behind, or be lost in a fork.
-    """
-    received = list[int]()
-    before = {
-        each: signal.signal(each, lambda number, _: received.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    if received:
-        raise KeyboardInterrupt
 
 
 def require_listening(address: str) -> None:

@@ -1,11 +1,8 @@
 """Creates a renderer by name, or the best one that works here."""
 
 import logging
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from rendering.interrupts import deferred_interrupts
 from rendering.renderers.base import Renderer, RenderError
 from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.child import ChildRenderer
@@ -18,7 +15,6 @@ RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
 _OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
 # Mesa's software rasterisers. On a CPU, ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class RendererStart:
@@ -73,29 +69,12 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
 
 def _load_open3d() -> None:
     try:
-        with _deferred_interrupts():
+        with deferred_interrupts():  # they crash an import of Open3D or make it fail
             import open3d  # noqa: F401
     except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
         library_missing = "shared object" in str(error)
         fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install -r requirements.txt"
         raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
-
-
-@contextmanager
-def _deferred_interrupts() -> Iterator[None]:
-    """Defers SIGINT and SIGTERM to the end of the block, because they crash an import of Open3D or make it fail."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
-    caught: list[int] = []
-    previous = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in _INTERRUPTS}
-    try:
-        yield
-    finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-    if caught:
-        raise KeyboardInterrupt
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:
