@@ -20,8 +20,16 @@ from models.transformers.shapes import SHAPES
 from models.vllm import VLLM_PYTHON, VllmOptions
 from models.vllm.backend import VllmBackend
 
-ENDLESS = ReplyFormat(is_complete=lambda text: False, closing="~")
-"""Every reply has its full length."""
+
+class NeverComplete:
+    """A scanner that gives every reply its full length."""
+
+    def feed(self, text: str) -> int | None:
+        """None: the reply goes on."""
+        return None
+
+
+ENDLESS = ReplyFormat(NeverComplete, closing="~")
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,34 @@ class OutOfMemory(ModelError):
     """This batch does not fit on the device; a smaller one may. The failed call returns no replies."""
 
 
+class ReplyScanner(Protocol):
+    """Finds where one reply, fed to it piece by piece, is complete. Its total time is linear in the reply's length."""
+
+    def feed(self, text: str) -> int | None:
+        """The index in the whole reply behind the character that completes it; None if it is not yet complete.
+
+        `text` is the next piece; how a reply is divided into pieces does not change the index.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class ReplyFormat:
     """The form of a reply. Generation stops once the reply is complete.
 
-    `is_complete(text)` returns whether the text so far is a whole reply. It is called only when the newest token
-    contains `closing`, one printable ASCII character. `grammar` constrains replies, in xgrammar's GBNF notation;
-    `schema` is the JSON schema for engines without grammars. Both are None for unconstrained replies.
+    `scanner()` makes a scanner for one reply. `closing` is the character behind which a reply can be complete, one
+    printable ASCII character. `grammar` constrains replies, in xgrammar's GBNF notation; `schema` is the JSON schema
+    for engines without grammars. Both are None for unconstrained replies.
     """
 
-    is_complete: Callable[[str], bool]
+    scanner: Callable[[], ReplyScanner]
     closing: str
     grammar: str | None = None
     schema: dict[str, Any] | None = None
+
+    def end_of(self, text: str) -> int | None:
+        """The length of the complete reply with which `text` begins, where engines stop; None if there is none."""
+        return self.scanner().feed(text)
 
 
 @dataclass(frozen=True)

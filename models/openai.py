@@ -500,16 +500,6 @@ def turn_seed(seed: int, conversation: Conversation) -> int:
     return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
 
 
-def until_complete(text: str, reply_format: ReplyFormat) -> str:
-    """`text` up to the first closing character that completes the reply, where local engines stop generating."""
-    end = text.find(reply_format.closing)
-    while end != -1:
-        if reply_format.is_complete(text[: end + 1]):
-            return text[: end + 1]
-        end = text.find(reply_format.closing, end + 1)
-    return text
-
-
 def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
     """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
     choice = _choice_of(answer.body, endpoint)
@@ -527,8 +517,8 @@ def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, ma
         refusal = message.get("refusal")
         why = endpoint.quoted(refusal) if isinstance(refusal, str) else f"finish_reason {reason!r}"
         raise endpoint.error(f"sent a reply without text ({why})", 200)
-    text = until_complete(content, reply_format)
-    truncated = reason == "length" and not reply_format.is_complete(text)
+    end = reply_format.end_of(content)
+    text, truncated = content[:end], reason == "length" and end is None
     usage = _object(answer.body, "usage")
     return Reply(
         text=text,

@@ -26,7 +26,7 @@ from benchmarks.servers import FaultyServer, Request, forwarded, no_fault, scrip
 from models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
-from models.openai import REST_S, Endpoint, Pins, until_complete
+from models.openai import REST_S, Endpoint, Pins
 from models.scripted import random_policy
 from runs.reader import RunReader
 from runs.records import TurnRecord
@@ -456,8 +456,8 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
 
 def test_a_reply_ends_with_its_action_as_one_that_is_generated_here():
     for prose in ("I see {a chair}. ", 'An example: {"a": 1}. ', ""):
-        assert until_complete(prose + ACTION + "\nAnd now {", action_format()) == prose + ACTION
-    assert until_complete("no action {}", action_format()) == "no action {}"
+        assert action_format().end_of(prose + ACTION + "\nAnd now {") == len(prose + ACTION)
+    assert action_format().end_of("no action {}") is None
 
 
 def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, tmp_path: Path, script: FaultyServer):

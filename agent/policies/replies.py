@@ -3,9 +3,9 @@
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.policies.object_scanner import ObjectScanner, Outcome
 from data.questions import Question
 from envs.actions import LIMITS, CameraAction
 from models import ReplyFormat
@@ -29,12 +29,6 @@ UNIT_WORDS = {
 """Accepted spellings of a unit after a number, by the question's unit. Answers in other units are invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
-BEGUN_FRACTION = re.compile(r"\.|[eE][+-]?")
-"""The rest of a truncated number at the position where JSON's decoder fails."""
-BEGUN_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}$")
-LONGEST_TOKEN = 16
-"""The largest length of a JSON token other than strings and numbers: "-Infinity" or an escaped surrogate pair."""
 SHOWN_CHARACTERS = 40
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
@@ -93,8 +87,8 @@ def action_format(constrained: bool = False) -> ReplyFormat:
     With `constrained`, decoding rules out tokens that would make the object malformed.
     """
     if not constrained:
-        return ReplyFormat(has_complete_action, "}")
-    return ReplyFormat(has_complete_action, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
+        return ReplyFormat(ActionScanner, "}")
+    return ReplyFormat(ActionScanner, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:
@@ -118,84 +112,65 @@ def last_object(text: str) -> dict[str, object]:
 
     Raises ValueError with the reason, which the model sees, if there is none.
     """
-    found, why = None, ""
-    for scanned in scan_objects(text):
-        if isinstance(scanned, dict):
+    text = text.rstrip()
+    found = outcome = None
+    for scanned in ObjectScanner("done").scan(text, last=True):
+        outcome = scanned.outcome
+        if outcome is Outcome.COMPLETE:
             found = scanned
-        elif isinstance(scanned, str):
-            why = scanned
     if found is None:
-        raise _ReplyError(f"the reply holds no complete JSON object{why}")
-    return found
+        raise _ReplyError(f"the reply holds no complete JSON object{_why_no_object(text, outcome)}")
+    return json.loads(text[found.start : found.end])
 
 
-def has_complete_action(text: str) -> bool:
-    """Whether `text` contains a complete JSON object with the key "done" outside any incomplete object.
-
-    Braces in prose are not objects, and an object without that key (such as an example) is not an action.
-    """
-    if "done" not in text and "\\u" not in text:  # a cheap test for every new token: the key cannot be there
-        return False
-    for scanned in scan_objects(text):
-        if scanned is None:
-            return False
-        if isinstance(scanned, dict) and "done" in scanned:
-            return True
-    return False
-
-
-class _Scanned(str):
-    """Text whose JSON errors take constant time.
-
-    JSONDecodeError counts the preceding lines, so decoding at each of many braces would take quadratic time. Its line
-    and column are not used here.
-    """
-
-    def count(self, *_: object) -> int:
-        """No lines."""
-        return 0
-
-    def rfind(self, *_: object) -> int:
-        """No line break."""
-        return -1
-
-
-def scan_objects(text: str) -> Iterator[dict[str, object] | str | None]:
-    """For each opening brace of `text` outside an object, in order: the decoded object, or why there is none.
-
-    The reason is a string that continues "no complete JSON object", or None for an object that is nested too deep or
-    contains a number of thousands of digits. An object that is truncated or nested too deep ends the scan, since
-    objects inside it are not outermost.
-    """
-    text = _Scanned(text.rstrip())
-    decoder, start = json.JSONDecoder(), text.find("{")
-    while start != -1:
-        scanned: dict[str, object] | str | None = None
-        end = start + 1
+def _why_no_object(text: str, outcome: Outcome | None) -> str:
+    """The error at the last brace; `outcome` is the last of the scan. Continues "no complete JSON object"."""
+    start = text.rfind("{")
+    if outcome is Outcome.TRUNCATED:
+        return ", only one that is cut off"
+    if outcome is not Outcome.TOO_DEEP and start != -1:
         try:
-            scanned, end = decoder.raw_decode(text, start)
+            json.JSONDecoder().raw_decode(text, start)
         except json.JSONDecodeError as error:
-            if _is_truncated(error, text):
-                yield ", only one that is cut off"
-                return
-            scanned = f" ({error.msg}: {_shown(text[start : min(error.pos, start + SHOWN_CHARACTERS) + 1])})"
-        except ValueError:
+            return f" ({error.msg}: {_shown(text[start : min(error.pos, start + SHOWN_CHARACTERS) + 1])})"
+        except ValueError:  # an integer of thousands of digits
             pass
-        except RecursionError:
-            yield None
-            return
-        yield scanned
-        start = text.find("{", end)
+    return ""
 
 
-def _is_truncated(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether `text`, stripped of trailing whitespace, ends inside an object that is valid so far."""
-    rest = text[error.pos : error.pos + LONGEST_TOKEN]
-    if not rest or error.msg.startswith("Unterminated string") or BEGUN_ESCAPE.search(text[-LONGEST_TOKEN:]):
-        return True
-    if error.msg == "Expecting value":
-        return any(word.startswith(rest) for word in LITERALS)
-    return BEGUN_FRACTION.fullmatch(rest) is not None
+class ActionScanner:
+    """Finds where a reply is complete: at the first closing brace by which it contains an action.
+
+    An action is a complete JSON object with the key "done" outside any incomplete object. Braces in prose are not
+    objects, and an object without that key (such as an example) is not an action. A reply is never complete once an
+    object before the action is nested too deep or contains an integer of thousands of digits.
+    """
+
+    def __init__(self) -> None:
+        self._objects = ObjectScanner("done")
+        self._length = 0
+        self._scanning = True
+        self._known_at: int | None = None
+        self._end: int | None = None
+
+    def feed(self, text: str) -> int | None:
+        """The index in the whole reply behind the brace that completes it, once `text`, its next piece, contains it."""
+        begin = self._length
+        self._length += len(text)
+        if self._scanning:
+            self._find_action(text)
+        if self._end is None and self._known_at is not None:
+            closing = text.find("}", max(self._known_at - 1 - begin, 0))
+            self._end = None if closing == -1 else begin + closing + 1
+        return self._end
+
+    def _find_action(self, text: str) -> None:
+        for scanned in self._objects.scan(text):
+            if scanned.has_key:
+                self._known_at = scanned.read
+            if scanned.has_key or scanned.outcome in (Outcome.HUGE_INTEGER, Outcome.TOO_DEEP):
+                self._scanning = False
+                return
 
 
 def valid_answer(value: object, question: Question) -> str | None:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,35 @@ from models import ReplyFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class CompletionCheck:
+    """Says at each token of one reply whether the reply is complete; decodes every token at most twice.
+
+    Text is decoded at tokens that contain the closing character. Byte-level BPE spells that character, like all
+    printable ASCII, as itself, and what follows it does not depend on the bytes before it. So each decoding begins with
+    the last such token. A character whose bytes are incomplete decodes as U+FFFD and is left for the next decoding.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", reply_format: ReplyFormat) -> None:
+        self._tokenizer = tokenizer
+        self._scanner = reply_format.scanner()
+        self._closing = reply_format.closing
+        self._ids: list[int] = []
+        self._scanned = 0  # characters of the text of `_ids`
+
+    def append(self, token: int) -> bool:
+        """Whether the reply is complete; it can only become complete at a token that contains the closing character."""
+        self._ids.append(token)
+        if self._closing not in self._tokenizer.convert_ids_to_tokens(token):
+            return False
+        complete = self._scanner.feed(self._decoded()[self._scanned :]) is not None
+        self._ids = [token]
+        self._scanned = len(self._decoded())
+        return complete
+
+    def _decoded(self) -> str:
+        return self._tokenizer.decode(self._ids).rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 class ReplyStop(StoppingCriteria):
@@ -31,32 +61,31 @@ class ReplyStop(StoppingCriteria):
     ) -> None:
         self.lengths: dict[int, int] = {}
         self.first_token_at: float | None = None
-        self._tokenizer = tokenizer
         self._end_ids = frozenset(end_ids)
-        self._prompt_columns = prompt_columns
-        self._format = reply_format
+        self._columns = self._prompt_columns = prompt_columns
         self._min_tokens = min_tokens
+        self._new_check = partial(CompletionCheck, tokenizer, reply_format)
+        self._checks: list[CompletionCheck] = []
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
         """A (rows,) mask of the finished rows of `input_ids` (rows, columns)."""
-        generated = input_ids.shape[1] - self._prompt_columns
-        newest_ids = input_ids[:, -1].tolist()
+        before = self._columns - self._prompt_columns
+        new_ids = input_ids[:, self._columns :].tolist()
+        self._columns = input_ids.shape[1]
         self.first_token_at = self.first_token_at or time.perf_counter()
-        for row, newest in enumerate(newest_ids):
-            if row in self.lengths or generated < self._min_tokens:
-                continue
-            if newest in self._end_ids:
-                self.lengths[row] = generated - 1
-            elif self._may_complete(newest):
-                text = self._tokenizer.decode(input_ids[row, self._prompt_columns :])
-                if self._format.is_complete(text):
-                    self.lengths[row] = generated
+        self._checks = self._checks or [self._new_check() for _ in new_ids]
+        for row, tokens in enumerate(new_ids):
+            for generated, token in enumerate(tokens, before + 1):
+                if row not in self.lengths:
+                    self._check(row, token, generated)
         done = [row in self.lengths for row in range(input_ids.shape[0])]
         return torch.tensor(done, device=input_ids.device)
 
-    def _may_complete(self, token: int) -> bool:
-        # Byte-level BPE spells printable ASCII characters as themselves.
-        return self._format.closing in self._tokenizer.convert_ids_to_tokens(token)
+    def _check(self, row: int, token: int, generated: int) -> None:
+        ends = token in self._end_ids
+        complete = not ends and self._checks[row].append(token)
+        if (ends or complete) and generated >= self._min_tokens:
+            self.lengths[row] = generated - ends
 
 
 class SuppressTokens(LogitsProcessor):

@@ -12,7 +12,7 @@ from transformers import AutoProcessor
 
 from models import ModelError, ModelOptions, Reply, ReplyFormat
 from models.conversation import Conversation
-from models.transformers.decoding import never_generated, seed_of
+from models.transformers.decoding import CompletionCheck, never_generated, seed_of
 from models.transformers.encoding import EncodedConversation
 from models.transformers.families import family_of
 from models.transformers.loading import checkpoint_config, checkpoint_part, end_tokens, generation_settings
@@ -99,13 +99,14 @@ class VllmBackend:
         self._check_length(conversation, prompt_tokens)
         encoded_at = time.perf_counter()
         tokens: list[int] = []
+        check = CompletionCheck(self._tokenizer, reply_format)
         cached, retries, finished = None, 0, False
         while not finished and len(tokens) < self._options.max_new_tokens:
             answer = self._ask(conversation, encoded, tokens, reply_format)
             retries += answer.failures
             cached = answer.cached if cached is None else cached
             # A request ends at every closing character, but one in prose does not complete the reply.
-            tokens, finished = self._read(tokens, answer, reply_format)
+            tokens, finished = self._read(tokens, answer, check)
         ended = time.perf_counter()
         reused = cached or 0
         log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, reused, prompt_tokens)
@@ -183,15 +184,14 @@ class VllmBackend:
             sampling["structured_outputs"] = {"grammar": reply_format.grammar}
         return sampling
 
-    def _read(self, before: list[int], answer: "_Answer", reply_format: ReplyFormat) -> tuple[list[int], bool]:
+    def _read(self, before: list[int], answer: "_Answer", check: CompletionCheck) -> tuple[list[int], bool]:
         """A begun reply with its new tokens, cut at its end, and whether it has ended; the rules are `ReplyStop`'s."""
         tokens = list(before)
         for token in answer.tokens:
             if token in self._end_ids:
                 return tokens, True
             tokens.append(token)
-            closes = reply_format.closing in self._tokenizer.convert_ids_to_tokens(token)
-            if closes and reply_format.is_complete(self._tokenizer.decode(tokens)):
+            if check.append(token):
                 return tokens, True
         return tokens, False
 
