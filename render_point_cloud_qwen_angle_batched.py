@@ -55,7 +55,9 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
         if isinstance(error, refusals):
             return refuse(error)
-        traceback.print_exc()
+        from data.text import escaped_lines
+
+        sys.stderr.write(escaped_lines(traceback.format_exc()))
         return 3
     finally:  # a second signal would change the exit status
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -64,7 +66,9 @@ def main(argv: list[str]) -> int:
 
 def refuse(error: Exception) -> int:
     """Print why the command cannot run."""
-    print(f"error: {error}", file=sys.stderr)
+    from data.text import escaped_lines
+
+    print(escaped_lines(f"error: {error}"), file=sys.stderr)
     return 2
 
 

@@ -1,6 +1,5 @@
 """Log lines and the progress bar, which is shown on terminals only."""
 
-import io
 import logging
 import os
 import sys
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from data.text import LogFormatter, replace_unencodable
 from runs import RunError
 from runs.records import ResultRow
 
@@ -44,7 +44,11 @@ console = _Console(highlight=False)
 
 
 class ConsoleHandler(logging.Handler):
-    """Prints log lines verbatim, above the progress bar if there is one."""
+    """Prints log lines, with outside text escaped, above the progress bar if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(LogFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line without interpreting markup."""
@@ -56,8 +60,7 @@ def log_to_console(every_turn: bool) -> None:
 
     Characters that the output's encoding lacks are printed as escapes.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    replace_unencodable(sys.stdout)
     handler = ConsoleHandler()
     handler.addFilter(lambda record: record.levelno >= logging.INFO or (every_turn and record.name == TURNS_LOGGER))
     logging.getLogger().addHandler(handler)
@@ -70,7 +73,11 @@ def _log_everything() -> None:
 
 
 class _RunLogFile(logging.FileHandler):
-    """A log file that ignores failed writes. If the disk is full, RunWriter ends the run."""
+    """A log file, with outside text escaped. Ignores failed writes: if the disk is full, RunWriter ends the run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+        self.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Ignore the error."""
@@ -85,10 +92,9 @@ class _RunLogFile(logging.FileHandler):
 def log_to_file(path: Path) -> Iterator[None]:
     """Append the package's log lines with timestamps to a run's log file inside this block."""
     try:
-        handler = _RunLogFile(path, encoding="utf-8", errors="backslashreplace")
+        handler = _RunLogFile(path)
     except OSError as error:
         raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     _log_everything()
     try:
@@ -104,10 +110,10 @@ class Progress:
     def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True):
         self._scores = [row.score for row in rows if row.score is not None]
         self._bar = RichProgress(
-            TextColumn("questions"),
+            TextColumn("questions", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[score]}"),
+            TextColumn("{task.fields[score]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             disable=not (shown and console.is_terminal),

@@ -89,7 +89,9 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             ended_without_answer = turn.is_final and not decision.action.done
             outcome = "no turns left" if ended_without_answer else in_words(decision.action)
             done = f"{decision.error}; {outcome}" if decision.error else outcome
-            log.debug("[%s] turn %d said: %s\n  -> %s", state.label, turn.index, decision.reply.text.strip(), done)
+            said = decision.reply.text.strip().split("\n")
+            form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
+            log.debug(form, state.label, turn.index, *said, done)
 
 
 def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from data.text import escaped
+
 HUB_DATASET = "nyu-visionx/VSI-Bench"
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""
@@ -144,7 +146,7 @@ def _first_line(error: Exception) -> str:
 
 
 def listed(values: Iterable[str], at_most: int = 20) -> str:
-    """The first `at_most` values joined for a message, and the number of others."""
+    """The first `at_most` values, `escaped` and joined for a message, and the number of others."""
     values = list(values)
     more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
-    return ", ".join(values[:at_most]) + more
+    return ", ".join(map(escaped, values[:at_most])) + more

@@ -23,6 +23,7 @@ from data.question_files import (
     hub_rows,
     listed,
 )
+from data.text import escaped
 
 __all__ = [
     "CHOICE_TYPES",
@@ -338,7 +339,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
                     "give every question a unique id"
                 )
         except QuestionError as error:
-            errors.append(str(error))
+            errors.append(escaped(str(error)))
             continue
         first_row[question.id] = number
         questions.append(question)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.questions import Question
+from data.text import escaped
 
 # Paths below a dataset's root; the first that exists is used. {scene} is the scene's name.
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
@@ -103,12 +104,12 @@ def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
         sum(row.questions for row in rows),
         sum(row.questions_with_scan for row in rows),
     )
-    width = max(len("dataset"), *(len(row.dataset) for row in [*rows, total]))
+    width = max(len("dataset"), *(len(escaped(row.dataset)) for row in [*rows, total]))
     lines = [f"{'dataset':<{width}}  {'scenes with scan':>16}  {'questions with scan':>19}"]
     for row in [*rows, total]:
         scenes = f"{row.scenes_with_scan} of {row.scenes}"
         asked = f"{row.questions_with_scan} of {row.questions}"
-        lines.append(f"{row.dataset:<{width}}  {scenes:>16}  {asked:>19}")
+        lines.append(f"{escaped(row.dataset):<{width}}  {scenes:>16}  {asked:>19}")
     return lines
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from data.scoring import format_summary
+from data.text import escaped_lines, log_to_stream
 from runs import RunError
 from runs.merge import merge
 
@@ -28,11 +29,11 @@ def main(argv: list[str]) -> int:
         help="allow missing parts and unfinished questions; the run is labelled unfinished and --continue resumes it",
     )
     given = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    log_to_stream(sys.stdout)
     try:
         summary = merge(given.out, given.parts, given.partial)
     except RunError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
     for line in (*format_summary(summary), f"Run folder: {given.out}"):
         logging.info("%s", line)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data.scoring import score_answer
+from data.text import log_to_stream
 from models import Backend, ModelOptions
 from models.engines import make_backend
 from training.episodes import pupil_episodes, room_episodes
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if existing and read_shard(existing[0])[0].by_pupil != (options.pupil is not None):
         kind = "demonstrations" if options.pupil else "corrections"
         parser.error(f"{options.out} already contains {kind}: choose another folder")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    log_to_stream(sys.stdout)
     indices = range(options.first, options.first + options.rooms)
     make_shards(options.out, SPLITS["training"], indices, options.workers, options.pupil)
     for name, (count, mean) in teacher_scores(options.out).items():

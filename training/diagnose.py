@@ -12,6 +12,7 @@ from agent.builders import questions_of
 from agent.run_folder import saved_config
 from data.questions import QUESTION_TYPES, Question, QuestionError
 from data.scoring import score_answer
+from data.text import escaped_lines
 from runs import RunError
 from runs.reader import RunReader
 from training.notes import notes_in
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         lines = table(list(answered(options.run)))
     except (RunError, QuestionError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(escaped_lines(str(error)) + "\n")
         return 2
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

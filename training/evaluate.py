@@ -17,6 +17,7 @@ from agent.evaluation import main_vsi_bench_loop
 from data.questions import QUESTION_TYPES, Question, load_questions
 from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer, overall_label
+from data.text import escaped_lines, log_to_stream
 from training.episodes import view_config
 from training.splits import SPLITS
 
@@ -132,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--batch-size", type=int, default=64, help="questions in one batch (%(default)s)")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    log_to_stream(sys.stderr, logging.WARNING)
     rooms = kept_rooms(options.out, options.rooms, SPLITS[options.split], QUESTIONS_PER_TYPE)
     asked_file = rooms / f"questions_{options.per_type}.jsonl"
     asked = spread(load_questions(rooms / QUESTIONS_FILE), options.per_type)
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = answers(config)
     except Unfinished as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(escaped_lines(str(error)) + "\n")
         return 1
     lines = [*table(results, asked), "", *_remarks(results)]
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

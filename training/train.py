@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from data.rooms.furniture import CATEGORIES
+from data.text import escaped_lines, log_to_stream
 from models.transformers.untrained import ModelSizes
 from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
@@ -453,7 +454,7 @@ def plot_curve(folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
+    log_to_stream(sys.stdout, line="%(asctime)s %(message)s")
     given = {name: value for name, value in vars(options).items() if name in Plan.__annotations__ and value is not None}
     plan = Plan(**(asdict(SMOKE if options.smoke else Plan()) | given))
     if options.smoke:
@@ -481,7 +482,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.out, plan, demonstrations, device, SIZES[options.sizes], lessons, options.workers, options.compile
         )
     except CannotTrain as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(escaped_lines(str(error)) + "\n")
         return 2
     (options.out / "plan.json").write_text(json.dumps(trainer.begun_with, indent=1) + "\n")
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)

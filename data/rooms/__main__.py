@@ -7,6 +7,7 @@ from pathlib import Path
 
 from data.rooms.scan import ScanStyle
 from data.rooms.writer import write_rooms
+from data.text import escaped, replace_unencodable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,10 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         style = ScanStyle(options.resolution, options.noise, options.holes)
         questions = write_rooms(options.out, options.rooms, options.seed, style)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"python -m data.rooms: {error}\n")
+        sys.stderr.write(f"python -m data.rooms: {escaped(str(error))}\n")
         return 2
     noun = "room" if options.rooms == 1 else "rooms"
-    sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {options.out}\n")
+    replace_unencodable(sys.stdout)
+    sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {escaped(str(options.out))}\n")
     return 0
 
 

@@ -214,7 +214,9 @@ class VllmServer:
                     f"the vLLM server died {self._deaths} times without a reply in between; the end of its log:\n{last}"
                 )
                 raise self._lost
-            log.warning("The vLLM server died (restart %d of %d); its log:\n%s", self._deaths, MOST_RESTARTS, last)
+            lines = last.split("\n")  # one argument each, because line breaks in arguments are escaped
+            form = "The vLLM server died (restart %d of %d); its log:" + "\n%s" * len(lines)
+            log.warning(form, self._deaths, MOST_RESTARTS, *lines)
             try:
                 self._life = self._start(life.number + 1)
             except ModelError as error:

@@ -161,8 +161,9 @@ class ChildRenderer:
         self._output.seek(0)
         output = self._output.read().decode(errors="replace").strip()
         self._stop()
-        _log.debug("output of the renderer %s:\n%s", self.name, output)
-        last = f" ({output.splitlines()[-1].strip()})" if output else ""
+        lines = output.splitlines()
+        _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
+        last = f" ({lines[-1].strip()})" if lines else ""
         return RenderError(f"the renderer {self.name} {problem}{last}: {_FIXES[self.name]}")
 
     def _stop(self) -> None:

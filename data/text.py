@@ -1,0 +1,89 @@
+"""Makes text from outside (replies, servers, question files, paths) safe to show to people.
+
+A terminal obeys control characters: they clear it, rename its window or write to its clipboard. A line break forges a
+line of a log, and a bidirectional override shows text in another order than it has. Hence the rule for every view of a
+run: show outside text as `escaped`. Files of a run that programs read keep the text as it is.
+"""
+
+import copy
+import io
+import logging
+import re
+import textwrap
+from collections.abc import Mapping
+from numbers import Number
+from typing import Any, TextIO
+
+# C0 and C1 with DEL; line and paragraph separators; bidirectional embeddings, overrides and isolates; surrogates.
+_UNSAFE = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_UNSAFE_IN_LINE = re.compile(f"[{_UNSAFE}]")
+_UNSAFE_IN_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
+_NOT_INDENTED = re.compile("\n(?! )")
+
+
+def escaped(text: str) -> str:
+    r"""Outside text on one line: control characters, line breaks, bidirectional overrides and surrogates as escapes.
+
+    Writes them as Python does, such as \x1b, \n and \u202e. Keeps backslashes, so escaping twice changes nothing.
+    """
+    return _UNSAFE_IN_LINE.sub(_escape, text)
+
+
+def escaped_lines(text: str) -> str:
+    """A message of several lines, which keeps its line breaks and tabs and is otherwise `escaped`.
+
+    Indents each later line that is not, so that no line can pass for a message.
+    """
+    return _NOT_INDENTED.sub("\n  ", _UNSAFE_IN_LINES.sub(_escape, text))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+class LogFormatter(logging.Formatter):
+    """Formats log records with `escaped` arguments; the format itself and tracebacks may have several lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text. Does not change it: other handlers may format it otherwise."""
+        record = copy.copy(record)
+        if isinstance(record.args, Mapping):
+            record.args = {name: _shown(value) for name, value in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_shown, record.args))
+        return escaped_lines(super().format(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        """The traceback, indented."""
+        return textwrap.indent(super().formatException(ei), "  ")
+
+
+class _Shown:
+    """Any value, escaped once it is formatted by %s or %r."""
+
+    def __init__(self, value: object):
+        self._value = value
+
+    def __str__(self) -> str:
+        return escaped(str(self._value))
+
+    def __repr__(self) -> str:
+        return escaped(repr(self._value))
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, Number) else _Shown(value)
+
+
+def replace_unencodable(stream: TextIO) -> None:
+    """Make a stream write characters that its encoding lacks as escapes, instead of raising UnicodeEncodeError."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def log_to_stream(stream: TextIO, level: int = logging.INFO, line: str = "%(message)s") -> None:
+    """Print a command's log lines to a stream; `line` is their format."""
+    replace_unencodable(stream)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LogFormatter(line))
+    logging.basicConfig(level=level, handlers=[handler])
