@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
@@ -73,11 +74,25 @@ def _log_everything() -> None:
 
 
 class _RunLogFile(logging.FileHandler):
-    """A log file, with outside text escaped. Ignores failed writes: if the disk is full, RunWriter ends the run."""
+    """The log file of one run, with outside text escaped. Ignores failed writes: if the disk is full, RunWriter ends
+    the run.
+
+    Several runs can share a process. A record belongs to the run of the context that logs it. Threads start without a
+    context, so the package starts those that log with `copy_context().run`. What any other thread logs is written if
+    this is the only run in progress.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
         self.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record belongs to this run."""
+        run = _run_log.get()
+        if run is None:
+            others = (other for other in logging.getLogger().handlers if isinstance(other, _RunLogFile))
+            return all(other is self for other in others)
+        return run is self
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Ignore the error."""
@@ -88,18 +103,24 @@ class _RunLogFile(logging.FileHandler):
             super().close()
 
 
+_run_log: ContextVar[_RunLogFile | None] = ContextVar("run_log", default=None)
+"""The log file of the current context's run."""
+
+
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Append the package's log lines with timestamps to a run's log file inside this block."""
+    """Append this run's log lines with timestamps to its log file inside this block; see `_RunLogFile`."""
     try:
         handler = _RunLogFile(path)
     except OSError as error:
         raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
+    run = _run_log.set(handler)
     logging.getLogger().addHandler(handler)
     _log_everything()
     try:
         yield
     finally:
+        _run_log.reset(run)
         logging.getLogger().removeHandler(handler)
         handler.close()
 

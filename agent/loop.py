@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from threading import Event
 
 from agent.console import Progress, counted
@@ -47,7 +48,8 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
         try:
             while scheduler.has_work or running:  # a question may be final before its thread has ended
                 for state in begin(scheduler, run, progress):
-                    running[threads.submit(complete_question_sequentially, state, run, stop)] = state
+                    turns = threads.submit(copy_context().run, complete_question_sequentially, state, run, stop)
+                    running[turns] = state
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     state = running.pop(done)
                     done.result()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import zip_longest
 from threading import Event
@@ -80,7 +81,10 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """
     decisions = decide(run.policy, states)
     batch = tuple(state.question.id for state in states)
-    sights = [run.pool.submit(act, state, decision) for state, decision in zip(states, decisions, strict=True)]
+    sights = [
+        run.pool.submit(copy_context().run, act, state, decision)
+        for state, decision in zip(states, decisions, strict=True)
+    ]
     for state, decision, sight in zip(states, decisions, sights, strict=True):
         with failing(state):
             after, render_s = sight.result()

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +105,7 @@ class SceneLibrary:
 
     def _first_view(self, path: Path) -> Future[FirstView]:
         if path not in self._first_views:
-            self._first_views[path] = self._loader.submit(self._load_first_view, path)
+            self._first_views[path] = self._loader.submit(copy_context().run, self._load_first_view, path)
             if len(self._first_views) > FIRST_VIEWS_KEPT:
                 self._first_views.popitem(last=False)
         return self._first_views[path]

@@ -1,9 +1,12 @@
 """The Python API: trajectories with and without a run folder, and custom policies."""
 
+import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from agent.state import QuestionState
 from data.questions import Question, QuestionError, load_questions
 from data.scans import ScanNotFound
 from envs.actions import CameraAction
+from models import Reply
 from runs.reader import RunReader
 
 VIEW = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
@@ -220,3 +224,46 @@ def test_the_example_runs(tmp_path: Path):
     ended = run_command([sys.executable, str(example)], cwd=tmp_path, env=one_thread)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "first_hour" / "trajectory.png").exists()
+
+
+class Signed(TurnAndAnswer):
+    """Replies with its own name, and begins once all of its companions do."""
+
+    def __init__(self, sign: str, concurrent: bool, begin: threading.Barrier):
+        self.sign, self.concurrent, self._begin = sign, concurrent, begin
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        if states[0].turn == 0 and states[0].number == 1:
+            self._begin.wait(timeout=60)
+        return [replace(decision, reply=Reply(self.sign)) for decision in super().decide(states)]
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path: Path, concurrent: bool):
+    begin = threading.Barrier(4)
+    signs = [f"signed{number}" for number in range(4)]
+
+    def run(sign: str) -> str:
+        policy = Signed(sign, concurrent, begin)
+        settings = {**VIEW, "scan_root": rooms.root, "camera_height": 9.0}  # too high: logged while scans load
+        explore(rooms.questions, policy=policy, log_root=tmp_path / sign, **settings)
+        return (only_run(tmp_path / sign) / "run.log").read_text(encoding="utf-8")
+
+    with ThreadPoolExecutor(4) as threads:
+        logs = list(threads.map(run, signs))
+    for sign, text in zip(signs, logs, strict=True):
+        assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))]
+        assert re.findall("said: (.*)", text) == [sign] * 3 * len(rooms.rows)
+        assert text.count("not at --camera-height") == 2
+
+
+def test_a_thread_of_another_library_logs_to_the_only_run(rooms: RoomScans, tmp_path: Path):
+    class Logging(TurnAndAnswer):
+        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+            thread = threading.Thread(target=logging.getLogger("other.library").warning, args=("from its thread",))
+            thread.start()
+            thread.join()
+            return super().decide(states)
+
+    explore(rooms.questions, policy=Logging(), log_root=tmp_path, scan_root=rooms.root, **VIEW)
+    assert "from its thread" in (only_run(tmp_path) / "run.log").read_text(encoding="utf-8")

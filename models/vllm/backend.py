@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +77,8 @@ class VllmBackend:
         if not conversations:
             return []
         with ThreadPoolExecutor(len(conversations), thread_name_prefix="request") as threads:
-            return list(threads.map(lambda each: self._reply(each, reply_format), conversations))
+            asked = [threads.submit(copy_context().run, self._reply, each, reply_format) for each in conversations]
+            return [each.result() for each in asked]
 
     def release(self, conversation: Conversation) -> None:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
