@@ -11,6 +11,7 @@ import tyro
 import yaml
 
 from agent.config import FILTERS, ConfigError, RunConfig, as_begun, config_from_dict, config_to_dict, flag
+from data.text import argument_text
 
 SECTIONS = {
     "what_to_run": (
@@ -81,7 +82,14 @@ def apply_flags(default: RunConfig, flags: list[str]) -> RunConfig:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     parts = (getattr(given, part.name) for part in fields(given))
-    return RunConfig(**{each.name: getattr(part, each.name) for part in parts for each in fields(part)})
+    return RunConfig(**{each.name: _decoded(getattr(part, each.name)) for part in parts for each in fields(part)})
+
+
+def _decoded(value: Any) -> Any:
+    """The value of a flag, texts decoded as UTF-8 whatever the locale."""
+    if isinstance(value, tuple):
+        return tuple(map(_decoded, value))
+    return argument_text(value) if isinstance(value, str) else value
 
 
 def _sections() -> list[Any]:

@@ -17,6 +17,7 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.parts import Part
+from data.text import argument_text, on_disk
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of
@@ -364,7 +365,7 @@ def _in_words(problem: Any, values: dict[str, Any]) -> str:
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
     """The configuration as JSON values, which `config_from_dict` reads back."""
-    return json.loads(json.dumps(asdict(config), default=str))
+    return json.loads(json.dumps(asdict(config), default=argument_text))
 
 
 def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
@@ -408,7 +409,7 @@ def as_begun(saved: RunConfig, wanted: RunConfig) -> RunConfig:
 def located(config: RunConfig) -> RunConfig:
     """The configuration with absolute paths and `~` expanded, so that the run can be resumed from any folder."""
     is_name = config.model == EMBEDDED or config.model.startswith("scripted:")
-    model = Path(config.model).expanduser()
+    model = _absolute(Path(config.model))
     return replace(
         config,
         questions=config.questions and _absolute(config.questions),
@@ -416,7 +417,7 @@ def located(config: RunConfig) -> RunConfig:
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
         vllm_python=config.vllm_python and _absolute(config.vllm_python),
-        model=str(model.absolute()) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
+        model=str(model) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
         policy=config.policy and _located_policy(config.policy),
     )
 
@@ -427,7 +428,7 @@ def _located_policy(policy: str) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    return path.expanduser().absolute()
+    return on_disk(path.expanduser().absolute())
 
 
 def _check_bounds(name: str, value: Any, hint: Any) -> None:

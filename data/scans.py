@@ -1,13 +1,12 @@
 """Finds scan files in the folder layouts that the datasets' download tools write."""
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data.questions import Question
-from data.text import escaped
+from data.text import escaped, on_disk
 
 # Paths below a dataset's root; the first that exists is used. {scene} is the scene's name.
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
@@ -68,8 +67,8 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
     try:
         for root in roots:
             for path in tried:
-                if (root / path).is_file():
-                    return root / path
+                if (found := on_disk(root / path)).is_file():
+                    return found
     except OSError as error:
         raise ScanNotFound(f"cannot search for the scan of {dataset} {scene_name}: {error}") from error
     raise ScanNotFound(
@@ -128,7 +127,7 @@ def _require_root(scan_root: Path) -> None:
 
 def _require_plain(what: str, name: str) -> None:
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
-    if not plain or len(os.fsencode(name)) > _MAX_NAME_BYTES:
+    if not plain or len(name.encode()) > _MAX_NAME_BYTES:
         raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
 
 

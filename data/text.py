@@ -1,4 +1,4 @@
-"""Makes text from outside (replies, servers, question files, paths) safe to show to people.
+"""Text from outside (replies, servers, question files, arguments, paths): safe to show, and equal in every locale.
 
 A terminal obeys control characters: they clear it, rename its window or write to its clipboard. A line break forges a
 line of a log, and a bidirectional override shows text in another order than it has. Hence the rule for every view of a
@@ -8,17 +8,20 @@ run: show outside text as `escaped`. Files of a run that programs read keep the 
 import copy
 import io
 import logging
+import os
 import re
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Number
+from pathlib import Path
 from typing import Any, TextIO
 
 # C0 and C1 with DEL; line and paragraph separators; bidirectional embeddings, overrides and isolates; surrogates.
 _UNSAFE = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _UNSAFE_IN_LINE = re.compile(f"[{_UNSAFE}]")
 _UNSAFE_IN_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
-_NOT_INDENTED = re.compile("\n(?! )")
+_NOT_INDENTED = re.compile("\n(?=[^ \n])")
 
 
 def escaped(text: str) -> str:
@@ -87,3 +90,24 @@ def log_to_stream(stream: TextIO, level: int = logging.INFO, line: str = "%(mess
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogFormatter(line))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def argument_text(argument: str | Path) -> str:
+    """A command's argument or a path as text; bytes that the locale could not decode are decoded as UTF-8.
+
+    Python reads such bytes as surrogates, in an ASCII locale all bytes of "ü". Those that are not UTF-8 either stay.
+    """
+    try:
+        return str(argument).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # it has other surrogates, so Python did not decode it
+        return str(argument)
+
+
+def on_disk(path: Path) -> Path:
+    """The path of a file whose name is `path` in UTF-8, also in a locale whose encoding lacks its characters."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        with suppress(UnicodeEncodeError):  # other surrogates: no file has such a name
+            return Path(os.fsdecode(str(path).encode("utf-8", "surrogateescape")))
+    return path

@@ -1,5 +1,6 @@
 """The git revision of the code and the versions of the packages behind a result."""
 
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -55,4 +56,5 @@ def _version(name: str) -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    done = subprocess.run(command, check=True, capture_output=True)
+    return os.fsdecode(done.stdout).strip()  # paths, in the encoding of this machine's paths

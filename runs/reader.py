@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from data.text import on_disk
 from runs import RunError
 from runs.records import SCHEMA, ResultRow, RunFacts, ScanRecord, TurnRecord
 
@@ -123,7 +124,7 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
     `batched_only` skips runs of a single question. Raises RunError if there is no such run.
     """
     if continue_from != "recent":
-        folder = Path(continue_from).expanduser()
+        folder = on_disk(Path(continue_from).expanduser())
         if not (folder / "run.json").is_file():
             raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
         return folder

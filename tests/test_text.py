@@ -13,7 +13,7 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, run_command
 
 from data.questions import QuestionError, load_questions
-from data.text import LogFormatter, escaped, escaped_lines
+from data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
 
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;pwned\x07\x1b[31mRED \x08\r\x9b2J\u2028\u202e\nERROR forged line"
@@ -128,3 +128,16 @@ def test_a_log_record_is_escaped_whatever_its_arguments_are():
     assert text_of("%s|%r|%5.1f|%d", Path("a\nb"), ["\x1b"], 1.25, True) == r"a\nb|['\x1b']|  1.2|1"
     assert text_of("%(who)s", {"who": ValueError("a\nb")}) == r"a\nb"
     assert text_of("%s\n  -> %s", "a\n  -> forged", "b") == "a\\n  -> forged\n  -> b"
+
+
+@pytest.mark.parametrize("text", ["Tür", "T\udcc3\udcbcr"])
+def test_an_argument_is_decoded_only_if_the_locale_could_not(text: str):
+    assert argument_text(text) == "Tür"
+
+
+def test_an_argument_that_is_not_utf_8_stays():
+    assert [argument_text(text) for text in ("\udcfc", "\ud800")] == ["\udcfc", "\ud800"]
+
+
+def test_a_path_that_no_file_can_have_stays():
+    assert on_disk(Path("\ud800")) == Path("\ud800")

@@ -419,7 +419,7 @@ class Trainer:
         numbers = [loss, self.plan.rate(self.step - 1), self.seconds, held_out, *shares.values()]
         path = self.folder / CURVE
         new = not path.exists()
-        with path.open("a", newline="") as file:
+        with path.open("a", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             if new:
                 writer.writerow(COLUMNS)
@@ -435,7 +435,7 @@ def plot_curve(folder: Path) -> None:
     """Draw `curve.csv` as `curve.png`."""
     from matplotlib.figure import Figure
 
-    with (folder / CURVE).open() as file:
+    with (folder / CURVE).open(encoding="utf-8") as file:
         points = list(csv.DictReader(file))
     steps = [int(point["step"]) for point in points]
     stage_ends = [int(point["step"]) for point, later in pairwise(points) if point["stage"] != later["stage"]]
@@ -484,7 +484,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotTrain as error:
         sys.stderr.write(escaped_lines(str(error)) + "\n")
         return 2
-    (options.out / "plan.json").write_text(json.dumps(trainer.begun_with, indent=1) + "\n")
+    (options.out / "plan.json").write_text(json.dumps(trainer.begun_with, indent=1) + "\n", encoding="utf-8")
     log.info("%d rooms, step %d of %d, on %s", len(demonstrations), trainer.step, plan.steps, device)
     trainer.run()
     plot_curve(options.out)

@@ -265,7 +265,7 @@ class VllmServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             cwd="/",  # the server must not import this package's folders
             env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),

@@ -55,7 +55,7 @@ def session_members() -> list[int]:
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
                 # After the name in parentheses: state, parent, group, session.
-                state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                state, _, _, its_session = (entry / "stat").read_bytes().rpartition(b")")[2].decode().split()[:4]
             except OSError:  # it has exited
                 continue
             if int(its_session) == session and state not in "ZX":
