@@ -28,7 +28,7 @@ from benchmarks.servers import FaultyServer, scripted, sometimes
 from data.rooms import QUESTIONS_FILE, write_rooms
 from models import ModelOptions, ServerOptions
 from models.conversation import Conversation, Message
-from models.openai import OpenAIBackend
+from models.openai.backend import OpenAIBackend
 from models.scripted import ScriptedBackend, random_policy
 from runs.reader import RunReader, run_folders
 

@@ -22,7 +22,7 @@ def make_backend(
     server serves it. Raises ModelError if it cannot be loaded or reached.
     """
     if server is not None:
-        from models.openai import OpenAIBackend  # imports the client, which takes a second
+        from models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
         return OpenAIBackend(checkpoint_of(model), options or ModelOptions(), server)
     if vllm is not None:

@@ -26,7 +26,8 @@ from benchmarks.servers import FaultyServer, Request, forwarded, no_fault, scrip
 from models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
-from models.openai import REST_S, Endpoint, Pins
+from models.openai.endpoint import Endpoint
+from models.openai.router import COOL_DOWN_S, EndpointRouter
 from models.scripted import random_policy
 from runs.reader import RunReader
 from runs.records import TurnRecord
@@ -287,12 +288,12 @@ def test_a_question_fails_where_no_url_answers(script: FaultyServer):
 
 def test_a_url_that_has_stopped_gets_questions_again_after_a_rest():
     here, there = (Endpoint(f"http://{name}/v1", "served", ServerOptions(())) for name in ("here", "there"))
-    for rest_s, second in ((REST_S, there), (0.0, here)):
-        pins = Pins([here, there], rest_s)
-        assert pins.endpoint_of("a") is here and pins.endpoint_of("b") is there
-        pins.rest(here)
-        pins.release("a")
-        assert pins.endpoint_of("c") is second
+    for cool_down_s, second in ((COOL_DOWN_S, there), (0.0, here)):
+        router = EndpointRouter([here, there], cool_down_s)
+        assert router.endpoint_of("a") is here and router.endpoint_of("b") is there
+        router.cool_down(here)
+        router.release("a")
+        assert router.endpoint_of("c") is second
 
 
 def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):

@@ -1,0 +1,144 @@
+"""Replies of models behind OpenAI-compatible servers."""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from models import ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
+from models.conversation import Conversation, Message
+from models.openai.dialect import agreed_dialect, chat_message, require_schemas, response_format
+from models.openai.endpoint import Endpoint, ServerError
+from models.openai.replies import read_reply
+from models.openai.router import EndpointRouter
+
+Result = TypeVar("Result")
+
+
+class AbandonableCalls:
+    """Runs blocking calls so that `close` ends the wait for them immediately, whatever the server does."""
+
+    def __init__(self) -> None:
+        self._closed: Future[None] = Future()
+        self._lock = threading.Lock()
+
+    def start(self, call: Callable[[], Result]) -> Future[Result]:
+        """Run `call` on a thread that does not keep the process alive."""
+        outcome: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(call())
+            except Exception as error:  # noqa: BLE001 (raised again where the result is taken)
+                outcome.set_exception(error)
+
+        threading.Thread(target=run, name="request", daemon=True).start()
+        return outcome
+
+    def result(self, outcome: Future[Result]) -> Result:
+        """The result of a call; raises what the call raises, and ModelError once closed."""
+        either: list[Future[Any]] = [outcome, self._closed]
+        wait(either, return_when=FIRST_COMPLETED)
+        if not outcome.done():
+            raise ModelError("the run ended before the server replied")
+        return outcome.result()
+
+    def close(self) -> None:
+        """Make all waiting calls, and later ones, raise ModelError."""
+        with self._lock:
+            if not self._closed.done():
+                self._closed.set_result(None)
+
+
+def turn_seed(seed: int, conversation: Conversation) -> int:
+    """A 31-bit seed for the next turn, which depends only on `seed`, the conversation's id and the turn."""
+    stream = f"{seed} {conversation.id} {len(conversation.images)}"
+    return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
+
+
+class OpenAIBackend:
+    """Replies of a model behind one or more OpenAI-compatible URLs.
+
+    Constructing a backend sends each URL a short request, so that a wrong key, model or URL ends the command at once;
+    raises ModelError. With `server.constrained`, a second request checks that replies keep to a JSON schema.
+    """
+
+    concurrent = True
+
+    def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
+        self.name = model
+        self._options = options
+        self._calls = AbandonableCalls()
+        self._encoded: dict[str, list[tuple[Message, bytes]]] = {}
+        self._endpoints = [Endpoint(url, model, server) for url in server.urls]
+        self._router = EndpointRouter(self._endpoints)
+        self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
+        if server.constrained:
+            for endpoint in self._endpoints:
+                require_schemas(endpoint, self._dialects[endpoint.url], options)
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        """One reply per conversation, in order, all requested at once. Replies have no token ids.
+
+        Raises ModelError for a conversation that cannot be replied to.
+        """
+        calls = [self._calls.start(partial(self._reply, each, reply_format)) for each in conversations]
+        return [self._calls.result(call) for call in calls]
+
+    def release(self, conversation: Conversation) -> None:
+        """Forget the conversation's URL and its encoded messages; unknown ones are ignored."""
+        self._router.release(conversation.id)
+        self._encoded.pop(conversation.id, None)
+
+    def peak_memory_bytes(self) -> int:
+        """Always 0: the server's memory is not known here."""
+        return 0
+
+    def close(self) -> None:
+        """Abandon all requests in flight."""
+        self._calls.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+    def _messages(self, conversation: Conversation) -> bytes:
+        """The messages as JSON. Encodes each only once: encoding nine views of 640x480 takes 20 ms."""
+        known = self._encoded.setdefault(conversation.id, [])
+        for index, message in enumerate(conversation.messages):
+            if index == len(known) or known[index][0] is not message:
+                known[index:] = [(message, chat_message(message))]
+        return b", ".join(encoded for _, encoded in known)
+
+    def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
+        attempts = 0
+        while True:
+            endpoint = self._router.endpoint_of(conversation.id)
+            try:
+                reply = self._ask(endpoint, conversation, reply_format)
+                return replace(reply, retries=attempts + reply.retries)
+            except ServerError as error:
+                if not error.server_absent:
+                    raise
+                self._router.cool_down(endpoint)
+                # Only one other URL is tried: the request itself may crash servers.
+                if attempts or self._router.endpoint_of(conversation.id) is endpoint:
+                    raise
+                attempts = error.attempts
+
+    def _ask(self, endpoint: Endpoint, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
+        started = time.perf_counter()
+        dialect = self._dialects[endpoint.url]
+        settings = dialect.settings(self._options, turn_seed(self._options.seed, conversation))
+        rest: dict[str, Any] = {"model": self.name, **settings}
+        if reply_format.schema is not None:
+            rest["response_format"] = response_format(reply_format.schema)
+        body = json.dumps(rest).encode()[:-1] + b', "messages": [' + self._messages(conversation) + b"]}"
+        built_at = time.perf_counter()
+        answer = endpoint.post("/chat/completions", body)
+        reply = read_reply(answer, endpoint, reply_format, self._options.max_new_tokens)
+        ended = time.perf_counter()
+        return replace(reply, seconds=ended - started, preprocess_seconds=built_at - started, dropped=dialect.dropped)

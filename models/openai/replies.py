@@ -1,0 +1,59 @@
+"""Reads chat completions: the text of a reply, or why there is none."""
+
+import json
+from typing import Any
+
+from models import Reply, ReplyFormat
+from models.openai.endpoint import Answer, Endpoint, object_at
+
+
+def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
+    """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
+    choice = choice_of(answer.body, endpoint)
+    message, reason = object_at(choice, "message"), choice.get("finish_reason")
+    content = text_of(message.get("content"))
+    if reason == "error":  # a router's report that the server behind it failed
+        raise endpoint.error(f"aborted its reply ({endpoint.quoted(json.dumps(choice))})", 200)
+    if reason == "length" and not (content and content.strip()):
+        raise endpoint.error(
+            f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
+            "before they reply need a higher --max-new-tokens, in a new run",
+            200,
+        )
+    if content is None:
+        refusal = message.get("refusal")
+        why = endpoint.quoted(refusal) if isinstance(refusal, str) else f"finish_reason {reason!r}"
+        raise endpoint.error(f"sent a reply without text ({why})", 200)
+    end = reply_format.end_of(content)
+    text, truncated = content[:end], reason == "length" and end is None
+    usage = object_at(answer.body, "usage")
+    return Reply(
+        text=text,
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        reused_tokens=_count(object_at(usage, "prompt_tokens_details"), "cached_tokens"),
+        generated_tokens=_count(usage, "completion_tokens") or (max_new_tokens if truncated else 0),
+        finish_reason="length" if truncated else "stop",
+        retries=answer.retries,
+    )
+
+
+def text_of(content: object) -> str | None:
+    """The text of a message's content, a string or a list of parts; None if there is no text."""
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        return "".join(text for text in texts if isinstance(text, str)) if texts else None
+    return content if isinstance(content, str) else None
+
+
+def _count(body: dict[str, Any], key: str) -> int:
+    value = body.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def choice_of(body: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    """The first choice of a chat completion; raises ServerError if there is none."""
+    choices = body.get("choices")
+    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+        said = endpoint.quoted(json.dumps(body))
+        raise endpoint.error(f"sent no choices ({said}): --base-url takes a server of chat completions", 200)
+    return choices[0]
