@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from types import MappingProxyType
@@ -21,6 +22,9 @@ from models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
 """Faults that a retry overcomes: refusals, no response, half a body, a body that arrives slowly."""
+ENDLESS = {"headers": b"X-More: of this\r\n", "interim": b"HTTP/1.1 102 Processing\r\n\r\n"}
+"""Faults that keep a response from beginning, and what they send again and again."""
+ENDLESS_PAUSE_S = 0.05
 REFUSALS = {
     400: "This model's maximum context length is 4096 tokens.",
     401: "Incorrect API key provided: {key}",
@@ -47,10 +51,21 @@ class Request:
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-Fault = Callable[[Request], str | None]
-"""The fault of a request (None: none): one of PASSING, "html", "no choices", "null", "closing" (a whole response, then
-a connection that closes without notice), "gzip", "redirect", an HTTP status, "status:message" or
-"status:" and an error object as JSON."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response to send as it is, with its length and, unless `headers` name another, as JSON."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Fault = Callable[[Request], str | Response | None]
+"""The fault of a request (None: none): a whole `Response`, one of PASSING or ENDLESS, "html", "no choices", "null",
+"closing" (a whole response, then a connection that closes without notice), "gzip", "redirect", an HTTP status,
+"status:message" or "status:" and an error object as JSON."""
 Answering = Callable[[bytes], bytes]
 """A response's body from that of a request."""
 
@@ -184,6 +199,10 @@ class _Handler(BaseHTTPRequestHandler):
         match owner.fault(request):
             case None:
                 self._send(200, owner.answering(body))
+            case Response(status, said, headers):
+                self._send(status, said, headers=headers)
+            case "headers" | "interim" as name:
+                self._send_endlessly(ENDLESS[name], begun=name == "headers")
             case "hang":
                 owner.closing.wait(owner.hang_s)
                 self.close_connection = True
@@ -222,11 +241,12 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         """Send a response over so many seconds; if `sent` is below 1, break the connection after that share of it."""
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        if "Content-Type" not in headers:
+            self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
             self.send_header(name, value)
-        if status >= 400:
+        if status >= 400 and "Retry-After" not in headers:
             self.send_header("retry-after-ms", "20")
         self.end_headers()
         whole = int(len(body) * sent)
@@ -236,3 +256,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             time.sleep(seconds / 20)
         self.close_connection = sent < 1
+
+    def _send_endlessly(self, piece: bytes, begun: bool) -> None:
+        """Send a piece again and again until the client leaves."""
+        owner: FaultyServer = self.server.owner  # type: ignore[attr-defined]
+        self.close_connection = True
+        with suppress(OSError):
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" if begun else b"")
+            while not owner.closing.wait(ENDLESS_PAUSE_S):
+                self.wfile.write(piece)
+                self.wfile.flush()
