@@ -199,8 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
         match owner.fault(request):
             case None:
                 self._send(200, owner.answering(body))
-            case Response(status, said, headers):
-                self._send(status, said, headers=headers)
+            case Response(status, content, headers):
+                self._send(status, content, headers=headers)
             case "headers" | "interim" as name:
                 self._send_endlessly(ENDLESS[name], begun=name == "headers")
             case "hang":

@@ -16,6 +16,10 @@ CONCURRENCY = 32
 RETRIES = 8
 """With 20 % of requests failing, 6 retries were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in
 all, unless the server names a delay."""
+LONGEST_WAIT_S = 60.0
+"""How long a request waits at most where the server asks for a delay; with RETRIES, 8 minutes in all."""
+LARGEST_RESPONSE = 16 << 20
+"""Bytes of a server's response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
 KV_SHARE = 0.5
 """Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
 
@@ -128,9 +132,10 @@ class ServerOptions:
     """How to reach an OpenAI-compatible server.
 
     `urls` are API roots, usually ending in /v1; `key` is the API key, None for servers that need none; `key_env` is the
-    environment variable it came from, for error messages. A request fails after `timeout_s` seconds, counted separately
-    for the response body, and is retried up to `retries` times. `constrained` requires a server that enforces JSON
-    schemas.
+    environment variable it came from, for error messages. A request fails after `timeout_s` seconds, from connecting to
+    the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for, at
+    most `longest_wait_s` seconds. A response of more than `largest_response` bytes is not read. `constrained` requires
+    a server that enforces JSON schemas.
     """
 
     urls: tuple[str, ...]
@@ -138,6 +143,8 @@ class ServerOptions:
     key_env: str = "OPENAI_API_KEY"
     timeout_s: float = 600.0
     retries: int = RETRIES
+    longest_wait_s: float = LONGEST_WAIT_S
+    largest_response: int = LARGEST_RESPONSE
     constrained: bool = False
 
 

@@ -56,6 +56,11 @@ def test_heavy_libraries_stay_where_they_belong(library: str):
     assert users <= HEAVY[library]
 
 
+@pytest.mark.parametrize("engine", ["openai", "vllm"])
+def test_a_package_of_an_engine_imports_no_library_before_it_is_used(engine: str):
+    assert imports(ROOT / "models" / engine / "__init__.py") <= {"dataclasses", "pathlib"}
+
+
 def test_modules_of_the_repository_import_each_other_in_no_circle():
     """Also not through imports inside functions, which would only hide a circle."""
     files = {

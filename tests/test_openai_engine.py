@@ -22,7 +22,7 @@ from agent.config import ConfigError, RunConfig, resume_command
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.replies import action_format
 from agent.run_folder import saved_config
-from benchmarks.servers import FaultyServer, Request, forwarded, no_fault, scripted, sometimes
+from benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from models.conversation import Conversation, Message
 from models.engines import make_backend
@@ -232,10 +232,11 @@ def test_a_server_that_is_not_there_is_named_at_once():
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize("fault", ["hang", Response(429, b"{}", {"Retry-After": "99"})], ids=["hang", "wait"])
 def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
-    rooms: RoomScans, undisturbed: Path, tmp_path: Path
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path, fault: str | Response
 ):
-    with FaultyServer(scripted(random_policy()), lambda each: "hang" if each.turn == 2 else None, hang_s=99) as server:
+    with FaultyServer(scripted(random_policy()), lambda each: fault if each.turn == 2 else None, hang_s=99) as server:
         flags = ["--engine", "openai", "--base-url", server.url, "--model", "served"]
         run = subprocess.Popen(rooms.command(tmp_path, *flags), stdout=subprocess.PIPE, text=True)
         deadline = time.monotonic() + PATIENCE_S
@@ -423,14 +424,14 @@ ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
         ({"content": "", "reasoning": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
         ({"content": None, "reasoning_content": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
         ({"content": None, "refusal": "I cannot help."}, "stop", "without text .I cannot help"),
-        ({"content": "I s"}, "error", "aborted its reply"),
+        ({"content": "I s"}, "error", "failed .502"),
         ({"content": None}, "content_filter", "without text .finish_reason 'content_filter'"),
         ({"content": []}, "stop", "without text"),
         ({}, "stop", "without text"),
     ],
 )
 def test_the_text_of_a_reply_or_why_there_is_none(script: FaultyServer, message: dict, reason: str, expected: str):
-    backend = backend_at(script.url)
+    backend = backend_at(script.url, retries=0)
     script.answering = lambda body: json.dumps({"choices": [{"message": message, "finish_reason": reason}]}).encode()
     if expected in ("", ACTION):
         assert backend.generate([conversation()], action_format())[0].text == expected

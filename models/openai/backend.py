@@ -44,7 +44,7 @@ class AbandonableCalls:
         """The result of a call; raises what the call raises, and ModelError once closed."""
         either: list[Future[Any]] = [outcome, self._closed]
         wait(either, return_when=FIRST_COMPLETED)
-        if not outcome.done():
+        if self._closed.done():  # calls that were abandoned fail in their own ways
             raise ModelError("the run ended before the server replied")
         return outcome.result()
 

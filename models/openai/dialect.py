@@ -10,7 +10,9 @@ import numpy as np
 
 from models import ModelOptions
 from models.conversation import Message
-from models.openai.endpoint import Endpoint, ServerError, Unreachable, mentions, object_at
+from models.openai.bodies import object_at, parsed
+from models.openai.endpoint import Endpoint, ServerError
+from models.openai.failures import mentions
 from models.openai.replies import choice_of, text_of
 
 log = logging.getLogger(__name__)
@@ -55,21 +57,16 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     Raises ServerError if it refuses all, or if the model takes no images.
     """
     dialect = Dialect()
-    retries: int | None = 0  # fail at once if no server listens
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
     while True:
         try:
-            answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), retries)
+            answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), reconnect=False)
             break
-        except Unreachable:
-            raise
         except ServerError as error:
             if adapted := dialect.adapted(error, options):
                 dialect = adapted
             elif error.status in (400, 422) and short != options:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
-            elif retries == 0 and (error.status in (None, 408, 409, 429) or error.status >= 500):
-                retries = None  # as many as the options allow
             elif error.status in (400, 404, 415, 422, 500) and _replies_without_image(endpoint, dialect, options):
                 raise endpoint.error(
                     f"does not take images for {endpoint.model} ({error.status}: {endpoint.quoted(error.text)}): name "
@@ -77,8 +74,9 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 ) from None
             else:
                 raise
-    choice_of(answer.body, endpoint)
-    served = str(answer.body.get("model") or endpoint.model)
+    choice_of(answer, endpoint)
+    served = answer.body.get("model")
+    served = served if isinstance(served, str) and served else endpoint.model
     without = f", without {' and '.join(dialect.dropped)}" if dialect.dropped else ""
     log.info("%s answers as %s, with %s%s", endpoint.url, served, dialect.limit, without)
     if served not in endpoint.model and endpoint.model not in served:
@@ -113,17 +111,13 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
     body = {**_check(endpoint, dialect, options), "response_format": response_format(PROBE_SCHEMA)}
     try:
-        message = object_at(choice_of(endpoint.post("/chat/completions", body).body, endpoint), "message")
+        message = object_at(choice_of(endpoint.post("/chat/completions", body), endpoint), "message")
         said = text_of(message.get("content")) or ""
     except ServerError as error:
         if error.status not in (400, 422):
             raise
         said = error.text
-    try:
-        followed = set(json.loads(said)) == {"ready"}
-    except (ValueError, TypeError):  # not JSON, or not an object
-        followed = False
-    if not followed:
+    if set(parsed(said) or ()) != {"ready"}:
         raise endpoint.error(
             f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave out --constrained"
         )

@@ -2,10 +2,12 @@
 
 import ipaddress
 import json
+import logging
+import random
 import re
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,10 +15,20 @@ import httpx2
 import openai
 
 from models import ModelError, ServerOptions
+from models.openai.bodies import explanation, parsed, reported_failure
+from models.openai.failures import Failure, NoResponse, Unusable, advice_on, asked_delay, root_cause
+from models.openai.transport import LimitedClient, ResponseTooLarge
 
-CONNECT_S = 5.0
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S, JITTER = 0.5, 8.0, 0.25
+"""The wait before a retry where the server names none: doubled each time, less a random share of up to JITTER."""
+NOTED_DELAY_S = 1.0
+"""Shorter delays that a server asks for are not logged."""
 QUOTED = 300
 """Characters of a server's text that an error message quotes."""
+SHORTEST_SECRET = 8
+"""Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
 ABSENT = (502, 503, 504)
 """Statuses with which a gateway says that there is no server behind it."""
 
@@ -46,9 +58,10 @@ class Unreachable(ServerError):
 
 @dataclass(frozen=True)
 class Answer:
-    """The JSON object that a server sent, and the number of requests that failed before."""
+    """The JSON object that a server sent, its text, and the number of requests that failed before."""
 
     body: dict[str, Any]
+    text: str
     retries: int
 
 
@@ -69,167 +82,165 @@ class Endpoint:
         self.options = options
         self._client = openai.OpenAI(
             base_url=url,
-            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see post()
-            http_client=openai.DefaultHttpxClient(
-                timeout=httpx2.Timeout(options.timeout_s, connect=CONNECT_S),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-                event_hooks={"response": [self._limit_body]},
+            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see _send()
+            max_retries=0,
+            http_client=LimitedClient(
+                options.timeout_s,
+                options.largest_response,
                 trust_env=not _is_loopback(url),  # a proxy cannot reach this machine's loopback
             ),
         )
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._quiet_until = 0.0  # on the monotonic clock; guarded by the lock
 
-    def post(self, path: str, body: dict[str, Any] | bytes, retries: int | None = None) -> Answer:
+    def post(
+        self, path: str, body: dict[str, Any] | bytes, retries: int | None = None, reconnect: bool = True
+    ) -> Answer:
         """Send a request and parse the JSON object in the response. Retries where that may help, up to `retries` times
-        (None: `options.retries`). The body is bytes if it is JSON already.
+        (None: `options.retries`), after the delay that the server asks for. The body is bytes if it is JSON already.
 
-        `path` continues the URL unless it is a URL itself. Raises ServerError; neither its text nor its causes hold the
-        API key.
+        Without `reconnect`, a server that does not listen is not waited for. `path` continues the URL unless it is a
+        URL itself. Raises ServerError; neither its text nor its causes hold the API key. Raises ModelError once closed.
         """
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         retries = self.options.retries if retries is None else retries
+        failures = 0
+        while True:
+            outcome = self._attempt(path, content, failures)
+            if isinstance(outcome, Answer):
+                return outcome
+            failures += 1
+            lost = outcome.reason is NoResponse.UNREACHABLE and not reconnect
+            if lost or not outcome.passes or failures > retries:
+                raise self._error_of(outcome, failures)
+            self._wait(outcome, failures)
+
+    def close(self) -> None:
+        """Close all connections; requests that wait for another attempt end."""
+        self._closed.set()
+        self._client.close()
+
+    def error(self, message: str, status: int | None = None) -> ServerError:
+        """An error about this URL. The message quotes the server only through `quoted`."""
+        return ServerError(f"{self.url} {message}", status)
+
+    def redacted(self, text: str) -> str:
+        """A server's text without the API key, which some servers echo."""
+        key = self.options.key
+        if key is None or len(key) < SHORTEST_SECRET:
+            return text
+        in_json = json.dumps(key)[1:-1]
+        return text.replace(in_json, "<API key>").replace(key, "<API key>")
+
+    def quoted(self, text: str) -> str:
+        """A server's text for a message: one printable line, shortened, without the API key."""
+        text = self.redacted(text)[: 100 * QUOTED]  # in this order: half a key would not be recognized
+        line = " ".join(text.split())
+        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+        return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
+
+    def _attempt(self, path: str, content: bytes, failures: int) -> Answer | Failure:
+        """One request, after so many that failed."""
+        if self._closed.is_set():
+            raise ModelError("the run ended before the server replied")
+        response = self._send(path, content)
+        if isinstance(response, Failure):
+            return response
+        text, body = response.text, parsed(response.content)
+        if body is None:
+            return Failure(Unusable.NOT_JSON, text, kind=response.headers.get("content-type", "no content type"))
+        if failure := reported_failure(body, text):
+            return replace(failure, asked_s=asked_delay(response.headers))
+        return Answer(body, text, failures)
+
+    def _send(self, path: str, content: bytes) -> httpx2.Response | Failure:
+        """A response of status 2xx. Errors of the client end here: their requests hold the key."""
         try:
-            response = self._client.post(
+            return self._client.post(
                 path,
-                content=body if isinstance(body, bytes) else json.dumps(body).encode(),
+                content=content,
                 cast_to=httpx2.Response,
                 options={
-                    "max_retries": retries,
                     "headers": {} if self.options.key else {"Authorization": openai.Omit()},
                     "follow_redirects": False,  # most redirects turn a POST into a GET
                 },
             )
+        except ResponseTooLarge:
+            return Failure(Unusable.TOO_LARGE)
+        except openai.APIStatusError as error:
+            return _refusal(error)
+        except openai.APIConnectionError as error:
+            match error.__cause__:
+                case httpx2.ConnectError() | httpx2.ConnectTimeout():
+                    reason: NoResponse | Unusable = NoResponse.UNREACHABLE
+                case httpx2.TimeoutException():
+                    reason = NoResponse.LATE
+                case httpx2.DecodingError():
+                    reason = Unusable.NOT_DECODABLE
+                case _:
+                    reason = NoResponse.BROKEN
+            return Failure(reason, root_cause(error))
         except openai.OpenAIError as error:
-            failure = self._explained(error, retries + 1)
+            return Failure(NoResponse.OTHER, str(error))
+
+    def _wait(self, failure: Failure, failures: int) -> None:
+        """Wait before another attempt, as long as the server asks for or with a growing delay.
+
+        Raises ModelError as soon as the endpoint is closed.
+        """
+        if failure.asked_s is None:
+            longest = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_S)
+            seconds = longest * (1 - JITTER * random.random())
         else:
-            return Answer(self._parsed(response), _retries_of(response))
-        raise failure  # not in the handler: the original error holds its request, whose headers hold the key
+            seconds = min(failure.asked_s, self.options.longest_wait_s)
+            self._note_wait(failure, seconds)
+        if self._closed.wait(seconds):
+            raise ModelError("the run ended before the server replied")
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._client.close()
+    def _note_wait(self, failure: Failure, seconds: float) -> None:
+        """Log a wait that the server asked for, once for all questions that wait at about the same time."""
+        asked_s, now = failure.asked_s or 0.0, time.monotonic()
+        with self._lock:
+            if asked_s < NOTED_DELAY_S or now < self._quiet_until:
+                return
+            self._quiet_until = now + self.options.longest_wait_s
+        log.warning(
+            "%s asks for a delay of %s (%s): its questions wait %s before they are retried",
+            self.url, _in_seconds(asked_s), failure.status, _in_seconds(seconds),
+        )  # fmt: skip
 
-    def error(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> ServerError:
-        """An error about this URL, without the API key, which some servers echo."""
-        return ServerError(f"{self.url} {self._redacted(message)}", status, self._redacted(text), attempts)
-
-    def quoted(self, text: str) -> str:
-        """A server's text for an error message: one line, shortened, without the API key."""
-        return _clipped(self._redacted(text))  # in this order: half a key would not be recognized
-
-    def _redacted(self, text: str) -> str:
-        if not self.options.key:
-            return text
-        in_json = json.dumps(self.options.key)[1:-1]
-        return text.replace(in_json, "<API key>").replace(self.options.key, "<API key>")
-
-    def _limit_body(self, response: httpx2.Response) -> None:
-        """A hook of the HTTP client, whose own timeout starts again with every byte."""
-        assert isinstance(response.stream, httpx2.SyncByteStream)
-        response.stream = _LimitedStream(response.stream, self.options.timeout_s)
-
-    def _parsed(self, response: httpx2.Response) -> dict[str, Any]:
-        try:
-            body = response.json()
-        except ValueError:  # not JSON, or not UTF-8
-            body = None
-        if not isinstance(body, dict):
-            kind = response.headers.get("content-type", "no content type")
-            raise self.error(
-                f"answered with {kind} that is not a JSON object ({self.quoted(response.text)!r}): --base-url takes "
-                "the root of an OpenAI-compatible API, which usually ends in /v1",
-                response.status_code,
-                response.text,
-            )
-        return body
-
-    def _explained(self, error: openai.OpenAIError, attempts: int) -> ServerError:
-        match error:
-            case openai.APIStatusError():
-                return self._refused(error.response, _said(error))
-            case openai.APIConnectionError() if isinstance(
-                error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout
-            ):
-                why = f"({_root(error)}): start the server, or correct --base-url"
-                return Unreachable(self.error(f"cannot be reached {why}").args[0], attempts=attempts)
-            case openai.APITimeoutError():
-                what = (
-                    f"did not answer within {self.options.timeout_s:g} s{_times(attempts)}: ask fewer questions at a "
-                    "time with --concurrency, or wait longer with --request-timeout"
-                )
-            case openai.APIConnectionError():
-                what = (
-                    f"broke the connection{_times(attempts)} ({_root(error)}): check that the server still runs, then "
-                    "resume with --continue and --retry-failed"
-                )
-            case _:
-                what = f"cannot be asked: {error}"
-        return self.error(what, attempts=attempts)
-
-    def _refused(self, response: httpx2.Response, said: str) -> ServerError:
-        """The error for an HTTP status, with the flag to change."""
-        variable, quoted, status = self.options.key_env, self.quoted(said), response.status_code
-        attempts = 1 + _retries_of(response)
-        match status:
-            case 301 | 302 | 303 | 307 | 308:
-                where = response.headers.get("location", "").partition("?")[0].removesuffix("/chat/completions")
-                what = f"redirects to {self.quoted(where)} ({status}): give the URL of the API itself with --base-url"
-            case 401 if self.options.key is None:
-                what = f"asks for an API key (401): set the environment variable {variable}, or name another one with "
-                what += "--api-key-env"
-            case 401:
-                what = f"does not accept the API key in {variable} (401: {quoted}): name the variable that holds the "
-                what += "right one with --api-key-env"
-            case 403:
-                what = f"denies access to {self.model} (403: {quoted}): name the variable that holds a key with access "
-                what += "with --api-key-env, or another model with --model"
-            case 404:
-                what = f"does not have {self.model} (404: {quoted}): give the name under which the server has it with "
-                what += "--model, or correct --base-url, which usually ends in /v1"
-            case 413:
-                what = f"takes no request as large as this conversation (413: {quoted}): run with a smaller "
-                what += "--image-size or fewer --steps"
-            case 400 | 422 if mentions("temperature", said):
-                what = f"refuses the temperature ({status}: {quoted}): choose another --temperature, or leave it out"
-            case 400 | 422:
-                what = f"refuses this request ({status}: {quoted}): if it is too long or has too many images, run with "
-                what += "a smaller --image-size, fewer --steps or a lower --max-new-tokens"
-            case 429:
-                what = f"takes no more requests for now (429{_times(attempts)}: {quoted}): ask fewer questions at a "
-                what += "time with --concurrency, and resume with --continue and --retry-failed"
-            case _ if status < 500:
-                what = f"refuses requests ({status}{_times(attempts)}: {quoted}): fix what it names, or correct "
-                what += "--base-url or --model"
-            case _:
-                what = f"failed ({status}{_times(attempts)}: {quoted}): once it works again, resume with --continue "
-                what += "and --retry-failed"
-        return self.error(what, status, said, attempts)
+    def _error_of(self, failure: Failure, attempts: int) -> ServerError:
+        """The error for a failure, with the flag to change."""
+        options = self.options
+        times = f", {attempts} times in a row" if attempts > 1 else ""
+        if failure.passes and failure.asked_s is not None:
+            times += f", and asks for a delay of {_in_seconds(failure.asked_s)}"
+        message = advice_on(failure, has_key=options.key is not None).format(
+            said=self.quoted(failure.said),
+            status=failure.status,
+            times=times,
+            kind=self.quoted(failure.kind),
+            variable=options.key_env,
+            model=self.model,
+            timeout_s=options.timeout_s,
+            largest_mib=options.largest_response / 2**20,
+        )
+        kind = Unreachable if failure.reason is NoResponse.UNREACHABLE else ServerError
+        return kind(f"{self.url} {message}", failure.status, self.redacted(failure.said), attempts)
 
 
-class _LimitedStream(httpx2.SyncByteStream):
-    """A response's body that must arrive within `seconds`."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, seconds: float) -> None:
-        self._stream = stream
-        self._deadline = time.monotonic() + seconds
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            if time.monotonic() > self._deadline:
-                raise httpx2.ReadTimeout("the body took too long")
-            yield chunk
-
-    def close(self) -> None:
-        self._stream.close()
+def _refusal(error: openai.APIStatusError) -> Failure:
+    """The failure that an HTTP status stands for."""
+    response = error.response
+    if location := response.headers.get("location", "") if response.is_redirect else "":
+        return Failure(response.status_code, location.partition("?")[0].removesuffix("/chat/completions"))
+    said = explanation(error.body, response.text)
+    return Failure(response.status_code, said, asked_s=asked_delay(response.headers))
 
 
-def _said(error: openai.APIStatusError) -> str:
-    """The server's explanation of a refusal, wherever it is in the body; routers quote the server behind them."""
-    body = error.body
-    if isinstance(body, dict):
-        behind = object_at(body, "metadata").get("raw")
-        for key in ("message", "detail", "error"):
-            if isinstance(body.get(key), str):
-                return f"{body[key]}: {behind}" if isinstance(behind, str) else body[key]
-    return error.response.text
+def _in_seconds(seconds: float) -> str:
+    return f"{seconds:.6g} s"
 
 
 def _is_loopback(url: str) -> bool:
@@ -238,34 +249,3 @@ def _is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name
         return host == "localhost"
-
-
-def _retries_of(response: httpx2.Response) -> int:
-    return int(response.request.headers.get("x-stainless-retry-count", 0))
-
-
-def _times(attempts: int) -> str:
-    return f", {attempts} times in a row" if attempts > 1 else ""
-
-
-def mentions(name: str, text: str) -> bool:
-    """Whether a text has a name as a word, in any case."""
-    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
-
-
-def _clipped(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
-
-
-def _root(error: BaseException) -> str:
-    """The message of an error's root cause."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return _clipped(str(error)) or type(error).__name__
-
-
-def object_at(body: dict[str, Any], key: str) -> dict[str, Any]:
-    """The object at a key; empty if the server sent none."""
-    value = body.get(key)
-    return value if isinstance(value, dict) else {}

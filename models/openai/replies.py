@@ -1,19 +1,17 @@
 """Reads chat completions: the text of a reply, or why there is none."""
 
-import json
 from typing import Any
 
 from models import Reply, ReplyFormat
-from models.openai.endpoint import Answer, Endpoint, object_at
+from models.openai.bodies import object_at
+from models.openai.endpoint import Answer, Endpoint
 
 
 def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
     """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
-    choice = choice_of(answer.body, endpoint)
+    choice = choice_of(answer, endpoint)
     message, reason = object_at(choice, "message"), choice.get("finish_reason")
     content = text_of(message.get("content"))
-    if reason == "error":  # a router's report that the server behind it failed
-        raise endpoint.error(f"aborted its reply ({endpoint.quoted(json.dumps(choice))})", 200)
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
@@ -21,8 +19,8 @@ def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, ma
             200,
         )
     if content is None:
-        refusal = message.get("refusal")
-        why = endpoint.quoted(refusal) if isinstance(refusal, str) else f"finish_reason {reason!r}"
+        refusal, ended = (each if isinstance(each, str) else "" for each in (message.get("refusal"), reason))
+        why = endpoint.quoted(refusal) if refusal else f"finish_reason {endpoint.quoted(ended)!r}"
         raise endpoint.error(f"sent a reply without text ({why})", 200)
     end = reply_format.end_of(content)
     text, truncated = content[:end], reason == "length" and end is None
@@ -50,10 +48,10 @@ def _count(body: dict[str, Any], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def choice_of(body: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
     """The first choice of a chat completion; raises ServerError if there is none."""
-    choices = body.get("choices")
+    choices = answer.body.get("choices")
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
-        said = endpoint.quoted(json.dumps(body))
+        said = endpoint.quoted(answer.text)
         raise endpoint.error(f"sent no choices ({said}): --base-url takes a server of chat completions", 200)
     return choices[0]

@@ -1,0 +1,61 @@
+"""What the body of a response says: its JSON object, an explanation, or a failure in spite of status 200."""
+
+import json
+import re
+from typing import Any
+
+from models.openai.failures import Failure
+
+UPSTREAM_FAILED = 502
+"""The status of an error that comes with status 200 and names none."""
+
+
+def reported_failure(body: dict[str, Any], text: str) -> Failure | None:
+    """The failure that a response of status 200 reports; None if it reports none.
+
+    Routers send the errors of the servers behind them in this way: as a top-level "error" without choices, or as a
+    choice with the finish_reason "error". `text` is the whole response.
+    """
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    if choice.get("finish_reason") == "error":
+        error = choice.get("error") or body.get("error")
+    elif choices or not body.get("error"):
+        return None
+    else:
+        error = body["error"]
+    named = (error.get(key) for key in ("code", "status")) if isinstance(error, dict) else ()
+    status = next(filter(None, map(_http_error, named)), UPSTREAM_FAILED)
+    return Failure(status, error if isinstance(error, str) else explanation(error, text))
+
+
+def explanation(error: object, text: str) -> str:
+    """The words of an error object, wherever they are; routers quote the server behind them. `text` if it has none."""
+    if isinstance(error, dict):
+        behind = object_at(error, "metadata").get("raw")
+        for key in ("message", "detail", "error"):
+            if isinstance(error.get(key), str):
+                return f"{error[key]}: {behind}" if isinstance(behind, str) else error[key]
+    return text
+
+
+def parsed(content: bytes | str) -> dict[str, Any] | None:
+    """The JSON object in a response; None for anything else, such as wrong UTF-8 or JSON nested too deeply."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def object_at(body: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object at a key; empty if there is none."""
+    value = body.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _http_error(value: object) -> int | None:
+    """The status in a number or a numeric string; None unless it is an error's."""
+    if isinstance(value, str) and re.fullmatch(r"[45][0-9][0-9]", value):
+        value = int(value)
+    return value if type(value) is int and 400 <= value < 600 else None

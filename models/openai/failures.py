@@ -1,0 +1,136 @@
+"""Why requests fail: what servers say of it, which failures pass, and the advice for each."""
+
+import email.utils
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+RETRIED = (408, 409, 429)
+"""Statuses below 500 that pass."""
+
+
+class NoResponse(StrEnum):
+    """Why there is no response to a request."""
+
+    UNREACHABLE = "unreachable"
+    LATE = "late"
+    BROKEN = "broken"
+    OTHER = "other"
+
+
+class Unusable(StrEnum):
+    """Why a response cannot be read."""
+
+    TOO_LARGE = "too large"
+    NOT_DECODABLE = "not decodable"
+    NOT_JSON = "not JSON"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one request failed: an HTTP status, or a reason why there is none that matters.
+
+    `said` is the server's explanation, for a redirect its target; `kind` is the content type of a response that cannot
+    be read. `asked_s` is the delay that the server asked for, seconds.
+    """
+
+    reason: int | NoResponse | Unusable
+    said: str = ""
+    kind: str = ""
+    asked_s: float | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may succeed later."""
+        if isinstance(self.reason, int):
+            return self.reason in RETRIED or self.reason >= 500
+        return isinstance(self.reason, NoResponse) and self.reason is not NoResponse.OTHER
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status; None without a response."""
+        if isinstance(self.reason, int):
+            return self.reason
+        return None if isinstance(self.reason, NoResponse) else 200
+
+
+REDIRECTED = "redirects to {said} ({status}): give the URL of the API itself with --base-url"
+TOO_MUCH = (
+    "refuses this request ({status}: {said}): if it is too long or has too many images, run with a smaller "
+    "--image-size, fewer --steps or a lower --max-new-tokens"
+)
+NO_KEY = "asks for an API key (401): set the environment variable {variable}, or name another one with --api-key-env"
+NO_TEMPERATURE = "refuses the temperature ({status}: {said}): choose another --temperature, or leave it out"
+OTHER_REFUSAL = "refuses requests ({status}{times}: {said}): fix what it names, or correct --base-url or --model"
+OTHER_FAILURE = "failed ({status}{times}: {said}): once it works again, resume with --continue and --retry-failed"
+ADVICE: Mapping[int | NoResponse | Unusable, str] = {
+    **dict.fromkeys((301, 302, 303, 307, 308), REDIRECTED),
+    **dict.fromkeys((400, 422), TOO_MUCH),
+    401: "does not accept the API key in {variable} (401: {said}): name the variable that holds the right one with "
+    "--api-key-env",
+    403: "denies access to {model} (403: {said}): name the variable that holds a key with access with --api-key-env, "
+    "or another model with --model",
+    404: "does not have {model} (404: {said}): give the name under which the server has it with --model, or correct "
+    "--base-url, which usually ends in /v1",
+    413: "takes no request as large as this conversation (413: {said}): run with a smaller --image-size or fewer "
+    "--steps",
+    429: "takes no more requests for now (429{times}: {said}): ask fewer questions at a time with --concurrency, and "
+    "resume with --continue and --retry-failed",
+    NoResponse.UNREACHABLE: "cannot be reached ({said}): start the server, or correct --base-url",
+    NoResponse.LATE: "did not answer within {timeout_s:g} s{times}: ask fewer questions at a time with --concurrency, "
+    "or wait longer with --request-timeout",
+    NoResponse.BROKEN: "broke the connection{times} ({said}): check that the server still runs, then resume with "
+    "--continue and --retry-failed",
+    NoResponse.OTHER: "cannot be asked: {said}",
+    Unusable.TOO_LARGE: "sent a response of more than {largest_mib:g} MiB: chat completions are far smaller, so check "
+    "what listens at --base-url",
+    Unusable.NOT_DECODABLE: "sent a response that cannot be decompressed ({said}): check the server and the proxies "
+    "before it",
+    Unusable.NOT_JSON: "answered with {kind} that is not a JSON object ({said!r}): --base-url takes the root of an "
+    "OpenAI-compatible API, which usually ends in /v1",
+}  # fmt: skip
+"""What an error says of a failure, after the URL, with the flag to change. Other statuses: `advice_on`."""
+
+
+def advice_on(failure: Failure, has_key: bool) -> str:
+    """The template for a failure's message."""
+    match failure.reason:
+        case 401 if not has_key:
+            return NO_KEY
+        case 400 | 422 if mentions("temperature", failure.said):
+            return NO_TEMPERATURE
+        case int(status) if status not in ADVICE:
+            return OTHER_REFUSAL if status < 500 else OTHER_FAILURE
+    return ADVICE[failure.reason]
+
+
+def asked_delay(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a response asks to wait (Retry-After in seconds or as a date, retry-after-ms); None if it asks
+    for no time in the future."""
+    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        with suppress(ValueError):
+            return _positive(float(headers.get(name, "")) * unit_s)
+    try:
+        date = email.utils.parsedate_tz(headers.get("retry-after", ""))
+        return None if date is None else _positive(float(round(email.utils.mktime_tz(date) - time.time())))
+    except (TypeError, ValueError, IndexError, OverflowError, OSError):  # a date that no calendar has
+        return None
+
+
+def mentions(name: str, text: str) -> bool:
+    """Whether a text has a name as a word, in any case."""
+    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
+
+
+def root_cause(error: BaseException) -> str:
+    """The message of an error's root cause, or the type of one without a message."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
+
+
+def _positive(delay_s: float) -> float | None:
+    return delay_s if delay_s > 0 else None  # None for NaN, too
