@@ -281,6 +281,19 @@ def test_a_response_is_read_up_to_a_limit(server: FaultyServer, body: bytes, hea
     assert sum(request.turn == 0 for request in server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("sent", "read"), [("7", 7), ("1000000000", 10**9)]
+    + [(odd, 0) for odd in ("1000000001", "1" + 4000 * "0", "-5", "true", '"12"', "1e400", "12.0", "null", "[1]")],
+)  # fmt: skip
+def test_only_plausible_token_counts_are_read(server: FaultyServer, sent: str, read: int):
+    backend = backend_at(server)
+    usage = '{"prompt_tokens": N, "completion_tokens": N, "prompt_tokens_details": {"cached_tokens": N}}'
+    body = json.dumps(COMPLETION)[:-1] + ', "usage": ' + usage.replace("N", sent) + "}"
+    server.answering = lambda request: body.encode()
+    reply = ask(backend)
+    assert (reply.prompt_tokens, reply.generated_tokens, reply.reused_tokens) == (read, read, read)
+
+
 @pytest.mark.parametrize("key", ["a", "x", "none", "EMPTY"])
 def test_a_dummy_key_leaves_messages_as_they_are(server: FaultyServer, key: str):
     server.fault = lambda request: f"404:a model named {key} is not there"

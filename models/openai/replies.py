@@ -6,6 +6,9 @@ from models import Reply, ReplyFormat
 from models.openai.bodies import object_at
 from models.openai.endpoint import Answer, Endpoint
 
+MOST_TOKENS = 10**9
+"""Higher token counts are errors of the server."""
+
 
 def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
     """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
@@ -44,8 +47,9 @@ def text_of(content: object) -> str | None:
 
 
 def _count(body: dict[str, Any], key: str) -> int:
+    """A number of tokens; 0 for anything that is not a plausible one."""
     value = body.get(key)
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 
 
 def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
