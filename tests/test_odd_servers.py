@@ -3,6 +3,7 @@
 import email.utils
 import gzip
 import json
+import logging
 import socket
 import threading
 import time
@@ -294,6 +295,26 @@ def test_only_plausible_token_counts_are_read(server: FaultyServer, sent: str, r
     assert (reply.prompt_tokens, reply.generated_tokens, reply.reused_tokens) == (read, read, read)
 
 
+def test_a_key_that_a_server_echoes_in_replies_and_its_model_name_is_shown_nowhere(
+    rooms: RoomScans, tmp_path: Path, server: FaultyServer, caplog: pytest.LogCaptureFixture
+):
+    action = f'Your key is {KEY}. {{"answer": "Bearer {KEY}", "done": true}}'
+    server.answering = lambda body: json.dumps(
+        {
+            "model": f"Bearer {KEY}",
+            "choices": [{"message": {"content": action, "refusal": KEY}, "finish_reason": "stop"}],
+        }
+    ).encode()
+    with caplog.at_level(logging.DEBUG):
+        policy = ModelPolicy(backend_at(server, key=KEY))
+        folder = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), policy)
+    replies = [turn.reply.text for turn in RunReader(folder).all_turns()]
+    assert replies and all("Your key is <API key>." in text for text in replies)
+    assert "answers as Bearer <API key>" in caplog.text
+    assert KEY not in caplog.text
+    assert not [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
 @pytest.mark.parametrize("key", ["a", "x", "none", "EMPTY"])
 def test_a_dummy_key_leaves_messages_as_they_are(server: FaultyServer, key: str):
     server.fault = lambda request: f"404:a model named {key} is not there"
@@ -307,3 +328,12 @@ def test_a_key_is_searched_only_in_what_a_server_says(server: FaultyServer):
     with pytest.raises(ModelError, match=r"404: nothing here for Bearer <API key>.: .*--base-url, which") as caught:
         backend_at(server, key="--base-url")
     assert str(caught.value).startswith(server.url)
+
+
+def test_what_a_server_says_is_quoted_as_one_printable_line(server: FaultyServer, caplog: pytest.LogCaptureFixture):
+    name = "evil\x1b[2J\x1b]0;pwned\x07\nERROR forged" + 5000 * "y"
+    server.answering = lambda body: json.dumps(COMPLETION | {"model": name}).encode()
+    with caplog.at_level(logging.INFO):
+        backend_at(server)
+    lines = [record.message for record in caplog.records if "answers as" in record.message]
+    assert len(lines) == 2 and all(line.isprintable() and len(line) < 500 for line in lines)

@@ -77,10 +77,11 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     choice_of(answer, endpoint)
     served = answer.body.get("model")
     served = served if isinstance(served, str) and served else endpoint.model
+    name = endpoint.quoted(served)
     without = f", without {' and '.join(dialect.dropped)}" if dialect.dropped else ""
-    log.info("%s answers as %s, with %s%s", endpoint.url, served, dialect.limit, without)
+    log.info("%s answers as %s, with %s%s", endpoint.url, name, dialect.limit, without)
     if served not in endpoint.model and endpoint.model not in served:
-        log.warning("%s was asked for %s and answers as %s", endpoint.url, endpoint.model, served)
+        log.warning("%s was asked for %s and answers as %s", endpoint.url, endpoint.model, name)
     if "temperature" in dialect.dropped:
         log.warning(
             "%s refuses temperature 0: it samples replies at its default, so answers differ from run to run",

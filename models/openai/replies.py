@@ -11,7 +11,10 @@ MOST_TOKENS = 10**9
 
 
 def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
-    """The reply in a chat completion, cut where it is complete; raises ServerError if it has no text."""
+    """The reply in a chat completion, cut where it is complete and without the API key.
+
+    Raises ServerError if it has no text.
+    """
     choice = choice_of(answer, endpoint)
     message, reason = object_at(choice, "message"), choice.get("finish_reason")
     content = text_of(message.get("content"))
@@ -25,6 +28,7 @@ def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, ma
         refusal, ended = (each if isinstance(each, str) else "" for each in (message.get("refusal"), reason))
         why = endpoint.quoted(refusal) if refusal else f"finish_reason {endpoint.quoted(ended)!r}"
         raise endpoint.error(f"sent a reply without text ({why})", 200)
+    content = endpoint.redacted(content)
     end = reply_format.end_of(content)
     text, truncated = content[:end], reason == "length" and end is None
     usage = object_at(answer.body, "usage")
