@@ -153,8 +153,8 @@ def measure(
     for row in all_rows:
         for turn in range(way.batched_turns, workload.turns):
             run_turn([row], turn)
-        encoder.release(conversations[row].id)
-        runner.release(conversations[row].id)
+        encoder.release(conversations[row].key)
+        runner.release(conversations[row].key)
     return measured
 
 

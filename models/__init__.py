@@ -152,7 +152,10 @@ class Backend(Protocol):
     """Replies to conversations. It may cache what it computes, but the cache must not change replies.
 
     A lockstep engine (`concurrent` is False) is fastest when one call holds the turns of all questions. An engine that
-    batches requests itself (True) accepts calls from several threads at once.
+    batches requests itself (True) is fastest with a call for each question, all at once.
+
+    Backends are thread-safe, because several runs may share one: a lockstep engine takes one call after the other.
+    Caches are keyed by `Conversation.key`, since conversations of different runs may have the same id.
     """
 
     name: str

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -44,11 +45,13 @@ class Message:
 class Conversation:
     """An append-only list of messages: system, then user and assistant in turn.
 
-    `id` identifies the question; backends may use it as a cache key.
+    `id` names the question in messages and seeds sampling, so that a resumed question gets the same replies. Different
+    runs may use the same id. `key` is unique in this process: backends cache under it.
     """
 
     id: str
     messages: list[Message] = field(default_factory=list)
+    key: int = field(default_factory=count().__next__, init=False, repr=False, compare=False)
 
     def append(self, message: Message) -> None:
         """Append a message; raises ValueError if it breaks the order system, user, assistant, user, ..."""

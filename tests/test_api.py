@@ -61,6 +61,16 @@ class Broken(TurnAndAnswer):
         return super().decide(states) if states[0].turn < 1 else [1 / 0]
 
 
+class Forgetting(Broken):
+    """Records which questions the loop has it forget."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, state: QuestionState) -> None:
+        self.forgotten.append(state.question.id)
+
+
 @pytest.fixture
 def scan(rooms: RoomScans) -> Path:
     return min(rooms.root.rglob("*.ply"))
@@ -113,6 +123,26 @@ def test_questions_can_be_asked_on_another_thread(scan: Path):
     thread.start()
     thread.join()
     assert found[0].status == "answered"
+
+
+def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: Path, one_thread):
+    policy = load_policy("embedded", max_new_tokens=24)
+    questions = ["How many chairs are in this room?", "How many lamps are in this room?"]
+
+    def asked(question: str) -> Trajectory:
+        return ask(scan, question, policy=policy, steps=3, renderer="raycast")
+
+    one_by_one = [asked(question) for question in questions]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(asked, questions * 3))
+    assert content(together) == content(one_by_one * 3)
+
+
+def test_a_policy_forgets_the_questions_of_a_run_that_an_error_stops(scan: Path):
+    policy = Forgetting()
+    with pytest.raises(PolicyError):
+        ask(scan, "Where is it?", policy=policy, **VIEW)
+    assert policy.forgotten == ["asked"]
 
 
 def test_a_failed_question_is_a_trajectory(rooms: RoomScans):

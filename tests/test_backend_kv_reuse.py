@@ -237,7 +237,7 @@ class TestMemory:
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
         backend.generate(conversations, ACTION)
-        batch_bytes = backend._runner._store._rows["q0"].batch.nbytes
+        batch_bytes = backend._runner._store._rows[conversations[0].key].batch.nbytes
         backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
         with caplog.at_level(logging.WARNING):
             take_turn(backend, conversations)
@@ -342,7 +342,7 @@ class TestMemory:
         conversations = [begin(n) for n in range(4)]
         backend = reusing(checkpoint)
         backend.generate(conversations, ACTION)
-        batch_bytes = backend._runner._store._rows["q0"].batch.nbytes
+        batch_bytes = backend._runner._store._rows[conversations[0].key].batch.nbytes
         backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
         fails_once(monkeypatch, "_copied_layer", after=backend._runner._model.config.text_config.num_hidden_layers)
         with caplog.at_level(logging.WARNING):
@@ -360,7 +360,17 @@ class TestMemory:
         take_turn(backend, conversations[:1])
         (row,) = backend._runner._store._rows.values()
         assert len(row.batch.rows) == 1
-        assert backend._encoder._cache.keys() == {"q0"}
+        assert backend._encoder._cache.keys() == {conversations[0].key}
+
+    def test_conversations_of_equal_ids_keep_their_own_caches(self, checkpoint, plain):
+        """Every question of `ask` has the same id, and runs may share a backend."""
+        backend = reusing(checkpoint)
+        first, second = begin(0), begin(0, words=20)
+        for turn in range(3):
+            for conversation in (first, second):
+                (reply,) = same_replies(backend, plain, [conversation])
+                assert (reply.reused_tokens > 0) == (turn > 0)
+                answer(conversation, reply)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -433,7 +443,7 @@ class TestPlannedLength:
             assert all(reply.generated_tokens == TOKENS for reply in replies)
             for conversation, reply in zip(conversations, replies, strict=True):
                 answer(conversation, reply)
-            layer = backend._runner._store._rows["q0"].batch.cache.layers[0]
+            layer = backend._runner._store._rows[conversations[0].key].batch.cache.layers[0]
             addresses.append([buffer.data_ptr() for buffer in layer._buffers])
         return addresses
 

@@ -134,7 +134,6 @@ class TestEncoding:
         texts = {"system": "rules", "user": "look", "assistant": "seen"}
 
         def added_ids(texts):
-            encoder.release("q")
             messages = [
                 Message("system", texts["system"]),
                 Message("user", texts["user"], view(0)),
@@ -221,8 +220,8 @@ class TestReplies:
                 proceed(conversation, reply)
 
     def test_to_duplicate_conversations_are_refused(self, backend):
-        with pytest.raises(ValueError, match="same id"):
-            backend.generate([begin("q"), begin("q")], ACTION)
+        with pytest.raises(ValueError, match="same conversation twice"):
+            backend.generate([begin("q")] * 2, ACTION)
 
     def test_to_an_empty_batch_are_empty(self, backend):
         assert backend.generate([], ACTION) == []

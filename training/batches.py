@@ -226,7 +226,7 @@ class RowMaker:
                 conversation.append(Message("assistant", replies[turn - 1], tokens=tuple(said[turn - 1])))
             conversation.append(Message("user", text, image))
         encoded = self._encoder.encode(conversation)
-        self._encoder.release(conversation.id)
+        self._encoder.release(conversation.key)
         return [turn.ids for turn in encoded.turns], encoded.positions.numpy()
 
     def _make_row(

@@ -38,7 +38,8 @@ class Policy(Protocol):
     """Decides for many questions at once. Subclass it and implement `decide`; the other methods do nothing by default.
 
     If `concurrent` is True, each question runs on its own thread, and `decide` is called from many threads with one
-    question each.
+    question each. Otherwise a run calls its policy from one thread. Runs on several threads may share a policy if it is
+    thread-safe, as are those of `load_policy` and policies that change nothing of their own.
     """
 
     name: str = ""

@@ -152,8 +152,8 @@ class Engine:
 
     def release(self, conversation: Conversation) -> None:
         """Release a conversation."""
-        self.encoder.release(conversation.id)
-        self.runner.release(conversation.id)
+        self.encoder.release(conversation.key)
+        self.runner.release(conversation.key)
 
 
 class Bench:

@@ -1,6 +1,7 @@
 """The transformers backend: one `generate()` call per batch of conversations."""
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 
@@ -14,7 +15,8 @@ class TransformersBackend:
     """Replies with a checkpoint of a supported family; `model` is its hub id or folder.
 
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
-    may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete.
+    may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete. Calls from several
+    threads run one after the other.
 
     Constructing a backend imports torch and transformers and loads the weights; raises ModelError if that fails.
     """
@@ -50,6 +52,7 @@ class TransformersBackend:
         generation = GenerationOptions(
             options.max_new_tokens, temperature=options.temperature, seed=options.seed, steps=steps
         )
+        self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(
             processor, loaded.config, loaded.dtype, tiles_per_view=options.tiles_per_view
@@ -62,10 +65,27 @@ class TransformersBackend:
         Raises OutOfMemory if a smaller batch may work, ModelError for a conversation that cannot be answered or a
         grammar without xgrammar, ValueError for duplicate conversations.
         """
-        if len({conversation.id for conversation in conversations}) < len(conversations):
-            raise ValueError("two conversations of a batch have the same id")
+        if len({conversation.key for conversation in conversations}) < len(conversations):
+            raise ValueError("a batch contains the same conversation twice")
         if not conversations:
             return []
+        with self._lock:
+            return self._generate(conversations, reply_format)
+
+    def release(self, conversation: Conversation) -> None:
+        """Free this conversation's encoding and KV cache; unknown conversations are ignored."""
+        with self._lock:
+            self._encoder.release(conversation.key)
+            self._runner.release(conversation.key)
+
+    def peak_memory_bytes(self) -> int:
+        """Peak CUDA memory allocated so far; 0 on other devices."""
+        return self._runner.peak_memory_bytes()
+
+    def close(self) -> None:
+        """Does nothing: no work outlives a call."""
+
+    def _generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         started = time.perf_counter()
         batch = [self._encoder.encode(conversation) for conversation in conversations]
         encoded_at = time.perf_counter()
@@ -87,15 +107,3 @@ class TransformersBackend:
             )
             for encoded, row in zip(batch, result.rows, strict=True)
         ]
-
-    def release(self, conversation: Conversation) -> None:
-        """Free this conversation's encoding and KV cache; unknown conversations are ignored."""
-        self._encoder.release(conversation.id)
-        self._runner.release(conversation.id)
-
-    def peak_memory_bytes(self) -> int:
-        """Peak CUDA memory allocated so far; 0 on other devices."""
-        return self._runner.peak_memory_bytes()
-
-    def close(self) -> None:
-        """Does nothing: no work outlives a call."""

@@ -47,9 +47,13 @@ class EncodedTurn:
 
 @dataclass
 class EncodedConversation:
-    """The encoding of a conversation up to its last user message; grows with the conversation."""
+    """The encoding of a conversation up to its last user message; grows with the conversation.
+
+    `id` and `key` are the conversation's.
+    """
 
     id: str
+    key: int
     turns: list[EncodedTurn] = field(default_factory=list)
 
     @property
@@ -115,7 +119,7 @@ class ConversationEncoder:
         self._dtype = dtype
         self._prepare = prepare
         self._added_tokens = _added_tokens_pattern(processor.tokenizer.get_added_vocab())
-        self._cache: dict[str, EncodedConversation] = {}
+        self._cache: dict[int, EncodedConversation] = {}
         question = Message("user", "")
         chat = [Message("system", ""), question, Message("assistant", ""), question]
         self._text_after(self._render(chat[:2]), self._render(chat))
@@ -128,9 +132,9 @@ class ConversationEncoder:
         messages = conversation.messages
         if not messages or messages[-1].role != "user":
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
-        encoded = self._cache.get(conversation.id)
+        encoded = self._cache.get(conversation.key)
         if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
-            encoded = self._cache[conversation.id] = EncodedConversation(conversation.id)
+            encoded = self._cache[conversation.key] = EncodedConversation(conversation.id, conversation.key)
         for end in range(2 * len(encoded.turns) + 2, len(messages) + 1, 2):
             try:
                 encoded.turns.append(self._encode_turn(encoded, messages[:end]))
@@ -144,9 +148,9 @@ class ConversationEncoder:
             turn.image.inputs = self._encode_image(turn.messages[1])
         return turn.image.inputs
 
-    def release(self, conversation_id: str) -> None:
-        """Free a conversation's encoding; unknown conversations are ignored."""
-        self._cache.pop(conversation_id, None)
+    def release(self, key: int) -> None:
+        """Free the encoding of the conversation with this key; unknown ones are ignored."""
+        self._cache.pop(key, None)
 
     def _encode_turn(self, encoded: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
         """The next turn of `encoded`; `messages` is the conversation up to the user message to add."""

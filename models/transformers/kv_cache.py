@@ -175,12 +175,12 @@ class KVStore:
         self._limit_bytes = limit_bytes
         self._planned = buffer_columns(planned_tokens) if planned_tokens else 0
         self._token_bytes = token_bytes
-        self._rows: dict[str, CachedRow] = {}
+        self._rows: dict[int, CachedRow] = {}
         self._calls = 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
         """How many of the conversation's first ids are cached; at least one is always left to compute."""
-        row = self._rows.get(encoded.id)
+        row = self._rows.get(encoded.key)
         if row is None or row.encoded is not encoded:
             return 0
         return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1)
@@ -206,20 +206,20 @@ class KVStore:
         for row, row_ids in zip(batch.live, ids, strict=True):
             row.ids = row_ids
 
-    def release(self, conversation_id: str) -> None:
-        """Free a conversation's keys and values; unknown conversations are ignored."""
-        row = self._rows.pop(conversation_id, None)
+    def release(self, key: int) -> None:
+        """Free the keys and values of the conversation with this key; unknown ones are ignored."""
+        row = self._rows.pop(key, None)
         if row is not None and row.batch is not None:
             row.batch.rows[row.batch.rows.index(row)] = None
 
-    def cached(self) -> set[str]:
-        """The ids of the conversations with cached tokens."""
-        return {id for id, row in self._rows.items() if row.ids}
+    def cached(self) -> set[int]:
+        """The keys of the conversations with cached tokens."""
+        return {key for key, row in self._rows.items() if row.ids}
 
     def release_others(self, conversations: Sequence[EncodedConversation]) -> None:
         """Evict all conversations but these."""
-        for id in self._rows.keys() - {encoded.id for encoded in conversations}:
-            self.release(id)
+        for key in self._rows.keys() - {encoded.key for encoded in conversations}:
+            self.release(key)
 
     def trim(self) -> int:
         """Evict conversations until the rest fits into the limit, and repack their batches; returns how many were
@@ -233,7 +233,7 @@ class KVStore:
             if total <= self._limit_bytes:
                 break
             total -= row_bytes[id(row.batch)]
-            self.release(row.encoded.id)
+            self.release(row.encoded.key)
             evicted += 1
         if not evicted:
             return 0
@@ -250,8 +250,8 @@ class KVStore:
         """The conversation's row, truncated to its reusable prefix, or a new empty row."""
         reusable = self.reusable(encoded)
         if not reusable:
-            self.release(encoded.id)
-        row = self._rows.setdefault(encoded.id, CachedRow(encoded))
+            self.release(encoded.key)
+        row = self._rows.setdefault(encoded.key, CachedRow(encoded))
         if row.batch is not None and reusable < len(row.ids):
             row.batch.truncate(row, reusable)
         row.last_use = self._calls
@@ -276,7 +276,7 @@ class KVStore:
                     plan.free_sources(index)
         except BaseException:
             for row in (row for group in groups for row in group):
-                self.release(row.encoded.id)
+                self.release(row.encoded.key)
             raise
         return [CachedBatch(group, plan.mask, new) for group, plan, new in zip(groups, plans, layers, strict=True)]
 

@@ -149,9 +149,9 @@ class ModelRunner:
             log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
         return result
 
-    def release(self, conversation_id: str) -> None:
-        """Free a conversation's keys and values; unknown conversations are ignored."""
-        self._store.release(conversation_id)
+    def release(self, key: int) -> None:
+        """Free the KV cache of the conversation with this key; unknown ones are ignored."""
+        self._store.release(key)
 
     def peak_memory_bytes(self) -> int:
         """Peak CUDA memory allocated so far; 0 on other devices."""

@@ -83,7 +83,7 @@ class VllmBackend:
     def release(self, conversation: Conversation) -> None:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
         with self._encoding:
-            self._encoder.release(conversation.id)
+            self._encoder.release(conversation.key)
 
     def peak_memory_bytes(self) -> int:
         """0: the server's memory is not measured."""
