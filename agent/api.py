@@ -1,10 +1,8 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
 import hashlib
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from agent.planning import Plan
 from agent.policies import Policy
 from agent.policies.named import make_policy
 from agent.run_folder import saved_config
-from data.questions import Question, QuestionError
+from data.questions import Question, QuestionError, normalized, saved
 from runs import RunError
 from runs.journal import SeenTurn
 from runs.reader import RunReader
@@ -105,17 +103,26 @@ def explore(
 ) -> list[Trajectory]:
     """Ask many questions in lockstep, from a question file or as Question objects; returns trajectories in their order.
 
+    Question objects follow the rules of a question file, and are validated before anything starts: ids may be whole
+    numbers, and lose blanks around them, as ground truths do. `trajectory.question` is the question after that. Unlike
+    the rows of a file, they may also be "open" (not scored) or "open_choice", and have a `ground_truth` of None, which
+    is asked but not scored. All of them are asked, also those about the video (obj_appearance_order). Raises
+    QuestionError listing the bad ones by position, from 1, and id.
+
+    With `log_root`, they are also saved there, so that the run can be resumed; the trajectories are the same.
+
     Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
-    if it does not exist. With `log_root`, Question objects are also saved there, so that the run can be resumed.
+    if it does not exist.
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
         return _trajectories(config, questions_of(config), policy, log_root is not None)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
-    listed = _distinct(questions)
-    source = {} if log_root is None else {"questions": _question_file(listed, Path(log_root).expanduser())}
-    config = _config({"batch": True, **source}, policy, log_root, settings)
+    if not isinstance(questions, Iterable):
+        raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
+    listed = normalized(questions)
+    config = _config({"batch": True}, policy, log_root, settings)
     return _trajectories(config, listed, policy, log_root is not None)
 
 
@@ -151,6 +158,8 @@ def _trajectories(
         journal = answer_in_memory(config, questions, decides)
         by_id = {question.id: question for question in questions}
         return [_trajectory(by_id[row.id], row, journal.turns_of(row.number)) for row in journal.rows]
+    if config.ply is None and config.questions is None:  # given as objects
+        config = replace(config.checked(), questions=_question_file(questions, config.log_root))
     outcome = main_vsi_bench_loop(config, policy=decides)
     if outcome.error is not None:
         raise outcome.error
@@ -162,7 +171,13 @@ def _trajectories(
 
 def _from_folder(reader: RunReader, questions: Sequence[Question]) -> list[Trajectory]:
     by_id = {question.id: question for question in questions}
-    return [_trajectory(by_id[row.id], row, _seen(reader, row.number)) for row in reader.rows]
+    found = []
+    for row in reader.rows:
+        if row.id not in by_id:
+            source = reader.facts.config.get("questions") or "the benchmark"
+            raise RunError(f"{reader.folder} has answered question {row.id}, which is not in {source} any more")
+        found.append(_trajectory(by_id[row.id], row, _seen(reader, row.number)))
+    return found
 
 
 def _seen(reader: RunReader, number: int) -> list[SeenTurn]:
@@ -221,19 +236,9 @@ def _field_names() -> list[str]:
     return [field.name for field in fields(RunConfig) if field.name != "policy"]
 
 
-def _distinct(questions: Iterable[Question]) -> list[Question]:
-    listed = list(questions)
-    if not listed:
-        raise QuestionError("no questions given")
-    [(id, count)] = Counter(question.id for question in listed).most_common(1)
-    if count > 1:
-        raise QuestionError(f"{count} questions have the id {id}: ids must be unique")
-    return listed
-
-
 def _question_file(questions: Sequence[Question], log_root: Path) -> Path:
     """Save the questions below `log_root` in a file named by their hash; raises RunError."""
-    text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
+    text = saved(questions)
     path = log_root / f"questions_{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsonl"
     try:
         log_root.mkdir(parents=True, exist_ok=True)

@@ -109,6 +109,7 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
 def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
+    whole, questions = questions, part_of(questions, config)
     if config.ply is None:
         report_scans(questions, config)
     journal = MemoryJournal()
@@ -116,7 +117,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         config, plan, renderer, policy = start_up(config, questions, policy, stack)
         log.info("%s", plan.why)
         run = make_run(config, renderer, policy, journal, stack)
-        scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent)
+        scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent, whole)
         answer_questions(scheduler, run, len(questions), show_progress=False)
     return journal
 

@@ -6,9 +6,10 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
@@ -39,12 +40,17 @@ __all__ = [
     "ask_one",
     "fingerprint",
     "load_questions",
+    "normalized",
+    "saved",
 ]
 
 logger = logging.getLogger(__name__)
 
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
+AS_GIVEN = "as_given"
+"""A column that is true in files of Question objects (`saved`). Such a row may also have a type of OPEN_TYPES and a
+`ground_truth` of null, and is asked even if its type is in VIDEO_ONLY_TYPES: whoever listed it wanted it asked."""
 
 Metric = Literal["mra", "accuracy"]
 Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
@@ -104,7 +110,7 @@ CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.m
 # Asks for an order in the video that the scan was made from, which the scan does not show.
 VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
 # The user's own questions: open ones take any text and are not scored; multiple-choice ones are scored by letter. They
-# count towards no benchmark task, and question files may not use them.
+# count towards no benchmark task, and only question files with AS_GIVEN may use them.
 OPEN_TYPE = QuestionType("open", "open", None)
 OPEN_CHOICE_TYPE = QuestionType("open_choice", "open", "accuracy")
 OPEN_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in (OPEN_TYPE, OPEN_CHOICE_TYPE)}
@@ -117,7 +123,8 @@ class Question:
     """A question about a scan. The fields are VSI-Bench's columns.
 
     `options` include their letters ("A. Turn Back") and are empty for numeric and open questions. `ground_truth` is a
-    letter, a number as text, or None if unknown.
+    letter, a number as text, or None if unknown: the question is then asked but not scored. Not validated here, but
+    by `load_questions` and `normalized`.
     """
 
     id: str
@@ -173,8 +180,8 @@ def load_questions(
 
     `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; ignores others), or None for
     the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. Questions must pass all filters; an empty filter
-    passes everything. Excludes VIDEO_ONLY_TYPES unless `question_types` names them. Returns the first `num_questions`
-    of the remaining questions.
+    passes everything. Excludes VIDEO_ONLY_TYPES unless `question_types` names them or the row is AS_GIVEN. Returns the
+    first `num_questions` of the remaining questions.
 
     The columns `id` and `options` are optional: the id defaults to the row number, the options to none. Messages
     count rows from 1: lines in a .jsonl file, else records without the header.
@@ -186,7 +193,9 @@ def load_questions(
     if num_questions is not None and num_questions < 1:
         raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
     name = HUB_DATASET if source is None else str(source)
-    everything = _parse_all(hub_rows() if source is None else file_rows(Path(source)), name)
+    rows = list(hub_rows() if source is None else file_rows(Path(source)))
+    everything = _parse_all(rows, name)
+    as_given = {question.id for question, (_, row) in zip(everything, rows, strict=True) if _is_as_given(row)}
     kept = everything
     for flag, wanted, column in (
         ("--datasets", datasets, "dataset"),
@@ -198,13 +207,30 @@ def load_questions(
             _require_present(everything, flag, wanted, column, name)
             chosen = frozenset(wanted)
             kept = [question for question in kept if getattr(question, column) in chosen]
-    kept = _without_video_only(kept, question_types)
+    kept = _without_video_only(kept, question_types, as_given)
     if not kept:
         raise QuestionError(
             f"{name}: no question passes all of --datasets, --question-types, --scenes and --ids "
             f"({', '.join(sorted(VIDEO_ONLY_TYPES))} is excluded unless --question-types names it); relax a filter"
         )
     return kept[:num_questions]
+
+
+def normalized(questions: Iterable[Question]) -> list[Question]:
+    """Question objects as `load_questions` would return them from the file of `saved`, all of them and in order.
+
+    Ids, names and types become text without blanks around it, as does a ground truth, and options a tuple.
+
+    Raises QuestionError for no questions at all, for other objects, and for what `load_questions` refuses in a row that
+    is AS_GIVEN. One message lists all bad questions, counted from 1, with their ids.
+    """
+    rows = ((number, _row_of(question, number)) for number, question in enumerate(questions, start=1))
+    return _parse_all(rows, _LIST, "question")
+
+
+def saved(questions: Iterable[Question]) -> str:
+    """The contents of a .jsonl file from which `load_questions` reads these `normalized` questions again."""
+    return "".join(json.dumps({**asdict(question), AS_GIVEN: True}) + "\n" for question in questions)
 
 
 def ask_one(
@@ -271,9 +297,12 @@ def _require_present(questions: list[Question], flag: str, wanted: Sequence[str]
         raise QuestionError(f"{flag}: {name} has no {listed(absent)}; it has {listed(existing)}")
 
 
-def _without_video_only(questions: list[Question], question_types: Sequence[str]) -> list[Question]:
+def _without_video_only(
+    questions: list[Question], question_types: Sequence[str], as_given: Container[str]
+) -> list[Question]:
+    """The questions that a scan can answer, those of `question_types`, and those whose ids are in `as_given`."""
     unwanted = VIDEO_ONLY_TYPES.difference(question_types)
-    kept = [question for question in questions if question.question_type not in unwanted]
+    kept = [question for question in questions if question.question_type not in unwanted or question.id in as_given]
     if len(kept) < len(questions):
         logger.info(
             "Excluded all %s questions (%d): a scan does not show the order in the video; "
@@ -324,18 +353,38 @@ def _type_of_wording(question: str, has_options: bool) -> str:
 # From rows to questions
 
 
-def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
-    """The questions of all rows; raises a QuestionError that lists all bad rows and how to fix them."""
+_LIST = "the list of questions"
+
+
+def _row_of(question: object, number: int) -> Row | QuestionError:
+    if not isinstance(question, Question):
+        return QuestionError(
+            f"{_LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with data.questions."
+            "Question(id, dataset, scene_name, question_type, question), or pass a single text to ask"
+        )
+    options = list(question.options) if isinstance(question.options, tuple) else question.options
+    return {**{name: getattr(question, name) for name in COLUMNS}, "options": options, AS_GIVEN: True}
+
+
+def _is_as_given(row: Row | QuestionError) -> bool:
+    return not isinstance(row, QuestionError) and row.get(AS_GIVEN) is True
+
+
+def _parse_all(rows: Iterable[NumberedRow], name: str, noun: str = "row") -> list[Question]:
+    """The questions of all rows of `name`; raises a QuestionError that lists all bad rows and how to fix them.
+
+    Messages call a row a `noun`.
+    """
     first_row: dict[str, int] = {}
     questions, errors = [], list[str]()
     for number, row in rows:
         try:
             if isinstance(row, QuestionError):
                 raise row
-            question = _parse_row(row, number, f"{name}, row {number}")
+            question = _parse_row(row, number, f"{name}, {noun} {number}")
             if question.id in first_row:
                 raise QuestionError(
-                    f"{name}, row {number}: duplicate id {question.id}, also in row {first_row[question.id]}; "
+                    f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
                     "give every question a unique id"
                 )
         except QuestionError as error:
@@ -346,7 +395,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str) -> list[Question]:
     if len(errors) > 1:
         listing = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
         more = [f"  and {len(errors) - MAX_ERRORS_SHOWN} more"] if len(errors) > MAX_ERRORS_SHOWN else []
-        raise QuestionError("\n".join([f"{name} has {len(errors)} bad rows:", *listing, *more]))
+        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *listing, *more]))
     if errors:
         raise QuestionError(errors[0])
     if not questions:
@@ -370,9 +419,10 @@ def _parse_row(row: Row, number: int, place: str) -> Question:
         options=_options(row.get("options"), place),
         ground_truth=_truth(row["ground_truth"], place),
     )
-    _check_type(question, place)
+    _check_type(question, place, QUESTION_TYPES | OPEN_TYPES if _is_as_given(row) else QUESTION_TYPES)
     _check_content(question, place)
-    _check_ground_truth(question, question.ground_truth, place)
+    if question.ground_truth is not None or not _is_as_given(row):
+        _check_ground_truth(question, question.ground_truth, place)
     return question
 
 
@@ -380,8 +430,8 @@ def _name(value: object, column: str, place: str) -> str:
     """An id or a name as text. Writes whole floats without ".0", which is exact below 2**53."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's integers
+        return str(int(value))
     if isinstance(value, str) and value.strip() and _is_unicode(value):
         return value.strip()
     raise QuestionError(f"{place}: {column} is {value!r}; it must be text or a whole number")
@@ -390,7 +440,7 @@ def _name(value: object, column: str, place: str) -> str:
 def _truth(value: object, place: str) -> str | None:
     if value is None or isinstance(value, str):
         return value and value.strip()
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, Real) and not isinstance(value, bool):
         return str(value)
     raise QuestionError(f"{place}: ground_truth is {value!r}; it must be text or a number")
 
@@ -423,17 +473,15 @@ def _options_from_text(text: str, place: str) -> object:
     raise QuestionError(f'{place}: options {text[:80]!r} are not a list; write JSON such as ["A. left", "B. right"]')
 
 
-def _check_type(question: Question, place: str) -> None:
-    if question.question_type not in QUESTION_TYPES:
-        raise QuestionError(
-            f"{place}: unknown question_type {question.question_type!r}; the types are {listed(QUESTION_TYPES)}"
-        )
+def _check_type(question: Question, place: str, types: Iterable[str]) -> None:
+    if question.question_type not in types:
+        raise QuestionError(f"{place}: unknown question_type {question.question_type!r}; the types are {listed(types)}")
 
 
 def _check_content(question: Question, place: str) -> None:
     if not question.question.strip():
         raise QuestionError(f"{place}: the question is empty or not text")
-    for text in (question.question, *question.options):
+    for text in (question.question, *question.options, question.ground_truth or ""):
         if not _is_unicode(text):
             raise QuestionError(f"{place}: {text!r} contains an unpaired surrogate; write the text as UTF-8")
     if question.is_choice:

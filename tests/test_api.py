@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process
 
 from agent import Trajectory, ask, explore, load_policy, load_trajectories
 from agent.config import ConfigError, RunConfig
@@ -22,6 +23,7 @@ from data.questions import Question, QuestionError, load_questions
 from data.scans import ScanNotFound
 from envs.actions import CameraAction
 from models import Reply
+from runs import RunError
 from runs.reader import RunReader
 
 VIEW = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
@@ -110,6 +112,89 @@ def test_trajectories_from_memory_and_from_a_run_folder_are_equal(rooms: RoomSca
     assert content(load_trajectories(only_run(tmp_path))) == content(on_disk)
 
 
+ROOM: dict[str, Any] = {"id": "q", "dataset": "mine", "scene_name": "room", "question": "How many?"}
+LISTS: dict[str, list[dict[str, Any]]] = {
+    "video": [
+        {"question_type": "obj_appearance_order", "options": ("A. bed, lamp", "B. lamp, bed"), "ground_truth": "A"},
+        {"question_type": "object_counting", "ground_truth": "2", "id": "r"},
+    ],
+    "only video": [{"question_type": "obj_appearance_order", "options": ("A. bed", "B. lamp"), "ground_truth": "A"}],
+    "blanks": [{"question_type": "object_counting", "ground_truth": " 2\n"}],
+    "a whole number as id": [{"question_type": "object_counting", "ground_truth": "2", "id": 1}],
+    "a float as id": [{"question_type": "object_counting", "ground_truth": "2", "id": 1.0}],
+    "an id with blanks": [{"question_type": "object_counting", "ground_truth": "2", "id": " a "}],
+    "no ground truth": [
+        {"question_type": "object_counting"},
+        {"question_type": "route_planning", "options": ("A. left", "B. right"), "id": "r"},
+    ],
+    "open": [{"question_type": "open"}],
+    "own options": [{"question_type": "open_choice", "options": ["A. one", "B. two"]}],
+}
+
+
+@pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS)
+def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: Path, rows: list[dict[str, Any]]):
+    (tmp_path / "room.ply").symlink_to(scan)
+    listed = [Question(**{**ROOM, **row}) for row in rows]
+    settings = {**VIEW, "scan_root": tmp_path, "model": "scripted:random", "steps": 2}
+    in_memory = explore(listed, **settings)
+    assert [each.question.question_type for each in in_memory] == [each.question_type for each in listed]
+    assert [each.question.id for each in in_memory] == [
+        str(row.get("id", "q")).strip(" ").removesuffix(".0") for row in rows
+    ]
+    assert [each.score is None for each in in_memory] == ["ground_truth" not in row for row in rows]
+    on_disk = explore((each for each in listed), log_root=tmp_path / "logs", **settings)
+    assert content(on_disk) == content(in_memory)
+    folder = only_run(tmp_path / "logs")
+    (folder / "results.jsonl").write_text("")
+    resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert content(load_trajectories(folder)) == content(in_memory)
+
+
+def test_a_ground_truth_is_scored_without_its_blanks(rooms: RoomScans):
+    question = next(each for each in load_questions(rooms.questions) if each.question_type == "object_counting")
+    (found,) = explore([replace(question, ground_truth=" 2\n")], policy=TurnAndAnswer, scan_root=rooms.root, **VIEW)
+    assert (found.score, found.question.ground_truth) == (1.0, "2")
+
+
+@pytest.mark.parametrize("log_root", [None, "logs"])
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [
+        (["How many?"], r"question 1: 'How many\?' is not a Question"),
+        (
+            [Question(**ROOM, question_type="object_counting", ground_truth="three")],
+            r"question 1 \(id q\): ground_truth",
+        ),
+        ([Question(**ROOM, question_type="nonsense")], r"question 1 \(id q\): unknown question_type 'nonsense'"),
+        (3, "explore takes a question file or a list of Question objects, got 3"),
+    ],
+)
+def test_bad_questions_are_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch, log_root: str | None, questions: Any, words: str
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(QuestionError, match=words):
+        explore(questions, model="no/such-model", scan_root="nowhere", log_root=log_root)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_of_a_list_is_the_same_in_memory(rooms: RoomScans, tmp_path: Path):
+    settings = {**VIEW, "scan_root": rooms.root, "model": "scripted:random", "shard": "2/2"}
+    questions = load_questions(rooms.questions)
+    assert content(explore(questions, **settings)) == content(explore(questions, log_root=tmp_path, **settings))
+
+
+def test_a_result_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl")
+    config.questions.write_text(rooms.questions.read_text())
+    folder = run_in_process(config)
+    config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
+        load_trajectories(folder)
+
+
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
     first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
@@ -155,7 +240,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
     question = Question("1", "scannet", "scene", "object_counting", "How many?", ground_truth="1")
     with pytest.raises(ScanNotFound):
         explore([question], policy=TurnAndAnswer, scan_root=tmp_path / "nowhere")
-    with pytest.raises(QuestionError, match="2 questions have the id 1"):
+    with pytest.raises(QuestionError, match="question 2: duplicate id 1, also in question 1"):
         explore([question] * 2, policy=TurnAndAnswer)
 
 

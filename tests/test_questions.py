@@ -27,6 +27,8 @@ from data.questions import (
     ask_one,
     fingerprint,
     load_questions,
+    normalized,
+    saved,
 )
 
 SAMPLE = Path(__file__).parent / "data" / "vsi_bench_sample.jsonl"
@@ -492,6 +494,78 @@ def test_type_and_ground_truth_can_be_given() -> None:
 def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:
     with pytest.raises(QuestionError, match=message):
         ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
+
+
+# Question objects
+
+
+def as_object(row: dict[str, Any]) -> Question:
+    """A row as an object, with its values as they are."""
+    return Question(**{**row, "options": row["options"] or ()})
+
+
+OPEN = Question("open", "mine", "room", "open", "What is this room for?", ground_truth=" sleeping ")
+OWN_CHOICE = Question("own", "mine", "room", "open_choice", "Is it tidy?", ("A. yes", "B. no"), "a")
+OBJECTS = [as_object(COUNTING), as_object(ROUTE), as_object(ORDER), OPEN, OWN_CHOICE]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"id": 7}, {"id": "7"}),
+        ({"id": 7.0}, {"id": "7"}),
+        ({"id": np.int64(7)}, {"id": "7"}),
+        ({"id": " a "}, {"id": "a"}),
+        ({"ground_truth": "4\n"}, {"ground_truth": "4"}),
+        ({"ground_truth": 4}, {"ground_truth": "4"}),
+        ({"ground_truth": np.float32(2.5)}, {"ground_truth": "2.5"}),
+        ({"ground_truth": None}, {"ground_truth": None}),
+        ({"options": []}, {"options": ()}),
+    ],
+)
+def test_objects_are_normalized_like_rows(given: dict, read: dict) -> None:
+    plain = replace(as_object(COUNTING), options=())
+    assert normalized([replace(plain, **given)]) == [replace(plain, **read)]
+
+
+def test_saved_objects_are_read_again(tmp_path: Path) -> None:
+    unscored = [replace(question, id=f"{question.id} unscored", ground_truth=None) for question in OBJECTS]
+    questions = normalized([*OBJECTS, *unscored])
+    (tmp_path / "q.jsonl").write_text(saved(questions))
+    assert [each.question_type for each in questions[:5]] == [each.question_type for each in OBJECTS], "all are asked"
+    assert load_questions(tmp_path / "q.jsonl") == questions
+
+
+LIST_ONLY = ("unknown question_type 'open'", "ground_truth None")
+"""What a file refuses and a list does not."""
+
+
+@pytest.mark.parametrize(("row", "message"), [bad for bad in BAD_ROWS if not bad[1].startswith(LIST_ONLY)])
+def test_a_bad_object_is_named(row: dict, message: str) -> None:
+    with pytest.raises(QuestionError) as error:
+        normalized([as_object(COUNTING), Question(**row)])
+    assert "the list of questions, question 2" in str(error.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("other", ["How many?", 3, None, COUNTING])
+def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
+    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a Question; make one with"):
+        normalized([other])  # type: ignore[list-item]
+
+
+def test_all_bad_objects_are_listed() -> None:
+    bad = [replace(as_object(COUNTING), id=f"bad {number}", ground_truth="three") for number in range(25)]
+    with pytest.raises(QuestionError) as error:
+        normalized(question for question in [as_object(COUNTING), *bad])
+    first, *listed, last = str(error.value).splitlines()
+    assert (first, last) == ("the list of questions has 25 bad questions:", "  and 5 more")
+    assert listed[0].startswith("  question 2 (id bad 0): ground_truth 'three' of a object_counting question")
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(QuestionError, match="the list of questions is empty"):
+        normalized([])
 
 
 # Fingerprint
