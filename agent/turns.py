@@ -9,16 +9,17 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import zip_longest
 from threading import Event
+from typing import Any
 
 from agent.policies import Decision, Policy, PolicyError
 from agent.policies.replies import ParsedAction
 from agent.records import journaled_turns, messages_of, record_turn
 from agent.state import QuestionState, Turn
 from data.scans import ScanNotFound
-from envs.actions import CameraAction
+from envs.actions import LIMITS, CameraAction
 from envs.environment import ExplorationEnv, Observation
 from envs.library import SceneLibrary
-from models import ModelError
+from models import ModelError, Reply
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
 from runs.journal import Journal
@@ -99,7 +100,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
 
 
 def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
-    """One decision per question; raises ModelError, or PolicyError for any other error of the policy."""
+    """One decision per question; raises ModelError, or PolicyError for any other error or result of the policy."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
     where = f"{type(policy).__name__}.decide, asked about {shown}"
     if more := len(states[QUESTIONS_NAMED:]):
@@ -110,9 +111,40 @@ def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
         raise
     except Exception as error:
         raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
+    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
+        raise PolicyError(f"{where}, returned {_shown(decisions)} instead of a list with a Decision for each question")
     if len(decisions) != len(states):
         raise PolicyError(f"{where}, returned {len(decisions)} decisions for {len(states)} questions")
+    for state, decision in zip(states, decisions, strict=True):
+        if wrong := _why_not(decision):
+            raise PolicyError(f"{where}, returned {wrong} for {state.label}")
     return decisions
+
+
+def _why_not(decision: object) -> str:
+    """What a policy returned instead of a valid Decision, in words; empty for a valid one."""
+    if not isinstance(decision, Decision):
+        return f"{_shown(decision)} instead of a Decision"
+    if not isinstance(decision.action, CameraAction):
+        return f"a Decision whose action is {_shown(decision.action)} instead of a CameraAction"
+    if not isinstance(decision.reply, Reply):
+        return f"a Decision whose reply is {_shown(decision.reply)} instead of a Reply"
+    for name, (allowed, expected) in _ACTION_FIELDS.items():
+        if not isinstance(value := getattr(decision.action, name), allowed):
+            return f"an action whose {name} is {_shown(value)} instead of {expected}"
+    return ""
+
+
+# The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON.
+_ACTION_FIELDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(LIMITS, (int | float, "a float")),
+    "answer": (str | None, "text"),
+    "done": (bool, "True or False"),
+}
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else f"{repr(value)[:80]} ({type(value).__name__})"
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:

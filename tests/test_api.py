@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process
 
@@ -193,6 +194,31 @@ def test_a_result_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_pa
     config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
         load_trajectories(folder)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, "returned None instead of a list with a Decision for each question"),
+        ("1", r"returned '1' \(str\) instead of a list"),
+        ([1], r"returned 1 \(int\) instead of a Decision for Q001"),
+        ([CameraAction()], r"returned CameraAction\(.+ instead of a Decision for Q001"),
+        ([Decision({"answer": "2"})], r"a Decision whose action is .+ \(dict\) instead of a CameraAction for Q001"),  # type: ignore[arg-type]
+        ([Decision(CameraAction(), "left")], r"a Decision whose reply is 'left' \(str\) instead of a Reply for Q001"),  # type: ignore[arg-type]
+        (
+            [Decision(CameraAction(answer=2, done=True))],
+            r"an action whose answer is 2 \(int\) instead of text for Q001",
+        ),  # type: ignore[arg-type]
+        ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) instead of a float"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_policy_returns_instead_of_decisions_is_named(scan: Path, returned: Any, words: str):
+    class Odd(Policy):
+        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+            return returned
+
+    with pytest.raises(PolicyError, match=r"Odd.decide, asked about Q001 \(id asked\), .*" + words):
+        ask(scan, "Where is it?", policy=Odd, **VIEW)
 
 
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
