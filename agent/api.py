@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from agent.planning import Plan
 from agent.policies import Policy
 from agent.policies.named import make_policy
 from agent.run_folder import saved_config
+from agent.turns import in_words
 from data.questions import Question, QuestionError, normalized, saved
 from runs import RunError
-from runs.journal import SeenTurn
-from runs.reader import RunReader
-from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow
+from runs.reader import RunReader, image_name, question_folder
+from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow, TurnRecord
 
 COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
 """Settings that select what the command does; in Python, the choice of function does."""
@@ -29,20 +30,52 @@ MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name != "policy")
 """Settings that `load_policy` accepts."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class SavedView:
+    """A turn's view in a run folder."""
+
+    reader: RunReader
+    number: int
+    turn: int
+
+    def read(self) -> np.ndarray:
+        """The view, (H, W, 3) uint8 RGB; raises RunError if its file is missing or damaged."""
+        view = self.reader.image(self.number, self.turn)
+        if view is None:
+            path = question_folder(self.reader.folder, self.number) / image_name(self.turn)
+            raise RunError(f"{path} is missing or damaged: restore it, or run the question again")
+        return view
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TrajectoryTurn:
-    """One turn: the `view` (H, W, 3) uint8, its camera pose, the reply, and the resulting action and move.
+    """One turn: its `view`, the camera's pose in it, the reply, and the resulting action and move.
 
     `reply` is empty for policies without a model. `move` is None for the turn that ended the question. `error` says why
     a reply could not be parsed.
     """
 
-    view: np.ndarray
     pose: PoseRecord
     reply: str
     action: ActionRecord
     move: MoveRecord | None
     error: str | None
+    _view: "np.ndarray | SavedView"
+
+    @property
+    def view(self) -> np.ndarray:
+        """What the camera saw, (H, W, 3) uint8 RGB.
+
+        With a run folder, each access reads the PNG again, so that no pixels are kept; raises RunError if it is missing
+        or damaged. Without one, the turn holds the array.
+        """
+        return self._view.read() if isinstance(self._view, SavedView) else self._view
+
+    def __repr__(self) -> str:
+        x, y, z, heading = self.pose.x_m, self.pose.y_m, self.pose.z_m, self.pose.heading_deg
+        texts = {"action": in_words(self.action), "reply": self.reply, "error": self.error}
+        shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
+        return f"TrajectoryTurn(x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +175,11 @@ def load_policy(model: str | Path = RunConfig.model, **settings: Any) -> Policy:
 
 
 def load_trajectories(folder: str | Path) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder; raises RunError, ConfigError or QuestionError."""
-    reader = RunReader(Path(folder).expanduser())
+    """The trajectories of the finished questions in a run folder; raises RunError, ConfigError or QuestionError.
+
+    Reads no view: each `turn.view` reads its own.
+    """
+    reader = RunReader(Path(folder).expanduser().absolute())
     return _from_folder(reader, questions_of(saved_config(reader.folder)))
 
 
@@ -157,7 +193,10 @@ def _trajectories(
     if not on_disk:
         journal = answer_in_memory(config, questions, decides)
         by_id = {question.id: question for question in questions}
-        return [_trajectory(by_id[row.id], row, journal.turns_of(row.number)) for row in journal.rows]
+        return [
+            _trajectory(by_id[row.id], row, [_turn(seen.turn, seen.view) for seen in journal.turns_of(row.number)])
+            for row in journal.rows
+        ]
     if config.ply is None and config.questions is None:  # given as objects
         config = replace(config.checked(), questions=_question_file(questions, config.log_root))
     outcome = main_vsi_bench_loop(config, policy=decides)
@@ -176,28 +215,20 @@ def _from_folder(reader: RunReader, questions: Sequence[Question]) -> list[Traje
         if row.id not in by_id:
             source = reader.facts.config.get("questions") or "the benchmark"
             raise RunError(f"{reader.folder} has answered question {row.id}, which is not in {source} any more")
-        found.append(_trajectory(by_id[row.id], row, _seen(reader, row.number)))
+        number = row.number
+        turns = [_turn(turn, SavedView(reader, number, turn.turn)) for turn in reader.turns(number)]
+        found.append(_trajectory(by_id[row.id], row, turns))
     return found
 
 
-def _seen(reader: RunReader, number: int) -> list[SeenTurn]:
-    seen = []
-    for record in reader.turns(number):
-        view = reader.image(number, record.turn)
-        if view is None:
-            raise RunError(f"{reader.folder}: the view of question {number}, turn {record.turn} is missing or damaged")
-        seen.append(SeenTurn(record, view))
-    return seen
+def _turn(turn: TurnRecord, view: np.ndarray | SavedView) -> TrajectoryTurn:
+    return TrajectoryTurn(turn.pose, turn.reply.text, turn.action, turn.move, turn.parse_error, view)
 
 
-def _trajectory(question: Question, row: ResultRow, turns: Sequence[SeenTurn]) -> Trajectory:
+def _trajectory(question: Question, row: ResultRow, turns: Sequence[TrajectoryTurn]) -> Trajectory:
     return Trajectory(
         question=question,
-        turns=tuple(
-            TrajectoryTurn(seen.view, turn.pose, turn.reply.text, turn.action, turn.move, turn.parse_error)
-            for seen in turns
-            for turn in [seen.turn]
-        ),
+        turns=tuple(turns),
         answer=row.answer,
         score=row.score,
         status=row.status,

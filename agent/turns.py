@@ -23,6 +23,7 @@ from models import ModelError, Reply
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
 from runs.journal import Journal
+from runs.records import ActionRecord
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def finish_turn(
     return turn
 
 
-def in_words(action: CameraAction) -> str:
+def in_words(action: CameraAction | ActionRecord) -> str:
     """An action in words, such as "left 30°, forward 1 m"."""
     if action.done:
         return f"answers {action.answer}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
 
 from agent import Trajectory, ask, explore, load_policy, load_trajectories
 from agent.config import ConfigError, RunConfig
@@ -219,6 +219,31 @@ def test_what_a_policy_returns_instead_of_decisions_is_named(scan: Path, returne
 
     with pytest.raises(PolicyError, match=r"Odd.decide, asked about Q001 \(id asked\), .*" + words):
         ask(scan, "Where is it?", policy=Odd, **VIEW)
+
+
+def test_views_are_read_when_they_are_looked_at(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, num_questions=1))
+    (loaded,) = load_trajectories(folder)
+    assert loaded.turns[0].view.shape == (SMALL_VIEW[1], SMALL_VIEW[0], 3)
+    for image in folder.glob("*/*.png"):
+        image.unlink()
+    (loaded,) = load_trajectories(folder)
+    with pytest.raises(RunError, match=r"q001/render_00.png is missing or damaged"):
+        _ = loaded.turns[0].view
+
+
+def test_views_are_found_from_another_folder(rooms: RoomScans, tmp_path: Path, monkeypatch):
+    folder = run_in_process(rooms.config(tmp_path, num_questions=1))
+    monkeypatch.chdir(tmp_path)
+    (loaded,) = load_trajectories(folder.name)
+    monkeypatch.chdir("/")
+    assert loaded.turns[0].view.any()
+
+
+def test_a_turn_is_shown_in_a_line_without_reading_its_view(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, num_questions=1), scripted())
+    shown = [repr(turn) for turn in load_trajectories(folder)[0].turns]
+    assert all(each.startswith("TrajectoryTurn(x ") and len(each) < 300 and "\n" not in each for each in shown)
 
 
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
