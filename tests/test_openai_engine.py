@@ -291,10 +291,19 @@ def test_a_url_that_has_stopped_gets_questions_again_after_a_rest():
     here, there = (Endpoint(f"http://{name}/v1", "served", ServerOptions(())) for name in ("here", "there"))
     for cool_down_s, second in ((COOL_DOWN_S, there), (0.0, here)):
         router = EndpointRouter([here, there], cool_down_s)
-        assert router.endpoint_of("a") is here and router.endpoint_of("b") is there
+        assert router.endpoint_of(1) is here and router.endpoint_of(2) is there
         router.cool_down(here)
-        router.release("a")
-        assert router.endpoint_of("c") is second
+        router.release(1)
+        assert router.endpoint_of(3) is second
+
+
+def test_conversations_of_equal_ids_keep_their_own_messages(script: FaultyServer):
+    """Single questions all have the id "asked", and several may be asked at once."""
+    backend = backend_at(script.url)
+    chats = [conversation(text) for text in ("What do you see?", "What is behind you?")]
+    backend.generate(chats, action_format())
+    asked = {request.conversation for request in script.requests if request.turn == 0}
+    assert asked == {"Look.\nWhat do you see?", "Look.\nWhat is behind you?"}
 
 
 def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -37,7 +38,7 @@ class AbandonableCalls:
             except Exception as error:  # noqa: BLE001 (raised again where the result is taken)
                 outcome.set_exception(error)
 
-        threading.Thread(target=run, name="request", daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(run,), name="request", daemon=True).start()
         return outcome
 
     def result(self, outcome: Future[Result]) -> Result:
@@ -74,7 +75,7 @@ class OpenAIBackend:
         self.name = model
         self._options = options
         self._calls = AbandonableCalls()
-        self._encoded: dict[str, list[tuple[Message, bytes]]] = {}
+        self._encoded: dict[int, list[tuple[Message, bytes]]] = {}
         self._endpoints = [Endpoint(url, model, server) for url in server.urls]
         self._router = EndpointRouter(self._endpoints)
         self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
@@ -92,8 +93,8 @@ class OpenAIBackend:
 
     def release(self, conversation: Conversation) -> None:
         """Forget the conversation's URL and its encoded messages; unknown ones are ignored."""
-        self._router.release(conversation.id)
-        self._encoded.pop(conversation.id, None)
+        self._router.release(conversation.key)
+        self._encoded.pop(conversation.key, None)
 
     def peak_memory_bytes(self) -> int:
         """Always 0: the server's memory is not known here."""
@@ -107,7 +108,7 @@ class OpenAIBackend:
 
     def _messages(self, conversation: Conversation) -> bytes:
         """The messages as JSON. Encodes each only once: encoding nine views of 640x480 takes 20 ms."""
-        known = self._encoded.setdefault(conversation.id, [])
+        known = self._encoded.setdefault(conversation.key, [])
         for index, message in enumerate(conversation.messages):
             if index == len(known) or known[index][0] is not message:
                 known[index:] = [(message, chat_message(message))]
@@ -116,7 +117,7 @@ class OpenAIBackend:
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         attempts = 0
         while True:
-            endpoint = self._router.endpoint_of(conversation.id)
+            endpoint = self._router.endpoint_of(conversation.key)
             try:
                 reply = self._ask(endpoint, conversation, reply_format)
                 return replace(reply, retries=attempts + reply.retries)
@@ -125,7 +126,7 @@ class OpenAIBackend:
                     raise
                 self._router.cool_down(endpoint)
                 # Only one other URL is tried: the request itself may crash servers.
-                if attempts or self._router.endpoint_of(conversation.id) is endpoint:
+                if attempts or self._router.endpoint_of(conversation.key) is endpoint:
                     raise
                 attempts = error.attempts
 

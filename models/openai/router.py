@@ -23,17 +23,17 @@ class EndpointRouter:
         self._endpoints = endpoints
         self._cool_down_s = cool_down_s
         self._cooling_until: dict[str, float] = {}
-        self._assigned: dict[str, Endpoint] = {}
+        self._assigned: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
 
-    def endpoint_of(self, conversation_id: str) -> Endpoint:
-        """The endpoint of a conversation."""
+    def endpoint_of(self, key: int) -> Endpoint:
+        """The endpoint of the conversation with this key."""
         with self._lock:
             available = self._available() or [min(self._endpoints, key=lambda each: self._cooling_until[each.url])]
-            if self._assigned.get(conversation_id) not in available:
+            if self._assigned.get(key) not in available:
                 taken = list(self._assigned.values())
-                self._assigned[conversation_id] = min(available, key=taken.count)
-            return self._assigned[conversation_id]
+                self._assigned[key] = min(available, key=taken.count)
+            return self._assigned[key]
 
     def cool_down(self, endpoint: Endpoint) -> None:
         """Move the conversations of an endpoint that has stopped answering; it gets none for `cool_down_s` seconds."""
@@ -45,10 +45,10 @@ class EndpointRouter:
                 )  # fmt: skip
             self._cooling_until[endpoint.url] = time.monotonic() + self._cool_down_s
 
-    def release(self, conversation_id: str) -> None:
+    def release(self, key: int) -> None:
         """Forget a conversation; unknown ones are ignored."""
         with self._lock:
-            self._assigned.pop(conversation_id, None)
+            self._assigned.pop(key, None)
 
     def _available(self) -> list[Endpoint]:
         now = time.monotonic()
