@@ -12,8 +12,11 @@ from agent.policies import Policy
 from agent.policies.controls import RandomPolicy
 from agent.policies.model import ModelPolicy
 from agent.policies.named import named_policy, policy_name
+from agent.policies.prompts import Prompts
 from agent.policies.replies import action_format
+from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question, ask_one, load_questions
+from data.scans import LAYOUTS, Layouts
 from envs.library import CameraSettings, SceneLibrary
 from models import Backend, ModelError, ModelOptions, ServerOptions
 from models.engines import make_backend
@@ -23,6 +26,16 @@ from rendering.renderers import Renderer
 from rendering.scene import SceneError
 
 
+def benchmark_of(config: RunConfig) -> Benchmark:
+    """The benchmark that --benchmark names; raises QuestionError."""
+    return find_benchmark(config.benchmark)
+
+
+def layouts_of(config: RunConfig) -> Layouts:
+    """The paths below the root of each dataset at which scans are searched for."""
+    return {**LAYOUTS, **benchmark_of(config).scan_layouts}
+
+
 def questions_of(config: RunConfig) -> list[Question]:
     """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
     if config.ply is not None and config.question is not None:
@@ -30,9 +43,19 @@ def questions_of(config: RunConfig) -> list[Question]:
             reader_of(config.ply)
         except SceneError as error:
             raise ConfigError(f"--ply {error}") from None
-        return [ask_one(config.question, config.ply.stem, config.options, config.question_type, config.ground_truth)]
+        return [
+            ask_one(
+                config.question,
+                config.ply.stem,
+                config.options,
+                config.question_type,
+                config.ground_truth,
+                benchmark_of(config),
+            )
+        ]
     return load_questions(
         config.questions,
+        benchmark_of(config),
         datasets=config.datasets,
         question_types=config.question_types,
         scenes=config.scenes,
@@ -57,7 +80,8 @@ def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
     view = config.view
     camera = CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
     cache_bytes = int(config.scene_cache_gib * 2**30)
-    return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes)
+    layouts = layouts_of(config)
+    return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes, layouts)
 
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
@@ -71,11 +95,11 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     return policy, replace(config, model=policy_name(policy), **policy.settings)
 
 
-def policy_of(config: RunConfig, plan: Plan) -> Policy:
+def policy_of(config: RunConfig, plan: Plan, prompts: Prompts) -> Policy:
     """The policy that `config.model` names: a loaded model or the random baseline; raises ModelError."""
     kind, _, name = config.model.partition(":")
     if kind != "scripted":
-        return ModelPolicy(backend_of(config, plan), action_format(config.constrained))
+        return ModelPolicy(backend_of(config, plan), action_format(config.constrained), prompts)
     if name != "random":
         raise ModelError(f"there is no scripted policy {name!r}: use scripted:random")
     return RandomPolicy(config.seed)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from agent.builders import cuda_device_of, questions_of, server_of, with_policy
+from agent.builders import cuda_device_of, layouts_of, questions_of, server_of, with_policy
 from agent.config import ConfigError, RunConfig
 from agent.console import Progress, log_to_file
 from agent.evaluation import (
@@ -34,6 +34,7 @@ from agent.evaluation import (
 )
 from agent.parts import Part, cut
 from agent.planning import LARGEST_BATCH, plan_run, suited
+from agent.policies.prompts import prompts_of
 from agent.run_folder import begin_folder, note_resumption
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan
@@ -95,7 +96,7 @@ class Worker:
         token.require_visible()
         server_of(config)  # refuses a missing API key before the run folder is made
         config = suited(config)
-        plan = plan_run(config, questions_of(config))
+        plan = plan_run(config, questions_of(config), prompts_of(config))
         renderer = make_renderer(config.renderer, cuda_device_of(config.device))
         renderer.close()
         return resolved(config, renderer, plan)
@@ -154,7 +155,8 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
                 replicas = replicas_of(ray.nodes(), config)
                 if run_log is None:
                     config = resolved_on_worker(ray, config, replicas, token)
-                    run_log = begin_folder(config, fingerprint(questions), len(questions))
+                    prompts = prompts_of(config) if config.asks_model else None
+                    run_log = begin_folder(config, fingerprint(questions), len(questions), prompts=prompts)
                     stack.callback(run_log.close)
                 else:
                     note_resumption(run_log, config)
@@ -246,7 +248,7 @@ class Parts:
 
     def _has_scan(self, row: ResultRow) -> bool:
         try:
-            find_scan(self._config.scan_root, row.dataset, row.scene_name)
+            find_scan(self._config.scan_root, row.dataset, row.scene_name, layouts_of(self._config))
         except ScanNotFound:
             return False
         return True
@@ -378,7 +380,7 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]
     wanted = None if config.replicas == "auto" else config.replicas
-    needs_gpu = config.engine != "openai" and config.policy is None and not config.model.startswith("scripted:")
+    needs_gpu = config.engine != "openai" and config.asks_model
     if any(gpus) and config.device != "cpu" and needs_gpu:
         size = config.tensor_parallel_size
         fitting = [each // size for each in gpus]

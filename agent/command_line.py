@@ -18,14 +18,14 @@ SECTIONS = {
         "batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device",
         "ply", "question", "options", "question_type", "ground_truth",
     ),
-    "questions": ("questions", "datasets", "question_types", "scenes", "ids", "num_questions"),
+    "questions": ("benchmark", "questions", "datasets", "question_types", "scenes", "ids", "num_questions"),
     "scans_and_camera": (
         "scan_root", "renderer", "first_view", "up_axis", "image_size", "focal", "camera_height", "camera_pitch",
         "scene_cache_gib",
     ),
     "model": (
-        "model", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed", "constrained",
-        "compile", "tiles_per_view", "kv_reuse",
+        "model", "prompts", "policy", "dtype", "device", "attention", "max_new_tokens", "temperature", "seed",
+        "constrained", "compile", "tiles_per_view", "kv_reuse",
     ),
     "schedule": ("steps", "max_batched_turns", "batch_size", "refill", "concurrency"),
     "engine": (

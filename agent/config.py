@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.parts import Part
 from data.text import argument_text, on_disk
+from data.benchmarks import DEFAULT
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of
@@ -62,7 +63,7 @@ class RunConfig:
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     batch: bool = False
-    """Answer the questions of --questions, or those of VSI-Bench without it."""
+    """Answer the questions of --questions, or those of the benchmark without it."""
     demo: bool = False
     """Compare the included small model, with and without sight, on generated rooms."""
     continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
@@ -83,18 +84,21 @@ class RunConfig:
     options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
     """The choices of --question; without them the answer is a number or free text."""
     question_type: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
-    """VSI-Bench's type of --question, otherwise inferred from its wording."""
+    """The benchmark's type of --question, otherwise inferred from its wording."""
     ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """The correct answer to --question, for scoring."""
 
+    benchmark: Annotated[str, tyro.conf.arg(metavar="NAME|FILE.py:NAME")] = DEFAULT
+    """The benchmark that defines question types, scores and their label: vsi-bench, or your own Benchmark record as
+    path/to/file.py:NAME."""
     questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
-    """A .jsonl, .json, .csv or .parquet file with VSI-Bench's columns, instead of VSI-Bench from the hub."""
+    """A .jsonl, .json, .csv or .parquet file with the benchmark's columns, instead of its source on the hub."""
     scan_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("scans")
     """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
     datasets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
     """Only questions of these datasets."""
     question_types: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TYPE ...")] = ()
-    """Only questions of these types; obj_appearance_order needs a video and is left out unless named here."""
+    """Only questions of these types; types that a scan cannot answer are left out unless named here."""
     scenes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE ...")] = ()
     """Only questions of these scenes."""
     ids: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID ...")] = ()
@@ -105,6 +109,9 @@ class RunConfig:
     model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
     """Hub id or folder of a Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision checkpoint, "embedded" (the
     included small model), "scripted:random" (no model), or with --engine openai the server's name for a model."""
+    prompts: Annotated[Path | None, tyro.conf.arg(metavar="FILE.yaml")] = None
+    """The words that the model reads, as templates in YAML, otherwise the checkpoint's own from its prompts.yaml, else
+    the default ones."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
     """Your own policy class to use instead of a model, as module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
@@ -220,6 +227,8 @@ class RunConfig:
             if self.ply is None:
                 raise ConfigError("--question needs a scan to ask about: add --ply FILE")
             raise ConfigError("--ply needs a question to ask: add --question TEXT")
+        if self.prompts is not None and not self.asks_model:
+            raise ConfigError("--prompts are the words that a model reads: leave it out without a model")
         if self.refill and self.max_batched_turns != "all":
             raise ConfigError("--refill keeps the batch full at every turn: it needs --max-batched-turns all")
         if (self.renderer == "blind" or self.demo) and self.first_view == "sharpness":
@@ -304,6 +313,11 @@ class RunConfig:
             own.focal if self.focal == "auto" else self.focal,
             own.max_new_tokens if self.max_new_tokens == "auto" else self.max_new_tokens,
         )
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model decides, rather than a policy of code."""
+        return self.policy is None and not self.model.startswith("scripted:")
 
     @property
     def last_batched_turn(self) -> int:
@@ -414,17 +428,20 @@ def located(config: RunConfig) -> RunConfig:
         config,
         questions=config.questions and _absolute(config.questions),
         ply=config.ply and _absolute(config.ply),
+        prompts=config.prompts and _absolute(config.prompts),
         scan_root=_absolute(config.scan_root),
         log_root=_absolute(config.log_root),
         vllm_python=config.vllm_python and _absolute(config.vllm_python),
         model=str(model) if model.is_dir() and not is_name and config.engine != "openai" else config.model,
-        policy=config.policy and _located_policy(config.policy),
+        policy=config.policy and _located_file(config.policy),
+        benchmark=_located_file(config.benchmark),
     )
 
 
-def _located_policy(policy: str) -> str:
-    source, _, name = policy.rpartition(":")
-    return f"{_absolute(Path(source))}:{name}" if source.endswith(".py") else policy
+def _located_file(named: str) -> str:
+    """`path/to/file.py:NAME` with an absolute path; any other name as it is."""
+    source, _, name = named.rpartition(":")
+    return f"{_absolute(Path(source))}:{name}" if source.endswith(".py") else named
 
 
 def _absolute(path: Path) -> Path:

@@ -3,12 +3,11 @@
 import logging
 from dataclasses import asdict, replace
 
-from agent.builders import questions_of
+from agent.builders import benchmark_of, questions_of
 from agent.command_line import Given
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop
-from data.questions import QUESTION_TYPES, VIDEO_ONLY_TYPES
-from data.rooms import QUESTIONS_FILE, kept_rooms
+from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer
 from models import EMBEDDED
 
@@ -39,10 +38,13 @@ def run_demo(config: RunConfig) -> int:
     log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2:
-        frequent = most_frequent_answer(questions_of(config))["overall"]
+        benchmark = benchmark_of(config)
+        frequent = most_frequent_answer(questions_of(config), benchmark)["overall"]
         log.info(
             "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% always giving the most frequent answer",
-            aggregate(map(asdict, seeing.rows))["overall"], aggregate(map(asdict, blind.rows))["overall"], frequent,
+            aggregate(map(asdict, seeing.rows), benchmark)["overall"],
+            aggregate(map(asdict, blind.rows), benchmark)["overall"],
+            frequent,
         )  # fmt: skip
     return seeing.status
 
@@ -52,7 +54,7 @@ def demo_config(config: RunConfig) -> RunConfig:
 
     Each room has at most one question of each type. Raises ConfigError if rooms cannot be written.
     """
-    one_each = {name: 1 for name in QUESTION_TYPES if name not in VIDEO_ONLY_TYPES}
+    one_each = dict.fromkeys(QUESTIONS_PER_TYPE, 1)
     try:
         rooms = kept_rooms(config.log_root, DEMO_ROOMS, config.seed, one_each)
     except OSError as error:

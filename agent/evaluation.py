@@ -13,12 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from agent.builders import cuda_device_of, library_of, part_of, policy_of, questions_of, with_policy
+from agent.builders import (
+    benchmark_of,
+    cuda_device_of,
+    layouts_of,
+    library_of,
+    part_of,
+    policy_of,
+    questions_of,
+    with_policy,
+)
 from agent.config import DtypeName, RendererName, RunConfig
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
 from agent.policies import Policy, PolicyError
+from agent.policies.model import ModelPolicy
+from agent.policies.prompts import Prompts, prompts_of
 from agent.run_folder import (
     begin_folder,
     config_to_resume,
@@ -26,6 +37,7 @@ from agent.run_folder import (
     open_folder,
     part_record,
     require_same_scans,
+    saved_prompts,
 )
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
@@ -34,7 +46,7 @@ from agent.turns import (
 )
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
-from data.scoring import format_summary
+from data.scoring import format_summary, reference_lines
 from rendering.renderers import Renderer, RendererStart
 from runs import RunError
 from runs.journal import Journal, MemoryJournal
@@ -87,10 +99,13 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             if finished := finished_outcome(run_log, questions, config):
                 return finished
         try:
-            config, plan, renderer, policy = start_up(config, questions, policy, stack)
+            prompts = prompts_of(config) if folder is None else saved_prompts(folder)
+            config, plan, renderer, policy = start_up(config, questions, policy, prompts, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
-                run_log = begin_folder(config, fingerprint(questions), len(questions), part_record(config, whole))
+                part = part_record(config, whole)
+                read = policy.prompts if isinstance(policy, ModelPolicy) else None
+                run_log = begin_folder(config, fingerprint(questions), len(questions), part, read)
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
@@ -114,7 +129,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         report_scans(questions, config)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        config, plan, renderer, policy = start_up(config, questions, policy, stack)
+        config, plan, renderer, policy = start_up(config, questions, policy, prompts_of(config), stack)
         log.info("%s", plan.why)
         run = make_run(config, renderer, policy, journal, stack)
         scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent, whole)
@@ -123,25 +138,25 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
 
 
 def start_up(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | None, stack: ExitStack
+    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
 ) -> tuple[RunConfig, Plan, Renderer, Policy]:
     """Start a run: returns `config` with the view size resolved, the plan, the renderer and the policy.
 
-    Loads the model that `config` names if `policy` is None. The renderer's process starts and tests itself while this
-    one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA requires (see
-    `make_renderer`), and before the weights, which can take minutes.
+    Loads the model that `config` names if `policy` is None; it reads `prompts`. The renderer's process starts and tests
+    itself while this one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA
+    requires (see `make_renderer`), and before the weights, which can take minutes.
     """
     start = RendererStart(config.renderer, cuda_device_of(config.device))
     stack.callback(start.close)
     if policy is None:
         config = suited(config)
-        plan = plan_run(config, questions)
+        plan = plan_run(config, questions, prompts)
     else:
         plan = plan_without_model(config, questions)
     renderer = start.renderer()
     stack.callback(renderer.close)
     if policy is None:
-        policy = policy_of(config, plan)
+        policy = policy_of(config, plan, prompts)
         stack.callback(policy.close)
     return config, plan, renderer, policy
 
@@ -251,7 +266,8 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
     """Write the exports; print a benchmark's summary or a single question's score."""
     summary, rows = run_log.export(session), run_log.rows
     if config.ply is None:
-        lines = format_summary(summary)
+        benchmark = benchmark_of(config)
+        lines = [*format_summary(summary, benchmark), *reference_lines(summary, benchmark)]
     else:
         scored = (row for row in rows if row.score is not None)
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
@@ -262,7 +278,7 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
 
 def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
     """Print the table of scans per dataset; returns whether every question has a scan."""
-    table = scan_table(questions, config.scan_root)
+    table = scan_table(questions, config.scan_root, layouts_of(config))
     for line in format_scan_table(table):
         log.info("%s", line)
     return all(row.questions_with_scan == row.questions for row in table)

@@ -7,7 +7,6 @@ import numpy as np
 
 from agent.policies.replies import ParsedAction
 from agent.state import QuestionState, Turn
-from data.scoring import score_answer
 from envs.actions import CameraAction
 from envs.library import SceneLibrary
 from models import Reply
@@ -37,12 +36,8 @@ class JournaledTurn:
 
 
 def result_row(state: QuestionState) -> ResultRow:
-    """The result of a finished question, scored if it has a metric and a ground truth."""
+    """The result of a finished question, scored if it has a ground truth."""
     question, error = state.question, state.error
-    truth = question.ground_truth
-    score = None
-    if question.kind.metric is not None and truth is not None:
-        score = score_answer(question.question_type, state.answer, truth)
     return ResultRow(
         number=state.number,
         id=question.id,
@@ -50,9 +45,9 @@ def result_row(state: QuestionState) -> ResultRow:
         scene_name=question.scene_name,
         question_type=question.question_type,
         question=question.question,
-        ground_truth=truth,
+        ground_truth=question.ground_truth,
         answer=state.answer,
-        score=score,
+        score=question.score(state.answer),
         status=state.status.value,
         failed_part=error.part if error else None,
         error=error.message if error else None,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from agent.builders import benchmark_of, layouts_of
 from agent.config import (
     ConfigError,
     RunConfig,
@@ -16,6 +17,8 @@ from agent.config import (
     resume_command,
 )
 from agent.parts import Part
+from agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
+from data.benchmarks import DEFAULT
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan, scan_sha256
 from runs import RunError
@@ -25,16 +28,21 @@ from runs.writer import RunWriter, new_run_folder
 
 
 def begin_folder(
-    config: RunConfig, fingerprint: str, number_of_questions: int, part: PartRecord | None = None
+    config: RunConfig,
+    fingerprint: str,
+    number_of_questions: int,
+    part: PartRecord | None = None,
+    prompts: Prompts | None = None,
 ) -> RunWriter:
     """Create a folder below `config.log_root` with run.json, which saves the view settings as resolved.
 
-    `part` describes the part of a run that it is, if any. Raises RunError.
+    `part` describes the part of a run that it is, if any. `prompts` are those that a model reads. Raises RunError.
     """
     config = replace(config, **asdict(config.view))
     folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
-    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config), part)
+    record = prompts_record(prompts) if prompts else None
+    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config, prompts), part, record)
     return run
 
 
@@ -97,7 +105,7 @@ def require_same_scans(
             continue
         checked.add(scene)
         try:
-            path = config.ply or find_scan(config.scan_root, *scene)
+            path = config.ply or find_scan(config.scan_root, *scene, layouts_of(config))
             same = scan_sha256(path) == recorded.sha256
         except (ScanNotFound, OSError):
             continue
@@ -118,7 +126,16 @@ def saved_config(folder: Path) -> RunConfig:
     return config_from_dict(RunReader(folder).facts.config, str(folder / "run.json"))
 
 
-def protocol(config: RunConfig) -> str:
+def saved_prompts(folder: Path) -> Prompts:
+    """The prompts of the run in a folder, also of a run that began before prompts were recorded; raises RunError."""
+    record = RunReader(folder).facts.prompts
+    try:
+        return recorded_prompts(record) if record else explorer_prompts()
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
+
+
+def protocol(config: RunConfig, prompts: Prompts | None) -> str:
     """The conditions of the answers in one line. Scores are comparable only between equal protocols."""
     view = config.view
     width, height = view.image_size
@@ -129,10 +146,11 @@ def protocol(config: RunConfig) -> str:
     constrained = ", constrained to a JSON schema" if config.engine == "openai" else ", constrained"
     greedy = "greedy" if config.engine != "openai" else "temperature 0 unless the server refuses it"
     decoding = greedy if config.temperature == 0 else f"temperature {config.temperature:g}"
+    words = f", prompts {prompts.sha256[:12]}" if prompts else ""
     return (
         f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
         f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
         f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {where}, {decoding}, replies "
-        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}, official VSI-Bench "
-        "scoring"
+        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}{words}, "
+        f"{'official ' if config.benchmark == DEFAULT else ''}{benchmark_of(config).title} scoring"
     )

@@ -36,7 +36,7 @@ class Wander(Policy):
 
     def _action(self, state: QuestionState) -> CameraAction:
         if state.is_last_turn:
-            return CameraAction(answer="1" if state.question.is_numeric else state.question.letters[0], done=True)
+            return CameraAction(answer=state.question.letters[0] if state.question.letters else "1", done=True)
         return CameraAction(rotation_angle_degrees=20.0 + 7 * (state.number % 9) + state.turn, forward_meters=0.5)
 
 

@@ -2,19 +2,34 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from data.text import escaped
 
-HUB_DATASET = "nyu-visionx/VSI-Bench"
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""
 OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
-"""VSI-Bench's columns; a file may omit OPTIONAL_COLUMNS."""
+"""The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
+KIND_COLUMNS = ("answer_kind", "unit")
+"""Columns with which a row declares the kind of its answer, for question types that no benchmark defines."""
 
 Row = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A dataset on the Hugging Face hub: its repository, configuration, split, and the file that a person can download.
+
+    Revisions of the dataset without configurations are read without one.
+    """
+
+    repository: str
+    config: str
+    split: str
+    file: str
 
 
 class QuestionError(Exception):
@@ -24,29 +39,32 @@ class QuestionError(Exception):
 NumberedRow = tuple[int, Row | QuestionError]
 
 
-def hub_rows() -> Iterator[tuple[int, Row]]:
-    """(number from 1, row) of VSI-Bench's test split; raises QuestionError if it cannot be loaded."""
+def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[tuple[int, Row]]:
+    """(number from 1, row) of a dataset on the hub; raises QuestionError if it cannot be loaded."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
+    name = dataset.repository
     try:
         try:
-            table = load_dataset(HUB_DATASET, "full", split="test")
+            table = load_dataset(name, dataset.config, split=dataset.split)
         except ValueError as error:
             if "BuilderConfig" not in str(error):  # older revisions of the dataset have no configurations
                 raise
-            table = load_dataset(HUB_DATASET, split="test")
+            table = load_dataset(name, split=dataset.split)
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
-            f"cannot load {HUB_DATASET} from the Hugging Face hub ({_first_line(error)}); on a machine "
-            f"with access, run `hf download {HUB_DATASET} test.jsonl --repo-type dataset --local-dir .`, then pass the "
-            "file with --questions FILE"
+            f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run `hf "
+            f"download {name} {dataset.file} --repo-type dataset --local-dir .`, then pass the file with --questions "
+            "FILE"
         ) from error
-    yield from enumerate(table.select_columns([name for name in COLUMNS if name in table.column_names]), start=1)
+    yield from enumerate(table.select_columns([each for each in columns if each in table.column_names]), start=1)
 
 
-def file_rows(path: Path) -> Iterator[NumberedRow]:
+def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
+
+    Reads at least `columns` and KIND_COLUMNS.
 
     For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
 
@@ -57,7 +75,7 @@ def file_rows(path: Path) -> Iterator[NumberedRow]:
     if path.suffix.lower() not in _READERS:
         raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
     try:
-        yield from _READERS[path.suffix.lower()](path)
+        yield from _READERS[path.suffix.lower()](path, (*columns, *KIND_COLUMNS))
     except UnicodeDecodeError as error:
         raise QuestionError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
@@ -66,14 +84,14 @@ def file_rows(path: Path) -> Iterator[NumberedRow]:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[NumberedRow]:
+def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield number, _json_row(line, f"{path}, row {number}")
 
 
-def _read_json(path: Path) -> Iterator[NumberedRow]:
+def _read_json(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     text = path.read_text(encoding="utf-8-sig")
     rows = _parse_json(text, str(path)) if text.strip() else []
     if not isinstance(rows, list):
@@ -102,7 +120,7 @@ def _as_row(value: object, place: str) -> Row:
     return value
 
 
-def _read_csv(path: Path) -> Iterator[NumberedRow]:
+def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     """Uses the standard library, which keeps values such as '007' as text."""
     number = 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
@@ -119,7 +137,7 @@ def _read_csv(path: Path) -> Iterator[NumberedRow]:
             raise QuestionError(f"{path}, row {number + 1}: invalid CSV ({error}); check its quotes") from error
 
 
-def _read_parquet(path: Path) -> Iterator[NumberedRow]:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -127,13 +145,13 @@ def _read_parquet(path: Path) -> Iterator[NumberedRow]:
         return
     try:
         names = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
+        table = pq.read_table(path, columns=[name for name in columns if name in names])
     except pa.ArrowException as error:
         raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error
     yield from enumerate(table.to_pylist(), start=1)
 
 
-_READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
+_READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[NumberedRow]]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,

@@ -1,21 +1,23 @@
-"""The ten VSI-Bench question types, and questions from the hub, a file or the command line."""
+"""Questions about scans: from a benchmark's source, a file, the command line or Python."""
 
 import ast
 import hashlib
 import json
 import logging
 import math
+import random
 import re
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+from data.answers import AnswerKind, kind_named
+from data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from data.question_files import (
     COLUMNS,
-    HUB_DATASET,
     OPTIONAL_COLUMNS,
     NumberedRow,
     QuestionError,
@@ -26,105 +28,27 @@ from data.question_files import (
 )
 from data.text import escaped
 
-__all__ = [
-    "CHOICE_TYPES",
-    "NUMERIC_TYPES",
-    "OPEN_CHOICE_TYPE",
-    "OPEN_TYPE",
-    "OPEN_TYPES",
-    "QUESTION_TYPES",
-    "VIDEO_ONLY_TYPES",
-    "Question",
-    "QuestionError",
-    "QuestionType",
-    "ask_one",
-    "fingerprint",
-    "load_questions",
-    "normalized",
-    "saved",
-]
+__all__ = ["Question", "QuestionError", "ask_one", "fingerprint", "load_questions", "normalized", "saved", "with_kind"]
 
 logger = logging.getLogger(__name__)
 
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
 AS_GIVEN = "as_given"
-"""A column that is true in files of Question objects (`saved`). Such a row may also have a type of OPEN_TYPES and a
-`ground_truth` of null, and is asked even if its type is in VIDEO_ONLY_TYPES: whoever listed it wanted it asked."""
-
-Metric = Literal["mra", "accuracy"]
-Family = Literal["counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open"]
-
-
-@dataclass(frozen=True)
-class QuestionType:
-    """A question type: its metric, its unit and VSI-Bench's wording of it.
-
-    `metric` is "mra" (mean relative accuracy of a number), "accuracy" (of a letter) or None (not scored). `unit` is
-    empty if answers have none. `wording` is a case-insensitive regular expression that the beginning of a question
-    matches.
-    """
-
-    name: str
-    family: Family
-    metric: Metric | None
-    unit: str = ""
-    wording: str = ""
-
-    @property
-    def task(self) -> str:
-        """The benchmark task of this type. The three direction types share one task."""
-        return "object_rel_direction" if self.family == "direction" else self.name
-
-
-_FROM = r"(measuring from the closest point of each object, )?"
-_FACING = r"if i am standing by .+ and facing .+, is .+ to "
-_TYPES = (
-    QuestionType(
-        "object_counting", "counting", "mra", "objects", r"how many .+ (are|is)( there)? in (this|the) room\W*$"
-    ),
-    QuestionType(
-        "object_abs_distance", "distance", "mra", "m", _FROM + r"what is the distance between .+\(in meters\)"
-    ),
-    QuestionType(
-        "object_size_estimation", "size", "mra", "cm", r"what is the length of the longest dimension .+ centimeters"
-    ),
-    QuestionType(
-        "room_size_estimation", "room_size", "mra", "m²", r"what is the size of (this|the) room \(?in square meters"
-    ),
-    QuestionType(
-        "object_rel_distance", "nearest", "accuracy", "", _FROM + r"which of these objects .+ is the closest to "
-    ),
-    QuestionType("object_rel_direction_easy", "direction", "accuracy", "", _FACING + "the left or the right of "),
-    QuestionType("object_rel_direction_medium", "direction", "accuracy", "", _FACING + "my left, right, or back"),
-    QuestionType(
-        "object_rel_direction_hard", "direction", "accuracy", "", _FACING + "my front-left, front-right, back-left"
-    ),
-    QuestionType("route_planning", "route", "accuracy", "", r"you are a robot beginning at .+\[please fill in\]"),
-    QuestionType("obj_appearance_order", "order", "accuracy", "", "what will be the first-time appearance order of "),
-)
-# Published with VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171); in the order of its tables.
-QUESTION_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in _TYPES}
-NUMERIC_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "mra")
-CHOICE_TYPES = frozenset(name for name, kind in QUESTION_TYPES.items() if kind.metric == "accuracy")
-# Asks for an order in the video that the scan was made from, which the scan does not show.
-VIDEO_ONLY_TYPES = frozenset({"obj_appearance_order"})
-# The user's own questions: open ones take any text and are not scored; multiple-choice ones are scored by letter. They
-# count towards no benchmark task, and only question files with AS_GIVEN may use them.
-OPEN_TYPE = QuestionType("open", "open", None)
-OPEN_CHOICE_TYPE = QuestionType("open_choice", "open", "accuracy")
-OPEN_TYPES: dict[str, QuestionType] = {kind.name: kind for kind in (OPEN_TYPE, OPEN_CHOICE_TYPE)}
+"""A column that is true in files of Question objects (`saved`). Such a row may have a `ground_truth` of null, and is asked
+even if the benchmark excludes its type: whoever listed it wanted it asked."""
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. The fields are VSI-Bench's columns.
+    """A question about a scan. All fields but the last two are columns of question files.
 
-    `options` include their letters ("A. Turn Back") and are empty for numeric and open questions. `ground_truth` is a
-    letter, a number as text, or None if unknown: the question is then asked but not scored. Not validated here, but
-    by `load_questions` and `normalized`.
+    `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
+    letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind` is
+    the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was declared
+    with the question instead. Not validated here, but by `load_questions` and `normalized`.
     """
 
     id: str
@@ -134,11 +58,8 @@ class Question:
     question: str
     options: tuple[str, ...] = ()
     ground_truth: str | None = None
-
-    @property
-    def kind(self) -> QuestionType:
-        """The question's entry in QUESTION_TYPES or OPEN_TYPES."""
-        return OPEN_TYPES.get(self.question_type) or QUESTION_TYPES[self.question_type]
+    kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
+    declares_kind: bool = False
 
     @property
     def scene(self) -> tuple[str, str]:
@@ -152,23 +73,73 @@ class Question:
         return tuple(match[1] for match in found if match)
 
     @property
-    def is_numeric(self) -> bool:
-        """Whether the answer is a number in `unit`."""
-        return self.kind.metric == "mra"
+    def row(self) -> dict[str, Any]:
+        """The question as a row of a question file."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        if self.declares_kind:
+            columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
+        return columns
 
-    @property
-    def is_choice(self) -> bool:
-        """Whether the answer is one of `letters`."""
-        return self.kind.metric == "accuracy"
+    def parse_answer(self, value: object) -> str | None:
+        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
+        return self.kind.parse(value, self.letters)
 
-    @property
-    def unit(self) -> str:
-        """The unit of a numeric answer; empty for other questions."""
-        return self.kind.unit
+    def guess(self, draw: random.Random) -> str:
+        """A random valid answer."""
+        return self.kind.guess(draw, self.letters)
+
+    def score(self, answer: str | None) -> float | None:
+        """The score of an answer, 0 to 1 (0 for None); None without a ground truth."""
+        return None if self.ground_truth is None else self.kind.score(answer, self.ground_truth)
+
+
+class _Undeclared:
+    """The kind of a question whose type has not been looked up in its benchmark yet."""
+
+    name = unit = "undeclared"
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):  # what copy and pickle look for
+            raise AttributeError(attribute)
+        raise QuestionError(
+            "this Question has no kind of answer yet: look up its type with `data.questions.with_kind`, or pass `kind`"
+        )
+
+
+UNDECLARED: Any = _Undeclared()
+
+
+def with_kind(question: Question, benchmark: Benchmark) -> Question:
+    """The question with the kind of answer of its type; raises QuestionError for an unknown type.
+
+    A kind that the question has already is kept, and must be that of the type if the type is known.
+    """
+    known = benchmark.type_of(question.question_type)
+    if question.kind is UNDECLARED:
+        if known is None:
+            raise QuestionError(
+                f"unknown question_type {question.question_type!r}; the types of {benchmark.title} are "
+                f"{listed(benchmark.by_name)}; for a type of your own, declare its answers in the columns answer_kind "
+                "and unit"
+            )
+        return replace(question, kind=known.kind)
+    if known is None:
+        return replace(question, declares_kind=True)
+    if known.kind != question.kind:
+        raise QuestionError(
+            f"question_type {question.question_type} has answers of kind {_kind_in_words(known.kind)}, not "
+            f"{_kind_in_words(question.kind)}: leave out answer_kind and unit, or rename the type"
+        )
+    return question
+
+
+def _kind_in_words(kind: AnswerKind) -> str:
+    return f"{kind.name} in {kind.unit}" if kind.unit else kind.name
 
 
 def load_questions(
     source: Path | None,
+    benchmark: Benchmark | None = None,
     *,
     datasets: Sequence[str] = (),
     question_types: Sequence[str] = (),
@@ -178,13 +149,14 @@ def load_questions(
 ) -> list[Question]:
     """Load and filter the questions of `source`, in its order.
 
-    `source` is a .jsonl, .json, .csv or .parquet file with VSI-Bench's columns (COLUMNS; ignores others), or None for
-    the test split of nyu-visionx/VSI-Bench on the Hugging Face hub. Questions must pass all filters; an empty filter
-    passes everything. Excludes VIDEO_ONLY_TYPES unless `question_types` names them or the row is AS_GIVEN. Returns the
-    first `num_questions` of the remaining questions.
+    `source` is a .jsonl, .json, .csv or .parquet file with the benchmark's columns (ignores others), or None for the
+    benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter passes
+    everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
+    AS_GIVEN. Returns the first `num_questions` of the remaining questions.
 
-    The columns `id` and `options` are optional: the id defaults to the row number, the options to none. Messages
-    count rows from 1: lines in a .jsonl file, else records without the header.
+    The columns `id` and `options` are optional: the id defaults to the row number, the options to none. The type of a
+    row that declares its kind of answer in the columns `answer_kind` and `unit` may be any name. Messages count rows
+    from 1: lines in a .jsonl file, else records without the header.
 
     Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
     are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
@@ -192,9 +164,14 @@ def load_questions(
     """
     if num_questions is not None and num_questions < 1:
         raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
-    name = HUB_DATASET if source is None else str(source)
-    rows = list(hub_rows() if source is None else file_rows(Path(source)))
-    everything = _parse_all(rows, name)
+    benchmark = benchmark or find_benchmark(DEFAULT)
+    if source is not None:
+        name, rows = str(source), list(file_rows(Path(source), benchmark.columns))
+    elif benchmark.source is not None:
+        name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
+    else:
+        raise QuestionError(f"{benchmark.title} has no source to download: give its questions with --questions FILE")
+    everything = _parse_all(rows, name, benchmark)
     as_given = {question.id for question, (_, row) in zip(everything, rows, strict=True) if _is_as_given(row)}
     kept = everything
     for flag, wanted, column in (
@@ -207,16 +184,16 @@ def load_questions(
             _require_present(everything, flag, wanted, column, name)
             chosen = frozenset(wanted)
             kept = [question for question in kept if getattr(question, column) in chosen]
-    kept = _without_video_only(kept, question_types, as_given)
+    kept = _without_excluded(kept, question_types, as_given, benchmark)
     if not kept:
-        raise QuestionError(
-            f"{name}: no question passes all of --datasets, --question-types, --scenes and --ids "
-            f"({', '.join(sorted(VIDEO_ONLY_TYPES))} is excluded unless --question-types names it); relax a filter"
-        )
+        excluded = ", ".join(sorted(benchmark.excluded))
+        unless = f" ({excluded} is excluded unless --question-types names it)" if excluded else ""
+        filters = "--datasets, --question-types, --scenes and --ids"
+        raise QuestionError(f"{name}: no question passes all of {filters}{unless}; relax a filter")
     return kept[:num_questions]
 
 
-def normalized(questions: Iterable[Question]) -> list[Question]:
+def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:
     """Question objects as `load_questions` would return them from the file of `saved`, all of them and in order.
 
     Ids, names and types become text without blanks around it, as does a ground truth, and options a tuple.
@@ -225,12 +202,12 @@ def normalized(questions: Iterable[Question]) -> list[Question]:
     is AS_GIVEN. One message lists all bad questions, counted from 1, with their ids.
     """
     rows = ((number, _row_of(question, number)) for number, question in enumerate(questions, start=1))
-    return _parse_all(rows, _LIST, "question")
+    return _parse_all(rows, _LIST, benchmark or find_benchmark(DEFAULT), "question")
 
 
 def saved(questions: Iterable[Question]) -> str:
     """The contents of a .jsonl file from which `load_questions` reads these `normalized` questions again."""
-    return "".join(json.dumps({**asdict(question), AS_GIVEN: True}) + "\n" for question in questions)
+    return "".join(json.dumps({**question.row, AS_GIVEN: True}) + "\n" for question in questions)
 
 
 def ask_one(
@@ -239,51 +216,38 @@ def ask_one(
     options: Sequence[str] = (),
     question_type: str | None = None,
     ground_truth: str | None = None,
+    benchmark: Benchmark | None = None,
 ) -> Question:
-    """Make a question from the user's own text about a scan.
+    """Make a question from the user's own text about a scan. The default benchmark is VSI-Bench.
 
-    If `question_type` is None, a question in VSI-Bench's wording gets the matching type, provided that it has options
-    for a multiple-choice type and none otherwise. Any other question is "open_choice" with options, "open" without. If
-    no option has a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter.
+    If `question_type` is None, a question in the benchmark's wording gets the matching type, provided that it has
+    options if and only if answers of that type are letters. Any other question is "open_choice" with options, "open"
+    without. If no option has a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter.
 
     Raises QuestionError if question, type, options and ground truth do not fit together.
     """
+    benchmark = benchmark or find_benchmark(DEFAULT)
     lettered = _with_letters(options)
     if ground_truth is not None:
         ground_truth = _letter_of_text(ground_truth, lettered)
-    asked = Question(
-        id="asked",
-        dataset="asked",
-        scene_name=scene_name,
-        question_type=question_type or _type_of_wording(question, bool(lettered)),
-        question=question,
-        options=lettered,
-        ground_truth=ground_truth,
-    )
-    if asked.question_type not in (*QUESTION_TYPES, *OPEN_TYPES):
-        raise QuestionError(f"--question-type {question_type!r} is unknown: the types are {listed(QUESTION_TYPES)}")
-    if asked.is_choice and len(lettered) < 2:
+    name = question_type or benchmark.type_of_wording(question, bool(lettered)).name
+    known = benchmark.type_of(name)
+    if known is None:
+        raise QuestionError(f"--question-type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
+    asked = Question("asked", "asked", scene_name, name, question, lettered, ground_truth, known.kind)
+    if asked.kind.takes_options and len(lettered) < 2:
         raise QuestionError(f"--options: a multiple-choice question needs at least two, got {len(lettered)}")
-    if lettered and not asked.is_choice:
-        raise QuestionError(f"--options: a question of type {asked.question_type} takes none")
+    if lettered and not asked.kind.takes_options:
+        raise QuestionError(f"--options: a question of type {name} takes none")
     _check_content(asked, "--options" if lettered and question.strip() else "--question")
-    if ground_truth is not None:
-        if asked.question_type == OPEN_TYPE.name:
-            raise QuestionError(
-                "--ground-truth cannot score free text: leave it out, or add --options or --question-type"
-            )
-        if asked.is_choice and ground_truth.upper() not in asked.letters:
-            raise QuestionError(f"--ground-truth {ground_truth!r} is not one of --options ({listed(lettered)})")
-        if asked.is_numeric and not _is_positive_number(ground_truth):
-            raise QuestionError(
-                f"--ground-truth {ground_truth!r} is not a number above 0, as type {asked.question_type} requires"
-            )
+    if ground_truth is not None and (wrong := asked.kind.wrong_truth(ground_truth, asked.letters)):
+        raise QuestionError(f"--ground-truth {ground_truth!r} is {wrong}; a question of type {name} needs it")
     return asked
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 (64 hex digits) of all fields of all questions, in order."""
-    content = json.dumps([asdict(question) for question in questions], sort_keys=True)
+    """SHA-256 (64 hex digits) of all columns of all questions, in order."""
+    content = json.dumps([question.row for question in questions], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -297,20 +261,22 @@ def _require_present(questions: list[Question], flag: str, wanted: Sequence[str]
         raise QuestionError(f"{flag}: {name} has no {listed(absent)}; it has {listed(existing)}")
 
 
-def _without_video_only(
-    questions: list[Question], question_types: Sequence[str], as_given: Container[str]
+def _without_excluded(
+    questions: list[Question], question_types: Sequence[str], as_given: Container[str], benchmark: Benchmark
 ) -> list[Question]:
-    """The questions that a scan can answer, those of `question_types`, and those whose ids are in `as_given`."""
-    unwanted = VIDEO_ONLY_TYPES.difference(question_types)
-    kept = [question for question in questions if question.question_type not in unwanted or question.id in as_given]
-    if len(kept) < len(questions):
-        logger.info(
-            "Excluded all %s questions (%d): a scan does not show the order in the video; "
-            "to include them, name the type with --question-types",
-            listed(sorted(unwanted)),
-            len(questions) - len(kept),
-        )
-    return kept
+    """Leaves out excluded types, unless `question_types` names them or the question's id is in `as_given`."""
+    for name, reason in benchmark.excluded.items():
+        if name not in question_types:
+            kept = [each for each in questions if each.question_type != name or each.id in as_given]
+            if len(kept) < len(questions):
+                logger.info(
+                    "Excluded all %s questions (%d): %s; to include them, name the type with --question-types",
+                    name,
+                    len(questions) - len(kept),
+                    reason,
+                )
+            questions = kept
+    return questions
 
 
 # The user's own question
@@ -343,13 +309,6 @@ def _letter_of_text(truth: str, options: Sequence[str]) -> str:
     return found[0]
 
 
-def _type_of_wording(question: str, has_options: bool) -> str:
-    for name, kind in QUESTION_TYPES.items():
-        if (kind.metric == "accuracy") == has_options and re.match(kind.wording, question.strip(), re.I | re.S):
-            return name
-    return OPEN_CHOICE_TYPE.name if has_options else OPEN_TYPE.name
-
-
 # From rows to questions
 
 
@@ -363,14 +322,15 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
             "Question(id, dataset, scene_name, question_type, question), or pass a single text to ask"
         )
     options = list(question.options) if isinstance(question.options, tuple) else question.options
-    return {**{name: getattr(question, name) for name in COLUMNS}, "options": options, AS_GIVEN: True}
+    declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
+    return {**{name: getattr(question, name) for name in COLUMNS}, "options": options, AS_GIVEN: True, **declared}
 
 
 def _is_as_given(row: Row | QuestionError) -> bool:
     return not isinstance(row, QuestionError) and row.get(AS_GIVEN) is True
 
 
-def _parse_all(rows: Iterable[NumberedRow], name: str, noun: str = "row") -> list[Question]:
+def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row") -> list[Question]:
     """The questions of all rows of `name`; raises a QuestionError that lists all bad rows and how to fix them.
 
     Messages call a row a `noun`.
@@ -381,7 +341,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, noun: str = "row") -> lis
         try:
             if isinstance(row, QuestionError):
                 raise row
-            question = _parse_row(row, number, f"{name}, {noun} {number}")
+            question = _parse_row(benchmark.read_row(row), number, f"{name}, {noun} {number}", benchmark)
             if question.id in first_row:
                 raise QuestionError(
                     f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
@@ -403,10 +363,12 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, noun: str = "row") -> lis
     return questions
 
 
-def _parse_row(row: Row, number: int, place: str) -> Question:
+def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Question:
     missing = [column for column in COLUMNS if column not in row and column not in OPTIONAL_COLUMNS]
     if missing:
-        raise QuestionError(f"{place}: missing column {listed(missing)}; VSI-Bench's columns are {listed(COLUMNS)}")
+        raise QuestionError(
+            f"{place}: missing column {listed(missing)}; {benchmark.title}'s columns are {listed(benchmark.columns)}"
+        )
     question_id = _name(row.get("id", number), "id", place)
     place = f"{place} (id {question_id})"
     text = row["question"]
@@ -418,12 +380,36 @@ def _parse_row(row: Row, number: int, place: str) -> Question:
         question=text if isinstance(text, str) else "",
         options=_options(row.get("options"), place),
         ground_truth=_truth(row["ground_truth"], place),
+        kind=_declared_kind(row, place),
     )
-    _check_type(question, place, QUESTION_TYPES | OPEN_TYPES if _is_as_given(row) else QUESTION_TYPES)
+    try:
+        question = with_kind(question, benchmark)
+    except QuestionError as error:
+        raise QuestionError(f"{place}: {error}") from None
     _check_content(question, place)
     if question.ground_truth is not None or not _is_as_given(row):
         _check_ground_truth(question, question.ground_truth, place)
     return question
+
+
+def _declared_kind(row: Row, place: str) -> AnswerKind:
+    """The kind in the columns `answer_kind` and `unit`; UNDECLARED if both are absent or empty."""
+    kind, unit = (_cell(row.get(name), name, place) for name in ("answer_kind", "unit"))
+    if not kind and not unit:
+        return UNDECLARED
+    try:
+        return kind_named(kind, unit)
+    except ValueError as error:
+        raise QuestionError(f"{place}: {error}") from None
+
+
+def _cell(value: object, column: str, place: str) -> str:
+    """An optional text; empty for an empty cell of any format."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, str):
+        raise QuestionError(f"{place}: {column} is {value!r}; it must be text")
+    return value.strip()
 
 
 def _name(value: object, column: str, place: str) -> str:
@@ -473,18 +459,13 @@ def _options_from_text(text: str, place: str) -> object:
     raise QuestionError(f'{place}: options {text[:80]!r} are not a list; write JSON such as ["A. left", "B. right"]')
 
 
-def _check_type(question: Question, place: str, types: Iterable[str]) -> None:
-    if question.question_type not in types:
-        raise QuestionError(f"{place}: unknown question_type {question.question_type!r}; the types are {listed(types)}")
-
-
 def _check_content(question: Question, place: str) -> None:
     if not question.question.strip():
         raise QuestionError(f"{place}: the question is empty or not text")
     for text in (question.question, *question.options, question.ground_truth or ""):
         if not _is_unicode(text):
             raise QuestionError(f"{place}: {text!r} contains an unpaired surrogate; write the text as UTF-8")
-    if question.is_choice:
+    if question.kind.takes_options:
         _check_options(question, place)
     elif question.options:
         raise QuestionError(f"{place}: {question.question_type} takes no options, but has {listed(question.options)}")
@@ -507,17 +488,9 @@ def _check_options(question: Question, place: str) -> None:
 
 
 def _check_ground_truth(question: Question, truth: str | None, place: str) -> None:
-    if question.is_choice and (truth is None or truth.upper() not in question.letters):
-        raise QuestionError(f"{place}: ground_truth {truth!r} is not one of the letters {listed(question.letters)}")
-    if question.is_numeric and not _is_positive_number(truth):
+    wrong = "missing" if truth is None else question.kind.wrong_truth(truth, question.letters)
+    if wrong:
         raise QuestionError(
-            f"{place}: ground_truth {truth!r} of a {question.question_type} question is not a finite number above 0, "
-            "which relative accuracy requires; fix it or remove the question"
+            f"{place}: ground_truth {truth!r} of a {question.question_type} question is {wrong}; fix it or remove the "
+            "question"
         )
-
-
-def _is_positive_number(text: str | None) -> bool:
-    try:
-        return text is not None and 0 < float(text) < math.inf
-    except ValueError:
-        return False

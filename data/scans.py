@@ -1,17 +1,19 @@
 """Finds scan files in the folder layouts that the datasets' download tools write."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data.questions import Question
 from data.text import escaped, on_disk
 
-# Paths below a dataset's root; the first that exists is used. {scene} is the scene's name.
+Layouts = Mapping[str, tuple[str, ...]]
+"""Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""
+
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
 # scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
-LAYOUTS: dict[str, tuple[str, ...]] = {
+LAYOUTS: Layouts = {
     "arkitscenes": tuple(
         f"{part}{split}{{scene}}/{{scene}}_3dod_mesh.ply"
         for part in ("", "raw/", "3dod/")
@@ -45,12 +47,12 @@ class ScanCount:
     questions_with_scan: int
 
 
-def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
+def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts = LAYOUTS) -> Path:
     """The path of a scene's scan file.
 
     `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
     or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
-    <scan_root>/<dataset>, then <scan_root>; in each, first LAYOUTS[dataset], then FLAT_LAYOUT.
+    <scan_root>/<dataset>, then <scan_root>; in each, first `layouts[dataset]`, then FLAT_LAYOUT.
 
     Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
     not '.' or '..', nothing unprintable. This keeps every path inside the root. Follows symbolic links on purpose:
@@ -61,7 +63,7 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str) -> Path:
     _require_root(scan_root)
     _require_plain("dataset", dataset)
     _require_plain("scene", scene_name)
-    patterns = LAYOUTS.get(dataset, ()) + FLAT_LAYOUT
+    patterns = layouts.get(dataset, ()) + FLAT_LAYOUT
     roots = (scan_root / dataset, scan_root)
     tried = [pattern.format(scene=scene_name) for pattern in patterns]
     try:
@@ -82,14 +84,14 @@ def scan_sha256(path: Path) -> str:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
-def scan_table(questions: Sequence[Question], scan_root: Path) -> list[ScanCount]:
+def scan_table(questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS) -> list[ScanCount]:
     """Count scenes and questions with a scan, per dataset in order of first appearance.
 
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
     _require_root(scan_root)
     scenes = dict.fromkeys(question.scene for question in questions)
-    found = {scene for scene in scenes if _has_scan(scan_root, *scene)}
+    found = {scene for scene in scenes if _has_scan(scan_root, *scene, layouts)}
     return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
 
 
@@ -131,9 +133,9 @@ def _require_plain(what: str, name: str) -> None:
         raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
 
 
-def _has_scan(scan_root: Path, dataset: str, scene_name: str) -> bool:
+def _has_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts) -> bool:
     try:
-        find_scan(scan_root, dataset, scene_name)
+        find_scan(scan_root, dataset, scene_name, layouts)
     except ScanNotFound:
         return False
     return True

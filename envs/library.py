@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from data.questions import Question
-from data.scans import ScanNotFound, find_scan, scan_sha256
+from data.scans import LAYOUTS, Layouts, ScanNotFound, find_scan, scan_sha256
 from rendering.camera import CameraPose, Intrinsics
 from rendering.renderers import Renderer
 from rendering.scene import Scene, SceneCache, SceneError, UpAxis
@@ -51,10 +51,11 @@ class SceneLibrary:
         ply: Path | None = None,
         up_axis: UpAxis = "auto",
         cache_bytes: int = 2**32,
+        layouts: Layouts = LAYOUTS,
     ) -> None:
         self.renderer = renderer
         self.camera = camera
-        self._scan_root, self._ply = scan_root, ply
+        self._scan_root, self._ply, self._layouts = scan_root, ply, layouts
         self._scenes = SceneCache(cache_bytes, up_axis=up_axis)
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
@@ -70,7 +71,7 @@ class SceneLibrary:
         if self._ply is not None:
             return self._ply
         if question.scene not in self._paths:
-            self._paths[question.scene] = find_scan(self._scan_root, *question.scene)
+            self._paths[question.scene] = find_scan(self._scan_root, *question.scene, self._layouts)
         return self._paths[question.scene]
 
     def scene_of(self, question: Question) -> Scene:

@@ -5,10 +5,11 @@ import logging
 import sys
 from pathlib import Path
 
-from data.scoring import format_summary
+from data.scoring import format_summary, reference_lines
 from data.text import escaped_lines, log_to_stream
 from runs import RunError
 from runs.merge import merge
+from runs.reader import RunReader
 
 
 def main(argv: list[str]) -> int:
@@ -35,7 +36,9 @@ def main(argv: list[str]) -> int:
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
-    for line in (*format_summary(summary), f"Run folder: {given.out}"):
+    benchmark = RunReader(given.out).benchmark
+    lines = [*format_summary(summary, benchmark), *reference_lines(summary, benchmark)]
+    for line in (*lines, f"Run folder: {given.out}"):
         logging.info("%s", line)
     return 0
 

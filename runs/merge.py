@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.questions import OPEN_TYPES, QUESTION_TYPES
-from data.scoring import score_answer
+from data.benchmarks import Benchmark
 from runs import RunError
 from runs.provenance import changed_versions
 from runs.reader import RunReader
@@ -99,16 +98,18 @@ def take_part(run: RunWriter, part: FoundPart) -> bool:
     """
     pending = {number for number in part.begun if number not in part.rows or not run.is_done(part.rows[number].id)}
     linked = [run.adopt(number, part.folder) for number in sorted(pending)]
+    benchmark = RunReader(part.folder).benchmark
     for number in sorted(pending & part.rows.keys()):
-        run.result(rescored(part.rows[number], part.folder))
+        run.result(rescored(part.rows[number], benchmark, part.folder))
     return all(linked)
 
 
-def rescored(row: ResultRow, folder: Path) -> ResultRow:
+def rescored(row: ResultRow, benchmark: Benchmark, folder: Path) -> ResultRow:
     """The row with its score recomputed from its answer; logs a change."""
-    score = None
-    if row.ground_truth is not None and (QUESTION_TYPES | OPEN_TYPES)[row.question_type].metric is not None:
-        score = score_answer(row.question_type, row.answer, row.ground_truth)
+    known = benchmark.type_of(row.question_type)
+    if known is None or row.ground_truth is None:
+        return row
+    score = known.kind.score(row.answer, row.ground_truth)
     if score != row.score:
         log.warning("%s: q%03d scores %s, not %s as saved", folder, row.number, score, row.score)
     return replace(row, score=score)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from data.questions import QuestionError
 from data.text import on_disk
 from runs import RunError
 from runs.records import SCHEMA, ResultRow, RunFacts, ScanRecord, TurnRecord
@@ -41,6 +43,14 @@ class RunReader:
         raise RunError(
             f"{path} has schema {schema}, but this version writes {SCHEMA}: resume with the version that began the run"
         )
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark of the run; raises RunError if it cannot be loaded."""
+        try:
+            return find_benchmark(self.facts.config.get("benchmark", DEFAULT))
+        except QuestionError as error:
+            raise RunError(f"{self.folder}: {error}") from None
 
     @property
     def rows(self) -> list[ResultRow]:

@@ -192,7 +192,8 @@ class RunFacts:
     """run.json: the questions, settings and versions of a run.
 
     `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
-    and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part.
+    and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part. `prompts` has the
+    templates that a model reads and their hash; None without a model, and for runs of earlier versions.
     """
 
     schema: int
@@ -208,6 +209,7 @@ class RunFacts:
     resumed: tuple[dict[str, Any], ...] = ()
     part: PartRecord | None = None
     merged: tuple[dict[str, Any], ...] = ()
+    prompts: dict[str, Any] | None = None
 
     @property
     def last_versions(self) -> dict[str, Any]:
@@ -239,7 +241,7 @@ class RunFacts:
         return cls(**{**known, "resumed": tuple(facts.get("resumed", ())), "merged": tuple(facts.get("merged", ()))})
 
 
-OPTIONAL_FACTS = ("resumed", "part", "merged")
+OPTIONAL_FACTS = ("resumed", "part", "merged", "prompts")
 
 
 def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> list[str]:

@@ -63,12 +63,19 @@ class RunWriter:
         self._turns = threading.Lock()  # questions may run on threads of their own
 
     def begin(
-        self, config: dict[str, Any], questions: int, fingerprint: str, protocol: str, part: PartRecord | None = None
+        self,
+        config: dict[str, Any],
+        questions: int,
+        fingerprint: str,
+        protocol: str,
+        part: PartRecord | None = None,
+        prompts: dict[str, Any] | None = None,
     ) -> None:
         """Write the run.json of a new run.
 
         `config` is the configuration as JSON values, `fingerprint` that of the questions. Scores are comparable only
-        between equal protocols. `part` describes the part of a run that it is, if any.
+        between equal protocols. `part` describes the part of a run that it is, if any. `prompts` are the templates that
+        the model reads, with their hash.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -80,6 +87,7 @@ class RunWriter:
             **current_versions(),
             host=socket.gethostname(),
             part=part,
+            prompts=prompts,
         )
         self.describe(facts)
 
@@ -218,7 +226,7 @@ class RunWriter:
         if facts.part:
             summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
             part = str(facts.part).replace(" ", "_")
-        summary |= summarize(rows, owed=facts.questions - len(rows), part=part)
+        summary |= summarize(rows, self._reader.benchmark, facts.questions - len(rows), part)
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         self._replace("results.csv", _csv(rows))

@@ -17,6 +17,8 @@ from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies import Policy
 from agent.policies.model import ModelPolicy
+from data.benchmarks.vsi_bench import BENCHMARK
+from data.questions import Question, with_kind
 from data.rooms import ScanStyle, write_rooms
 from models.scripted import ScriptedBackend, random_policy
 from runs.reader import RunReader, question_folder, run_folders
@@ -110,6 +112,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def vsi_question(*columns: Any, **more: Any) -> Question:
+    """A question of VSI-Bench."""
+    return with_kind(Question(*columns, **more), BENCHMARK)
+
+
 def only_run(log_root: Path) -> Path:
     """The only run folder below a log root."""
     (folder,) = run_folders(log_root)
@@ -135,7 +142,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 def scores(folder: Path) -> dict:
     """What a summary says of the answers."""
-    kept = ("protocol", "model", "questions", "owed", "asked", "with_scan", "types")
+    kept = ("protocol", "model", "questions", "pending", "asked", "with_scan", "types")
     found = RunReader(folder).summary
     assert found is not None
     return {key: found[key] for key in kept}

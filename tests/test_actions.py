@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from agent.policies.replies import ACTION_KEYS, LOOK_AROUND, action_format, last_object, parse_action
 from data.questions import Question
 from envs.actions import LIMITS, CameraAction
+from tests.conftest import vsi_question
 
-CHOICE = Question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right", "C. back"), "A")
-COUNT = Question("2", "scannet", "s", "object_counting", "How many?", (), "3")
-METERS = Question("3", "scannet", "s", "object_abs_distance", "How far?", (), "1.5")
-OPEN = Question("4", "asked", "s", "open", "What colour is the sofa?")
+CHOICE = vsi_question(
+    "1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right", "C. back"), "A"
+)
+COUNT = vsi_question("2", "scannet", "s", "object_counting", "How many?", (), "3")
+METERS = vsi_question("3", "scannet", "s", "object_abs_distance", "How far?", (), "1.5")
+OPEN = vsi_question("4", "asked", "s", "open", "What colour is the sofa?")
 
 
 def reply(**fields: object) -> str:
@@ -159,7 +162,7 @@ def test_a_number_is_kept_as_text(answer: object, text: str):
     assert parse_action(reply(answer=answer, done=True), METERS).action.answer == text
 
 
-AREA = Question("5", "scannet", "s", "room_size_estimation", "How large?", (), "20")
+AREA = vsi_question("5", "scannet", "s", "room_size_estimation", "How large?", (), "20")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from runs.__main__ import main as runs_command
 from runs.merge import merge
 from runs.reader import RunReader, run_folders
 from runs.writer import RunWriter
+from tests.conftest import vsi_question
 
 SHARDS = 3
 
@@ -55,7 +56,7 @@ def keep_rows(folder: Path, count: int) -> None:
 
 
 def asked(scene: str, number: int) -> Question:
-    return Question(f"{scene}-{number}", "scannet", scene, "room_size_estimation", "How large?", (), "3")
+    return vsi_question(f"{scene}-{number}", "scannet", scene, "room_size_estimation", "How large?", (), "3")
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.data())
@@ -148,7 +149,7 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     keep_rows(there[1], 1)
     before = [contents(part) for part in there]
     found = merge(tmp_path / "merged", there[:2], partial=True)
-    assert found["owed"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
+    assert found["pending"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
     assert found["asked"]["overall_label"].startswith("unfinished_")
     assert main_vsi_bench_loop(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
     assert results(tmp_path / "merged") == results(one_run)

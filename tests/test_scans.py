@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from data.questions import Question
 from data.scans import ScanCount, ScanNotFound, find_scan, format_scan_table, scan_table, scene_order
+from tests.conftest import vsi_question
 
 LAYOUTS = [
     ("arkitscenes", "arkitscenes/raw/Validation/42446167/42446167_3dod_mesh.ply"),
@@ -126,7 +127,7 @@ def test_a_dangling_link_is_not_a_scan(tmp_path: Path) -> None:
 
 
 def question(number: int, dataset: str, scene: str) -> Question:
-    return Question(str(number), dataset, scene, "object_counting", "How many chair(s) are in this room?", (), "1")
+    return vsi_question(str(number), dataset, scene, "object_counting", "How many chair(s) are in this room?", (), "1")
 
 
 QUESTIONS = [

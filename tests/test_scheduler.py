@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from agent.policies.replies import ParsedAction
 from agent.scheduler import Scheduler
 from agent.state import QuestionState, Status, Turn
-from data.questions import Question
 from envs.actions import CameraAction
 from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from tests.conftest import vsi_question
 
 POSE = CameraPose(0, 0, 1.6, 0)
 STAY = MoveOutcome(pose=POSE, requested_m=0.0, moved_m=0.0, blocked=False, clipped=False)
@@ -18,7 +18,7 @@ STAY = MoveOutcome(pose=POSE, requested_m=0.0, moved_m=0.0, blocked=False, clipp
 
 def waiting(number: int) -> QuestionState:
     """A question without a scan; only its turns are counted."""
-    state = QuestionState(number, Question(str(number), "scannet", "s", "object_counting", "How many?"), steps=8)
+    state = QuestionState(number, vsi_question(str(number), "scannet", "s", "object_counting", "How many?"), steps=8)
     state.status = Status.ACTIVE
     return state
 

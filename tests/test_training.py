@@ -18,7 +18,6 @@ from agent.config import NUM_STEPS
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.replies import parse_action
 from agent.state import QuestionState
-from data.questions import Question
 from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
 from data.scoring import score_answer
@@ -29,6 +28,7 @@ from models.scripted import ScriptedBackend
 from models.transformers.encoding import ConversationEncoder
 from models.transformers.untrained import ModelSizes
 from rendering.camera import CameraPose
+from tests.conftest import vsi_question
 from training import demonstrate, diagnose, evaluate, train
 from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from training.episodes import pupil_episodes, room_episodes
@@ -240,7 +240,7 @@ def test_a_pupils_notes_are_matched_to_nearby_objects():
     off, far = (make_note(categories[index], offset + by, start, start, 1.0, -1) for by in (0.3, 3.0))
     ghost = make_note(absent, (1.0, 0.0), start, start, 1.0, -1)
     teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
-    state = QuestionState(1, Question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
+    state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
     state.observations.append(Observation(np.zeros((2, 2, 3), np.uint8), start, extent, None, 0, 8))
     teacher.hear(view_text(start, start, [far, off, ghost, off]), state)
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
@@ -258,7 +258,7 @@ def test_the_splits_share_no_room():
 
 def test_an_evaluation_covers_as_many_rooms_as_possible():
     questions = [
-        Question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
+        vsi_question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
         for room in range(10)
         for kind, count in (("object_counting", 3), ("route_planning", 1))
         for number in range(count)
@@ -275,7 +275,7 @@ def test_every_procedural_question_is_parsed():
     room = make_room(7)
     named = {thing.category for thing in room.objects}
     for row in room_questions(room, 7):
-        question = Question(**row | {"id": "0", "options": tuple(row["options"] or ())})
+        question = vsi_question(**row | {"id": "0", "options": tuple(row["options"] or ())})
         assert named.issuperset(asked(question).names)
 
 
@@ -287,7 +287,7 @@ HARD = (
 
 def test_a_direction_is_read_off_the_notes():
     options = ("A. back-right", "B. front-left", "C. back-left", "D. front-right")
-    question = Question("0", "scannet", "s", "object_rel_direction_hard", HARD, options, "B")
+    question = vsi_question("0", "scannet", "s", "object_rel_direction_hard", HARD, options, "B")
     start = CameraPose(0.0, 0.0, 1.6, 90.0)
     places = (("door", (0, 0)), ("bed", (0, 2)), ("lamp", (-1, 1)))
     notes = [make_note(name, place, start, start, 1.0, index) for index, (name, place) in enumerate(places)]
@@ -632,8 +632,8 @@ def test_evaluation_and_diagnosis_print_tables(tmp_path, capsys):
 
 
 def test_a_diagnosis_counts_errors_by_kind(tmp_path):
-    count = Question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
-    size = Question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
+    count = vsi_question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
+    size = vsi_question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
     results = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
     results += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
     _, _, of_counts, of_sizes, _, *sums = diagnose.table(results)
@@ -660,7 +660,7 @@ def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
 
 
 def test_the_teachers_replies_are_valid_actions(episodes):
-    question = Question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
+    question = vsi_question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
     replies = [reply for each in episodes for reply in each.replies[:-1]]
     assert all(parse_action(reply, question).error is None for reply in replies)
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from agent.policies import Decision, Policy
 from agent.state import QuestionState
-from data.questions import Question
 from envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
 ANSWER_SHARE = 0.2
@@ -26,17 +25,10 @@ class RandomPolicy(Policy):
     def _action(self, state: QuestionState) -> CameraAction:
         draw = random.Random(f"{self._seed} {state.question.id} {state.turn}")
         if state.is_last_turn or draw.random() < ANSWER_SHARE:
-            return CameraAction(answer=_guess(state.question, draw), done=True)
+            return CameraAction(answer=state.question.guess(draw), done=True)
         return CameraAction(
             rotation_angle_degrees=float(draw.randrange(-180, 181, 15)),
             forward_meters=round(draw.uniform(-MOVE_LIMIT_M / 2, MOVE_LIMIT_M), 2),
             left_meters=round(draw.uniform(-MOVE_LIMIT_M / 2, MOVE_LIMIT_M / 2), 2),
             z_delta_meters=round(draw.uniform(-HEIGHT_LIMIT_M, HEIGHT_LIMIT_M), 2),
         )
-
-
-def _guess(question: Question, draw: random.Random) -> str:
-    """A random answer of valid form."""
-    if question.is_choice:
-        return draw.choice(question.letters)
-    return str(draw.randint(1, 10)) if question.is_numeric else "unknown"

@@ -6,31 +6,14 @@ import re
 from dataclasses import dataclass
 
 from agent.policies.object_scanner import ObjectScanner, Outcome
+from data.answers import NUMBER
 from data.questions import Question
 from envs.actions import LIMITS, CameraAction
 from models import ReplyFormat
 
 ACTION_KEYS = (*LIMITS, "answer", "done")
 
-UNIT_WORDS = {
-    "objects": ("", "object", "objects"),
-    "m": ("", "m", "meter", "meters", "metre", "metres"),
-    "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
-    "m²": (
-        "",
-        "m²",
-        "m2",
-        "m^2",
-        "sqm",
-        "sq m",
-        *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
-    ),
-}
-"""Accepted spellings of a unit after a number, by the question's unit. Answers in other units are invalid."""
-
-NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 SHOWN_CHARACTERS = 40
-LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 
 
 _NUMBERS = " ".join(rf'"\"{name}\":" blank number "," blank' for name in LIMITS)
@@ -173,39 +156,12 @@ class ActionScanner:
                 return
 
 
-def valid_answer(value: object, question: Question) -> str | None:
-    """`value` as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    text = str(value).encode("utf-8", "replace").decode().strip()  # JSON may contain lone surrogates, files cannot
-    if question.is_choice:
-        return _letter(text, question)
-    if question.is_numeric:
-        return _number(text, question)
-    return text or None
-
-
 def _last_answer(value: object, question: Question) -> str | None:
     """The answer of the last turn: `value`, or its first word if that alone is valid."""
-    whole = valid_answer(value, question)
+    whole = question.parse_answer(value)
     if whole is None and isinstance(value, str) and value.strip():
-        return valid_answer(value.split()[0], question)
+        return question.parse_answer(value.split()[0])
     return whole
-
-
-def _letter(text: str, question: Question) -> str | None:
-    """ "B", "b", "(B)", "B." and "B. back-left" are a letter; "AB" and "A chair" are not."""
-    match = LETTER.fullmatch(text)
-    letter = match.group(1).upper() if match else None
-    return letter if letter in question.letters else None
-
-
-def _number(text: str, question: Question) -> str | None:
-    """A finite number, alone or followed by the question's unit."""
-    match = NUMBER.match(text)
-    if match is None or text[match.end() :].strip().rstrip(".").lower() not in UNIT_WORDS[question.unit]:
-        return None
-    return match.group() if math.isfinite(float(match.group())) else None
 
 
 def _read(fields: dict[str, object], question: Question) -> ParsedAction:
@@ -217,10 +173,11 @@ def _read(fields: dict[str, object], question: Question) -> ParsedAction:
         numbers[name] = min(max(value, -limit), limit)
         if numbers[name] != value:
             clamped.append(f"{name} {value:g} -> {numbers[name]:g}")
-    answer = valid_answer(fields.get("answer"), question)
+    answer = question.parse_answer(fields.get("answer"))
     done = _flag(fields.get("done"))
     if done and answer is None:
-        raise _ReplyError(f"done is true, but {_wanted(fields.get('answer'), question)}")
+        why = question.kind.why_invalid(_shown(fields.get("answer")), question.letters)
+        raise _ReplyError(f"done is true, but {why}")
     return ParsedAction(CameraAction(**numbers, answer=answer, done=done), tuple(clamped))
 
 
@@ -242,14 +199,6 @@ def _flag(value: object) -> bool:
     if value is not None and not isinstance(value, bool):
         raise _ReplyError(f"done must be true or false, not {_shown(value)}")
     return bool(value)
-
-
-def _wanted(value: object, question: Question) -> str:
-    if question.is_choice:
-        return f"the answer {_shown(value)} is not one of the letters {', '.join(question.letters)}"
-    if question.is_numeric:
-        return f"the answer {_shown(value)} is not a plain number of {question.unit}"
-    return "the answer is empty"
 
 
 def _shown(value: object) -> str:

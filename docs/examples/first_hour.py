@@ -56,7 +56,7 @@ class LookAround(Policy):
         """What one question does: `state.observation` is what it sees, `state.turn` counts from 0."""
         if state.turn < 3:
             return CameraAction(rotation_angle_degrees=90.0)
-        return CameraAction(answer="A" if state.question.is_choice else "2", done=True)
+        return CameraAction(answer="A" if state.question.letters else "2", done=True)
 
 
 # %% Run it over a few questions, and compare its scores with the explorer's.

@@ -1,0 +1,280 @@
+"""Kinds of answers: how each is asked for, parsed, guessed and scored.
+
+A question carries its kind, so that nothing else has to know what a valid answer is. A new kind is one class here.
+"""
+
+import math
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
+"""Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
+0.6, ... differ in the last bit, which changes ties such as 3 against 4."""
+
+UNIT_WORDS = {
+    "objects": ("", "object", "objects"),
+    "m": ("", "m", "meter", "meters", "metre", "metres"),
+    "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
+    "m²": (
+        "",
+        "m²",
+        "m2",
+        "m^2",
+        "sqm",
+        "sq m",
+        *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
+    ),
+}
+"""Accepted spellings of a unit after a number. Any other unit is accepted as it is written. Answers in other units are
+invalid."""
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
+
+
+class AnswerKind(Protocol):
+    """What a valid answer to a question is. `letters` are always those of the question's options, in order."""
+
+    @property
+    def name(self) -> str:
+        """The kind's name in the column `answer_kind` of question files."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number; empty for other kinds."""
+
+    @property
+    def takes_options(self) -> bool:
+        """Whether a question of this kind has options to choose from."""
+
+    def form(self, letters: Sequence[str]) -> str:
+        """The form of a valid answer, as the prompt states it: "one plain number in m"."""
+        ...
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """A value of a reply's JSON object as an answer in plain form ("B", "2.5", text); None if it is not valid."""
+        ...
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Why a value is not a valid answer. `shown` is the value as JSON; the model sees the sentence."""
+        ...
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
+        ...
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """A random valid answer."""
+        ...
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth."""
+        ...
+
+
+def plain_text(value: object) -> str | None:
+    """A JSON string or number as text; None for anything else, also true and false."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(value).encode("utf-8", "replace").decode().strip()  # JSON may contain lone surrogates, files cannot
+
+
+def first_word(answer: str | float) -> str:
+    """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at.
+
+    As there, the first word of an answer that *begins* with a space is empty.
+    """
+    return str(answer).split(" ")[0].rstrip(".").strip()
+
+
+@dataclass(frozen=True)
+class Letter:
+    """The letter of an option, scored 1 or 0 by its first word, ignoring case, as VSI-Bench does."""
+
+    name = "letter"
+    unit = ""
+    takes_options = True
+
+    def form(self, letters: Sequence[str]) -> str:
+        """The letters."""
+        return "the letter of one option, " + " or ".join(f'"{letter}"' for letter in letters)
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """ "B", "b", "(B)", "B." and "B. back-left" are a letter; "AB" and "A chair" are not."""
+        match = LETTER.fullmatch(plain_text(value) or "")
+        letter = match.group(1).upper() if match else None
+        return letter if letter in letters else None
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Names the letters."""
+        return f"the answer {shown} is not one of the letters {', '.join(letters)}"
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """The ground truth must be one of the letters, in either case."""
+        return None if truth.upper() in letters else f"not one of the letters {', '.join(letters)}"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """Any of the letters."""
+        return draw.choice(letters)
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """1 or 0."""
+        return 0.0 if answer is None else float(first_word(answer).lower() == truth.lower())
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy.
+
+    Mean relative accuracy is the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source:
+    arXiv:2412.14171, section 3, and vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py.
+    """
+
+    unit: str = ""
+    name = "number"
+    takes_options = False
+
+    def form(self, letters: Sequence[str]) -> str:
+        """A number, with its unit unless it counts objects."""
+        if self.unit == "objects":
+            return "one plain number, such as 3"
+        return f"one plain number in {self.unit}" if self.unit else "one plain number"
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """A finite number, alone or followed by the unit."""
+        text = plain_text(value)
+        match = NUMBER.match(text) if text else None
+        if text is None or match is None:
+            return None
+        spellings = UNIT_WORDS.get(self.unit, ("", self.unit.lower()))
+        if text[match.end() :].strip().rstrip(".").lower() not in spellings:
+            return None
+        return match.group() if math.isfinite(float(match.group())) else None
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Names the unit."""
+        return f"the answer {shown} is not a plain number" + (f" of {self.unit}" if self.unit else "")
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """Relative accuracy requires a finite ground truth above 0."""
+        return None if _is_positive(truth) else "not a finite number above 0, which relative accuracy requires"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """A whole number from 1 to 10."""
+        return str(draw.randint(1, 10))
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """The mean relative accuracy of the answer's first word; 0 if that is not a number."""
+        if not _is_positive(truth):
+            raise ValueError(f"ground truth {truth!r} must be a finite number above 0")
+        try:
+            number = float(first_word(answer)) if answer is not None else math.nan
+        except ValueError:
+            return 0.0
+        return float(np.mean(abs(number - float(truth)) / float(truth) <= 1 - MRA_THRESHOLDS))
+
+
+@dataclass(frozen=True)
+class YesNo:
+    """Yes or no, scored 1 or 0."""
+
+    name = "yes_no"
+    unit = ""
+    takes_options = False
+
+    def form(self, letters: Sequence[str]) -> str:
+        """Either word."""
+        return '"yes" or "no"'
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """ "Yes", "no." and "Yes, behind the door" are valid, as are true and false; "no idea" is not."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        match = YES_OR_NO.fullmatch(plain_text(value) or "")
+        return match.group(1).lower() if match else None
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Names both words."""
+        return f"the answer {shown} is neither yes nor no"
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """The ground truth must be yes or no, in either case."""
+        return None if truth.lower() in ("yes", "no") else "neither yes nor no"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """Either word."""
+        return draw.choice(("yes", "no"))
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """1 or 0."""
+        return float(answer is not None and str(answer).lower() == truth.lower())
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text, scored 1 if it equals the ground truth and 0 otherwise.
+
+    Ignores case, surrounding and repeated white space and a final period, like the exact match of SQuAD
+    (arXiv:1606.05250), but keeps articles and other punctuation.
+    """
+
+    name = "text"
+    unit = ""
+    takes_options = False
+
+    def form(self, letters: Sequence[str]) -> str:
+        """A short text."""
+        return "a short text"
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """Any text or number that is not empty."""
+        return plain_text(value) or None
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Only an empty text is not valid."""
+        return "the answer is empty"
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """Any text but an empty one can be a ground truth."""
+        return None if truth else "empty"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """No text is a sensible guess."""
+        return "unknown"
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """1 or 0."""
+        return float(answer is not None and _normal(str(answer)) == _normal(truth))
+
+
+LETTER_KIND, YES_NO_KIND, TEXT_KIND = Letter(), YesNo(), Text()
+KIND_NAMES = (Letter.name, Number.name, YesNo.name, Text.name)
+
+
+def kind_named(name: str, unit: str = "") -> AnswerKind:
+    """The kind for a name of KIND_NAMES; raises ValueError for another name, or for a unit of anything but a number."""
+    if name == Number.name:
+        return Number(unit)
+    if unit:
+        raise ValueError(f"unit {unit!r} is for answers of kind number, not {name}")
+    kinds: dict[str, AnswerKind] = {each.name: each for each in (LETTER_KIND, YES_NO_KIND, TEXT_KIND)}
+    if name not in kinds:
+        raise ValueError(f"answer_kind {name!r} is unknown; the kinds are {', '.join(KIND_NAMES)}")
+    return kinds[name]
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(".")

@@ -1,0 +1,174 @@
+"""Benchmarks: where the questions come from, what their types ask, and how scores are combined and labelled.
+
+Each is a record in a module of this package, or in a file of yours: `--benchmark path/to/file.py:NAME`.
+"""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
+from data.loading import NotLoadable, load_attribute
+from data.question_files import COLUMNS, HubDataset, QuestionError, Row
+
+DEFAULT = "vsi-bench"
+
+
+class BenchmarkError(QuestionError):
+    """A benchmark cannot be loaded. The message names it and says what --benchmark takes."""
+
+
+@dataclass(frozen=True)
+class QuestionType:
+    """A type of question: its kind of answer, and what a model is told about it.
+
+    `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt.
+    `wording` is a case-insensitive regular expression that the beginning of a question of this type matches; a user's
+    own question in that wording gets the type.
+    """
+
+    name: str
+    kind: AnswerKind
+    task: str = ""
+    advice: str = ""
+    wording: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task", self.task or self.name)
+
+
+OPEN = QuestionType("open", TEXT_KIND)
+"""The type of a user's own question without options."""
+OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)
+"""The type of a user's own question with options."""
+OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}
+"""The types of questions that belong to no benchmark."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published score: whose, in percent by the label of the overall, and where and how it was measured."""
+
+    name: str
+    percent: Mapping[str, float]
+    source: str
+
+
+Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, float]]
+"""Combines the scores (0 to 1) of each type present, in the order of the types, into percent per task and "overall"."""
+
+
+def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Percent per task and their unweighted mean as "overall" (a macro average).
+
+    A task's value is the mean of the means of its types, those present. Means are summed in the order of
+    `benchmark.summed`, since a float sum depends on its order.
+    """
+    by_task: dict[str, list[float]] = {}
+    for name, values in scores.items():
+        by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
+    means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
+    order = sorted(means, key=lambda task: (task in benchmark.summed_last, task))
+    overall = sum(means[task] for task in order) / len(means)
+    return {task: 100 * value for task, value in means.items()} | {"overall": 100 * overall}
+
+
+def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Percent per task and the mean over all questions as "overall" (a micro average)."""
+    by_task: dict[str, list[float]] = {}
+    for name, values in scores.items():
+        by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
+    percents = {task: 100 * mean(values) for task, values in by_task.items()}
+    return percents | {"overall": 100 * mean([each for values in by_task.values() for each in values])}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean, summed as NumPy does, like the official scorers."""
+    import numpy as np
+
+    return float(np.mean(values))
+
+
+def as_it_is(row: Row) -> Row:
+    """The row, whose columns have our names already."""
+    return row
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """Everything that RoomScout knows about a benchmark.
+
+    - `name` is what --benchmark takes, `title` what messages call it.
+    - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
+      the reason.
+    - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
+      that a row must have, and `read_row` turns such a row into one with the columns of `data.question_files.COLUMNS`.
+    - `aggregate` combines scores, and `label` is the word for the result: with `label` "overall", the mean over seven
+      tasks is "overall_7_task". `summed_last` names tasks whose means come last in the sum.
+    - `scan_layouts` maps datasets to paths below their root, beside those that `data.scans` knows.
+    - `references` are published scores.
+    """
+
+    name: str
+    title: str
+    types: tuple[QuestionType, ...]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    source: HubDataset | None = None
+    columns: tuple[str, ...] = COLUMNS
+    read_row: Callable[[Row], Row] = as_it_is
+    aggregate: Aggregate = mean_over_tasks
+    label: str = ""
+    summed_last: tuple[str, ...] = ()
+    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
+
+    @cached_property
+    def by_name(self) -> dict[str, QuestionType]:
+        """The types by name, in order."""
+        return {each.name: each for each in self.types}
+
+    @property
+    def scan_types(self) -> list[str]:
+        """Names of the types that are asked by default."""
+        return [name for name in self.by_name if name not in self.excluded]
+
+    def type_of(self, name: str) -> QuestionType | None:
+        """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
+        return self.by_name.get(name) or OWN_TYPES.get(name)
+
+    def type_of_wording(self, question: str, has_options: bool) -> QuestionType:
+        """The type whose wording a question has, or that of a user's own questions."""
+        for each in self.types:
+            fits = each.wording and each.kind.takes_options == has_options
+            if fits and re.match(each.wording, question.strip(), re.IGNORECASE | re.DOTALL):
+                return each
+        return OPEN_CHOICE if has_options else OPEN
+
+
+def benchmark_names() -> list[str]:
+    """The names of the benchmarks in this package."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """The benchmark that --benchmark names, here or as path/to/file.py:NAME; raises BenchmarkError."""
+    if name in benchmark_names():
+        return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BENCHMARK
+    if ":" not in name:
+        raise BenchmarkError(
+            f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name your "
+            "own as path/to/file.py:NAME"
+        )
+    try:
+        found = load_attribute(name)
+    except NotLoadable as error:
+        raise BenchmarkError(f"--benchmark {name}: {error}") from error
+    if not isinstance(found, Benchmark):
+        raise BenchmarkError(f"--benchmark {name}: this is not a Benchmark record but a {type(found).__name__}")
+    return found

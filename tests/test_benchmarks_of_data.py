@@ -1,0 +1,209 @@
+"""Benchmarks, answer kinds and types that a file declares: one run each, and what they refuse."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from agent.evaluation import main_vsi_bench_loop
+from data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
+from data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
+from data.benchmarks.vsi_bench import BENCHMARK
+from data.questions import Question, QuestionError, load_questions, with_kind
+from data.scoring import aggregate, overall_label, reference_lines, summarize
+from runs.reader import RunReader
+from tests.conftest import RoomScans, only_run, run_command
+
+ROOT = Path(__file__).parents[1]
+TOY = f"{ROOT / 'docs' / 'examples' / 'toy_benchmark.py'}:TOY"
+ASKED = {
+    "is_there": ("Is there a lamp in this room?", None, "yes"),
+    "is_empty": ("Is this room empty?", None, "no"),
+    "lamp_count": ("How many lamps are there?", None, "2"),
+    "which_side": ("Is the lamp left or right of the bed?", ["A. left", "B. right"], "A"),
+    "colour_of": ("Which colour has the bed?", None, "blue"),
+}
+
+
+def write_rows(path: Path, scene: str, asked: dict, **columns: str) -> Path:
+    rows = [
+        {"id": name, "dataset": "scannet", "scene_name": scene, "question_type": name, "question": question,
+         "options": options, "ground_truth": truth, **columns}
+        for name, (question, options, truth) in asked.items()
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def scene_of(rooms: RoomScans) -> str:
+    return rooms.rows[0]["scene_name"]
+
+
+def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
+    questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
+    flags = ["--benchmark", TOY, "--questions", str(questions)]
+    ended = run_command(rooms.command(tmp_path / "runs", *flags))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    reader = RunReader(only_run(tmp_path / "runs"))
+    assert reader.summary["asked"]["overall_label"] == "toy_overall_4_task"
+    assert list(reader.summary["asked"]["tasks"]) == ["presence", "lamp_count", "which_side", "colour_of"]
+    assert "Toy scoring" in reader.facts.protocol
+    valid = {"is_there": {"yes", "no"}, "which_side": {"A", "B"}, "colour_of": {"unknown"}}
+    answers = {row.id: row.answer for row in reader.rows}
+    assert all(answers[name] in expected for name, expected in valid.items())
+
+
+def test_a_run_of_another_benchmark_resumes_with_it(rooms: RoomScans, tmp_path: Path):
+    questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
+    flags = ["--benchmark", TOY, "--questions", str(questions)]
+    run_command(rooms.command(tmp_path / "runs", *flags))
+    folder = only_run(tmp_path / "runs")
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:2]))
+    command = [*rooms.command(tmp_path / "runs")[:2], "--continue", str(folder)]
+    assert run_command(command).returncode == 0
+    assert sorted((folder / "results.jsonl").read_text().splitlines()) == sorted(map(str.strip, lines)) or len(
+        RunReader(folder).rows
+    ) == len(ASKED)
+    refused = run_command([*command, "--benchmark", "vsi-bench"])
+    assert (refused.returncode, "--benchmark" in refused.stderr) == (2, True)
+
+
+def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path: Path):
+    path = write_rows(tmp_path / "own.jsonl", scene_of(rooms), {"is_there": ASKED["is_there"]}, answer_kind="yes_no")
+    weight = write_rows(
+        tmp_path / "weight.jsonl", scene_of(rooms), {"weight": ("How heavy is the bed?", None, "80")},
+        answer_kind="number", unit="kg",
+    )  # fmt: skip
+    path.write_text(path.read_text() + weight.read_text() + json.dumps(rooms.rows[0]) + "\n")
+    assert main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path)).status == 0
+    summary = RunReader(only_run(tmp_path / "runs")).summary
+    counted = rooms.rows[0]["question_type"]
+    assert list(summary["types"]) == [counted, "is_there", "weight", "all"]
+    assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (3, 2)
+    assert list(summary["asked"]["tasks"]) == [BENCHMARK.by_name[counted].task]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, r"row 1 \(id chess\): unknown question_type 'chess'; the types of VSI-Bench are object_c.*answer_kind"),
+        ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
+        ({"answer_kind": "text", "unit": "m"}, "unit 'm' is for answers of kind number"),
+        ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
+        ({"answer_kind": "letter"}, "needs at least two options"),
+        ({"answer_kind": "number"}, "ground_truth 'white' of a chess question is not a finite number above 0"),
+        ({"answer_kind": "yes_no"}, "ground_truth 'white' of a chess question is neither yes nor no"),
+    ],
+)  # fmt: skip
+def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, columns: dict, words: str):
+    path = write_rows(tmp_path / "q.jsonl", "s", {"chess": ("Who wins?", None, "white")}, **columns)
+    with pytest.raises(QuestionError, match=words):
+        load_questions(path)
+
+
+def test_a_known_type_keeps_its_kind(tmp_path: Path):
+    asked = {"object_counting": ("How many?", None, "3")}
+    same = write_rows(tmp_path / "same.jsonl", "s", asked, answer_kind="number", unit="objects")
+    assert load_questions(same)[0].kind == Number("objects")
+    other = write_rows(tmp_path / "other.jsonl", "s", asked, answer_kind="text")
+    with pytest.raises(QuestionError, match="object_counting has answers of kind number in objects, not text"):
+        load_questions(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vsibench", "there is no such benchmark; there is vsi-bench, or name your own as path/to/file.py:NAME"),
+        ("nowhere.py:TOY", "there is no file nowhere.py"),
+        (TOY.replace("TOY", "NONE"), "has no NONE"),
+        (TOY.replace("TOY", "LETTER_KIND"), "this is not a Benchmark record but a Letter"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):
+    with pytest.raises(BenchmarkError, match=words):
+        find_benchmark(name)
+
+
+def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScans, tmp_path: Path):
+    ended = run_command(rooms.command(tmp_path, "--benchmark", "vsibench"))
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "--benchmark vsibench: there is no such benchmark" in ended.stderr
+
+
+def test_a_benchmark_without_a_source_asks_for_a_file():
+    with pytest.raises(QuestionError, match="Toy has no source to download: give its questions with --questions FILE"):
+        load_questions(None, find_benchmark(TOY))
+
+
+def test_a_micro_average_counts_every_question_once():
+    types = (QuestionType("a", TEXT_KIND), QuestionType("b", TEXT_KIND))
+    micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
+    rows = [{"question_type": name, "score": score} for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
+    assert aggregate(rows, micro) == {"a": 100.0, "b": 0.0, "overall": 75.0}
+    assert overall_label(["a"], micro) == "partial_m_overall_1_task_without_b"
+
+
+def test_published_scores_are_named_only_beside_the_same_label():
+    rows = [
+        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
+        for name in BENCHMARK.scan_types
+    ]
+    lines = reference_lines(summarize(rows, BENCHMARK), BENCHMARK)
+    assert any(line.startswith("published overall_7_task: 36.9 % most frequent answer") for line in lines)
+    assert reference_lines(summarize(rows[1:], BENCHMARK), BENCHMARK) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "answer"),
+    [
+        (YES_NO_KIND, "Yes.", "yes"),
+        (YES_NO_KIND, "no, behind the door", "no"),
+        (YES_NO_KIND, True, "yes"),
+        (YES_NO_KIND, "no idea", None),
+        (YES_NO_KIND, None, None),
+        (Number("kg"), "80 kg", "80"),
+        (Number("kg"), "80 m", None),
+        (Number(), "80", "80"),
+        (TEXT_KIND, "  two words ", "two words"),
+        (TEXT_KIND, " ", None),
+        (TEXT_KIND, 3, "3"),
+        (LETTER_KIND, "(b)", "B"),
+        (LETTER_KIND, "C", None),
+    ],
+)
+def test_what_a_kind_takes_as_an_answer(kind, value: object, answer: str | None):
+    assert kind.parse(value, ("A", "B")) == answer
+
+
+@pytest.mark.parametrize("kind", [LETTER_KIND, Number("m"), YES_NO_KIND, TEXT_KIND])
+def test_a_guess_is_a_valid_answer(kind):
+    letters = ("A", "B", "C")
+    assert all(kind.parse(kind.guess(random.Random(seed), letters), letters) for seed in range(20))
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "score"),
+    [("A red  Chair.", "a red chair", 1.0), ("red chair", "a red chair", 0.0), (None, "x", 0.0)],
+)
+def test_text_scores_by_exact_match(answer: str | None, truth: str, score: float):
+    assert TEXT_KIND.score(answer, truth) == score
+
+
+def test_a_question_without_a_kind_says_how_to_get_one():
+    question = Question("1", "d", "s", "object_counting", "How many?")
+    with pytest.raises(QuestionError, match="with_kind"):
+        question.parse_answer("3")
+    assert with_kind(question, BENCHMARK).parse_answer("3") == "3"
+
+
+def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
+    """And the trainer of the explorer, which answers these types alone."""
+    named = [
+        str(path.relative_to(ROOT))
+        for package in ("agent", "data", "envs", "models", "rendering", "runs")
+        for path in (ROOT / package).rglob("*.py")
+        if any(name in path.read_text() for name in BENCHMARK.by_name)
+    ]
+    assert sorted(named) == ["data/benchmarks/vsi_bench.py", "data/rooms/questions.py"]
