@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.config import ConfigError, RunConfig
 from agent.console import counted
-from agent.policies.prompts import opening_text
+from agent.policies.prompts import Prompts, opening_text, prompts_of
 from agent.timing import ConversationSize, time_lines
 from data.questions import Question
 from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
@@ -51,7 +51,9 @@ class Plan:
     fits: bool = True
 
 
-def conversation_size(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> ConversationSize:
+def conversation_size(
+    config: RunConfig, questions: Sequence[Question], model: "Footprint", prompts: Prompts
+) -> ConversationSize:
     """The size of the longest possible conversation.
 
     With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError if
@@ -60,7 +62,7 @@ def conversation_size(config: RunConfig, questions: Sequence[Question], model: "
     from models.transformers.footprint import count_tokens
     from models.transformers.loading import is_here
 
-    longest = max((opening_text(question) for question in questions), key=len)
+    longest = max((opening_text(prompts, question) for question in questions), key=len)
     name = checkpoint_of(config.model)
     estimated = config.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
@@ -92,13 +94,13 @@ def plan_for_server(config: RunConfig, questions: Sequence[Question]) -> Plan:
     return Plan(size, why)
 
 
-def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Footprint") -> Plan:
+def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Footprint", prompts: Prompts) -> Plan:
     """The plan for a vLLM server, which allocates memory to conversations itself.
 
     Raises ConfigError if --max-model-len is too short for a single turn.
     """
     size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
-    conversation = conversation_size(config, questions, model)
+    conversation = conversation_size(config, questions, model, prompts)
     first = conversation.first_text_tokens + conversation.image_tokens + conversation.reply_tokens
     if config.max_model_len is not None and config.max_model_len < first:
         raise ConfigError(
@@ -120,7 +122,7 @@ def suited(config: RunConfig) -> RunConfig:
     Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's configuration
     cannot be loaded. Servers and policies take any size.
     """
-    if config.policy is not None or config.model.startswith("scripted:") or config.engine == "openai":
+    if not config.asks_model or config.engine == "openai":
         return config
     from models.transformers.footprint import checkpoint_family
 
@@ -132,14 +134,14 @@ def suited(config: RunConfig) -> RunConfig:
     return config
 
 
-def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
+def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> Plan:
     """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
 
     Loads no weights. Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or
     --compile, is missing, and if a GPU is too small for the weights, which --plan only reports. The view size must be
     resolved: see `suited`.
     """
-    if config.policy is not None or config.model.startswith("scripted:"):
+    if not config.asks_model:
         return plan_without_model(config, questions)
     if config.engine == "openai":
         return plan_for_server(config, questions)
@@ -152,11 +154,11 @@ def plan_run(config: RunConfig, questions: Sequence[Question]) -> Plan:
         require_packages(config)
         model = footprint(checkpoint_of(config.model), config.dtype, config.device, config.tiles_per_view)
     if config.engine == "vllm":
-        return plan_for_vllm(config, questions, model)
+        return plan_for_vllm(config, questions, model, prompts)
     too_large = why_too_large(config.model, model)
     if too_large and not config.plan:
         raise ModelError(too_large)
-    conversation = conversation_size(config, questions, model)
+    conversation = conversation_size(config, questions, model, prompts)
     copied = model.weight_bytes * weight_copies(config.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
@@ -201,7 +203,7 @@ def require_packages(config: RunConfig) -> None:
 def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
     config = suited(config)
-    plan = plan_run(config, questions)
+    plan = plan_run(config, questions, prompts_of(config))
     scans = {question.scene for question in questions}
     turns, (width, height) = config.steps + 1, config.view.image_size
     lines = [

@@ -1,21 +1,29 @@
-"""The wording that the shipped explorer was trained on; any change requires training it again."""
+"""The wording that the shipped explorer was trained on, the default wording, and wordings from files."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agent.policies.prompts import ADVICE, system_message, turn_message
+from agent.config import ConfigError
+from agent.evaluation import main_vsi_bench_loop
+from agent.policies.model import ModelPolicy
+from agent.policies.prompts import Prompts, explorer_prompts, load_prompts, prompts_of, system_message, turn_message
 from agent.policies.replies import LOOK_AROUND, ParsedAction
+from agent.run_folder import saved_prompts
 from agent.state import Turn
-from data.questions import Question
+from data.benchmarks.vsi_bench import BENCHMARK
 from envs.actions import CameraAction
 from envs.environment import Extent, Observation
 from models import Reply
+from models.scripted import ScriptedBackend, random_policy
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs.reader import RunReader
+from tests.conftest import RoomScans, run_in_process, vsi_question
 
-QUESTION = Question(
+QUESTION = vsi_question(
     "1", "scannet", "s", "object_rel_direction_easy", "Is the lamp to the left or the right of the bed?",
     ("A. left", "B. right"), "A",
 )  # fmt: skip
@@ -30,26 +38,37 @@ def observation(turn: int, moves_left: int, move: MoveOutcome | None = None) -> 
 def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:
     move = MoveOutcome(HERE, 1.0, moved_m, blocked, clipped)
     turn = Turn(0, HERE, Reply(""), parsed, move, ("1",))
-    return turn_message(QUESTION, observation(1, 7, move), turn).text
+    return turn_message(explorer_prompts(), QUESTION, observation(1, 7, move), turn).text
 
 
 def test_the_system_message_is_that_of_training():
-    text = system_message(QUESTION).text
+    text = system_message(explorer_prompts(), QUESTION).text
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "592065cd528227e5643b5e5fb7d3084a4bd51a8ad0e6fd3d8cc9d1b40bd5812b"
     )
 
 
 def test_the_advice_is_that_of_training():
-    learned = ("counting", "distance", "size", "room_size", "nearest", "direction", "route", "order", "open")
-    text = "\n".join(f"{family}: {ADVICE[family]}" for family in learned)
+    learned = {
+        "counting": "object_counting",
+        "distance": "object_abs_distance",
+        "size": "object_size_estimation",
+        "room_size": "room_size_estimation",
+        "nearest": "object_rel_distance",
+        "direction": "object_rel_direction_easy",
+        "route": "route_planning",
+        "order": "obj_appearance_order",
+        "open": "default",
+    }
+    advice = explorer_prompts().advice
+    text = "\n".join(f"{family}: {advice[name]}" for family, name in learned.items())
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "35152f384fff8fb77c960013d286e5ddb643e64d27d769ecf35eb74cc201c24f"
     )
 
 
 def test_turn_0_asks_the_question_and_says_where_the_camera_is():
-    assert turn_message(QUESTION, observation(0, 8), None).text == (
+    assert turn_message(explorer_prompts(), QUESTION, observation(0, 8), None).text == (
         "Question: Is the lamp to the left or the right of the bed?\nOptions:\nA. left\nB. right\n\n"
         "The room spans x 0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2, y 2.0, 1.6 m above the floor, "
         "heading 0 degrees (0 looks along +x, 90 along +y).\n\n"
@@ -79,6 +98,91 @@ def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: ParsedActio
 
 
 def test_the_last_turn_must_answer():
-    assert turn_message(QUESTION, observation(8, 0), None).text.endswith(
+    assert turn_message(explorer_prompts(), QUESTION, observation(8, 0), None).text.endswith(
         'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
     )
+
+
+def test_the_default_prompt_is_pinned():
+    """Scores of different prompts are not comparable: change it on purpose only."""
+    prompts = Prompts().with_advice_of(BENCHMARK)
+    assert prompts.sha256 == "70fd2f6f5e32b8eda06e010753569521570261df1eb2d10dad5f94b8940eefd4"
+
+
+def test_the_default_prompt_reads_as_a_whole():
+    prompts = Prompts().with_advice_of(BENCHMARK)
+    counting = vsi_question("1", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
+    assert system_message(prompts, counting).text == (
+        "You are inside a 3D scan of a real room and see it through a camera that you control. You have to answer one "
+        "question about the room. Each turn shows you the current view. Reply with a short thought, then exactly one "
+        "JSON object that either moves the camera or gives your answer:\n"
+        '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, '
+        '"done": false}\n\n'
+        "- rotation_angle_degrees: -180 to 180. Positive turns left, negative turns right. The camera turns first, "
+        "then moves along its new heading.\n"
+        "- forward_meters: -2 to 2. Negative moves backward.\n"
+        "- left_meters: -2 to 2. Positive moves left, negative moves right.\n"
+        "- z_delta_meters: -0.5 to 0.5. Positive moves up, negative moves down.\n"
+        "- answer: null while you are exploring; at the end, one plain number, such as 3.\n"
+        "- done: true only together with your final answer, which ends the exploration.\n\n"
+        "The camera stays inside the room and cannot pass through walls or furniture; the next message says when a "
+        "move was blocked. Holes in the scan are white. Look in every direction before you answer, and do not count an "
+        "object again when it appears in another view."
+    )
+    assert turn_message(prompts, counting, observation(1, 1), None).text == (
+        "Question: How many chair(s) are in this room?\n\n"
+        "The room spans x 0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2 m, y 2.0 m, 1.6 m above the floor, "
+        "heading 0 degrees (0 faces +x, 90 faces +y).\n\n"
+        "Turn 1: 1 move left. Answer as soon as you are sure."
+    )
+
+
+def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('remaining_turns: "{moves} to go."\nadvice:\n  default: Look.\n')
+    prompts = load_prompts(path).with_advice_of(BENCHMARK)
+    assert (prompts.remaining_turns, prompts.system) == ("{moves} to go.", Prompts().system)
+    assert prompts.advice["route_planning"] == BENCHMARK.by_name["route_planning"].advice
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("system: 'Move {far}'", r"mine.yaml: system cannot be filled in \(KeyError: 'far'\): it takes {action}"),
+        ("last_turn: 'Say {\"done\": true}'", "last_turn cannot be filled in .*no placeholders; write {{ for a brace"),
+        ("outcome: {moved: '{moved_m:.2q}'}", "outcome.moved cannot be filled in .*{moved_m}"),
+        ("sytem: Look", "sytem: "),
+        ("- a list", "mine.yaml: "),
+        ("system: [", "mine.yaml cannot be read as YAML"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
+    rooms: RoomScans, tmp_path: Path, text: str, words: str
+):
+    (tmp_path / "mine.yaml").write_text(text)
+    config = rooms.config(tmp_path / "runs", model="embedded", prompts=tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=f"^--prompts .*{words}"):
+        main_vsi_bench_loop(config)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('remaining_turns: "{moves} to go."\n')
+    config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
+    prompts = prompts_of(config)
+    folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
+    facts = RunReader(folder).facts
+    assert facts.prompts["sha256"] == prompts.sha256
+    assert f"prompts {prompts.sha256[:12]}" in facts.protocol
+    path.write_text("system: Changed.\n")
+    assert saved_prompts(folder) == prompts
+
+
+def test_a_run_that_recorded_no_prompts_resumes_with_those_of_its_time():
+    assert saved_prompts(Path(__file__).parent / "data" / "run_schema1" / "interrupted") == explorer_prompts()
+
+
+def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match="--prompts are the words that a model reads"):
+        rooms.config(tmp_path, prompts=tmp_path / "mine.yaml").checked()

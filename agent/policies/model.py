@@ -4,32 +4,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.policies import Decision, Policy
-from agent.policies.prompts import system_message, turn_message
+from agent.policies.prompts import Prompts, system_message, turn_message
 from agent.policies.replies import action_format, parse_action
 from agent.state import QuestionState
 from models import Backend, Reply, ReplyFormat
 
 
 class ModelPolicy(Policy):
-    """Sends each question's view to a model and parses the reply as an action."""
+    """Sends each question's view to a model in the words of `prompts`, and parses the reply as an action."""
 
-    def __init__(self, backend: Backend, reply_format: ReplyFormat | None = None) -> None:
+    def __init__(
+        self, backend: Backend, reply_format: ReplyFormat | None = None, prompts: Prompts | None = None
+    ) -> None:
         self.name = backend.name
         self.concurrent = backend.concurrent
         self.backend = backend
+        self.prompts = prompts or Prompts()
         self._format = reply_format or action_format()
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One decision per question from one `generate()` call."""
         for state in states:
-            ask(state)
+            ask(state, self.prompts)
         replies = self.backend.generate([state.conversation for state in states], self._format)
-        return [read(reply, state) for state, reply in zip(states, replies, strict=True)]
+        return [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
         for turn in state.turns:
-            ask(state, turn.index)
+            ask(state, self.prompts, turn.index)
             state.conversation.append(turn.message)
 
     def forget(self, state: QuestionState) -> None:
@@ -45,24 +48,24 @@ class ModelPolicy(Policy):
         self.backend.close()
 
 
-def ask(state: QuestionState, turn: int | None = None) -> None:
+def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None:
     """Append a turn's user message, by default that of the next turn, preceded in turn 0 by the system message.
 
     Does nothing if the turn's message is already there.
     """
     messages, turn = state.conversation.messages, state.turn if turn is None else turn
     if not messages:
-        state.conversation.append(system_message(state.question))
+        state.conversation.append(system_message(prompts, state.question))
     if messages[-1].role != "user":
         previous = state.turns[turn - 1] if turn else None
-        state.conversation.append(turn_message(state.question, state.observations[turn], previous))
+        state.conversation.append(turn_message(prompts, state.question, state.observations[turn], previous))
     assert len(state.conversation.images) == turn + 1, f"{state.label}: image i must belong to turn i"
 
 
-def read(reply: Reply, state: QuestionState) -> Decision:
+def read(reply: Reply, state: QuestionState, prompts: Prompts) -> Decision:
     """Parse the reply; report truncation to the model."""
     parsed = parse_action(reply.text, state.question, state.is_last_turn)
     if parsed.error is not None and reply.finish_reason == "length":
-        cut = f"it was cut off after {reply.generated_tokens} tokens, so think less and end with the object"
-        parsed = replace(parsed, error=f"{parsed.error}; {cut}")
+        truncated = prompts.outcome.truncated.format(tokens=reply.generated_tokens)
+        parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
     return Decision(parsed.action, reply, parsed.clamped, parsed.error)

@@ -1,119 +1,260 @@
-"""The wording of all prompts, as pure functions of a question, an observation and the previous turn.
+"""Every word that a model reads, as a value: `Prompts` holds templates, and the functions below fill them in.
 
-The shipped explorer was trained on exactly this wording; any edit costs accuracy.
+A checkpoint may bring its own in prompts.yaml, and `--prompts FILE` names others. Templates use Python's format syntax.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agent.config import ConfigError, RunConfig
 from agent.state import Turn
+from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question
-from envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
+from envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from envs.environment import Observation
+from models import EMBEDDED, EXPLORER
 from models.conversation import Message
 
-ADVICE = {
-    "counting": "To count, look in every direction first, remember where each object stood, and count none twice.",
-    "distance": "To measure a distance, see both objects, from close by if you can; the camera's own positions are "
-    "given in metres and are a ruler.",
-    "size": "To measure an object, see all of it, from more than one side if you can; the camera's own positions are "
-    "given in metres and are a ruler.",
-    "room_size": "To measure the room, find its walls in every direction; the room's extent along x and y is given, but "
-    "not every room fills the rectangle.",
-    "nearest": "To compare distances, find every object that is named and note where it stands.",
-    "direction": "For directions, find all objects that are named, note where each stands on the floor plan, then "
-    "imagine standing at the first and facing the second; your own heading does not matter.",
-    "route": "For a route, find all places that are named, note where each stands on the floor plan, then walk the "
-    "route in your mind and keep track of which way you face.",
-    "order": "For an order of appearance, note what each view shows, in the order of the views.",
-    "open": "Look around until you have seen what the question needs.",
+PROMPTS_FILE = "prompts.yaml"
+"""The file of Prompts in a checkpoint folder."""
+ANY_TYPE = "default"
+"""The key of the advice for question types without one of their own."""
+
+SYSTEM = """\
+You are inside a 3D scan of a real room and see it through a camera that you control. You have to answer one question \
+about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON object that \
+either moves the camera or gives your answer:
+{action}
+
+- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right. The camera \
+turns first, then moves along its new heading.
+- forward_meters: -{move_limit} to {move_limit}. Negative moves backward.
+- left_meters: -{move_limit} to {move_limit}. Positive moves left, negative moves right.
+- z_delta_meters: -{height_limit} to {height_limit}. Positive moves up, negative moves down.
+- answer: null while you are exploring; at the end, {answer_form}.
+- done: true only together with your final answer, which ends the exploration.
+
+The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move was \
+blocked. Holes in the scan are white. {advice}"""
+
+
+@dataclass(frozen=True)
+class OutcomePrompts:
+    """What the model reads about its last reply and move: the sentences that apply, in this order."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    unreadable: str = "Your reply could not be used: {error}. The camera turned a little instead."
+    truncated: str = "it was truncated after {tokens} tokens, so think less and end with the JSON object"
+    """Appended to the error of a reply that reached the token limit."""
+    clamped: str = "Limited to the allowed range: {values}."
+    turned: str = "Turned {degrees:g} degrees {side}."
+    not_turned: str = "Did not turn."
+    moved: str = "Moved {moved_m:.2f} m."
+    blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."
+    clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."
+    not_moved: str = "Did not move."
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The templates of all prompts; raises ValueError, naming the field, for a template that cannot be filled in.
+
+    - `system`: the actions and the reply format, with the form of the answer and the advice for the question's type.
+    - `opening` and, if the question has options, `options`: the first part of turn 0.
+    - `outcome`: the first part of every later turn.
+    - `extent` and `position`: the room's size, and where the camera is.
+    - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
+    - `advice` by question type, instead of the benchmark's; "default" is for types without any.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    system: str = SYSTEM
+    opening: str = "Question: {question}"
+    options: str = "Options:\n{options}"
+    outcome: OutcomePrompts = OutcomePrompts()
+    extent: str = "The room spans x {x0:z.1f} to {x1:z.1f} m and y {y0:z.1f} to {y1:z.1f} m."
+    position: str = (
+        "The camera is at x {x:z.1f} m, y {y:z.1f} m, {height:z.1f} m above the floor, heading {heading} degrees "
+        "(0 faces +x, 90 faces +y)."
+    )
+    remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."
+    last_turn: str = 'This is the last turn: you cannot move again. Give your best answer now, with "done": true.'
+    advice: Mapping[str, str] = field(
+        default_factory=lambda: {ANY_TYPE: "Look around until you have seen everything that the question needs."}
+    )
+
+    def __post_init__(self) -> None:
+        _check(self, "")
+        _check(self.outcome, "outcome.")
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all templates, 64 hex digits."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
+        """These prompts with the benchmark's advice for the types that they have none for."""
+        advice = {each.name: each.advice for each in benchmark.types if each.advice}
+        return replace(self, advice={**advice, **self.advice})
+
+
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "system": dict.fromkeys(("action", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""),
+    "opening": {"question": ""},
+    "options": {"options": ""},
+    "extent": dict.fromkeys(("x0", "x1", "y0", "y1"), 0.0),
+    "position": {"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0},
+    "remaining_turns": {"turn": 0, "moves": ""},
+    "last_turn": {},
+    "outcome.unreadable": {"error": ""},
+    "outcome.truncated": {"tokens": 0},
+    "outcome.clamped": {"values": ""},
+    "outcome.turned": {"degrees": 0.0, "side": ""},
+    "outcome.not_turned": {},
+    "outcome.moved": {"moved_m": 0.0},
+    "outcome.blocked": {"moved_m": 0.0, "requested_m": 0.0},
+    "outcome.clipped": {"moved_m": 0.0, "requested_m": 0.0},
+    "outcome.not_moved": {},
 }
-"""Advice for each family of question types."""
+"""The names that each template may use, with an example value."""
 
 
-def answer_form(question: Question) -> str:
-    """The form of a valid "answer" to this question."""
-    if question.is_choice:
-        return "the letter of one option, " + " or ".join(f'"{letter}"' for letter in question.letters)
-    if question.is_numeric:
-        return "one plain number, such as 3" if question.unit == "objects" else f"one plain number in {question.unit}"
-    return "a short text"
+def _check(record: Prompts | OutcomePrompts, prefix: str) -> None:
+    for each in fields(record):
+        name = prefix + each.name
+        if name not in _EXAMPLES:
+            continue
+        try:
+            getattr(record, each.name).format(**_EXAMPLES[name])
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            known = ", ".join(f"{{{key}}}" for key in _EXAMPLES[name]) or "no placeholders"
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{name} cannot be filled in ({why}): it takes {known}; write {{{{ for a brace") from None
 
 
-def system_message(question: Question) -> Message:
+def prompts_of(config: RunConfig) -> Prompts:
+    """The prompts of a new run: those of --prompts, else of the checkpoint, else the default, with the benchmark's advice.
+
+    Raises ConfigError for a file that cannot be used, QuestionError for an unknown benchmark.
+    """
+    folder = EXPLORER if config.model == EMBEDDED else Path(config.model).expanduser()
+    own = folder / PROMPTS_FILE
+    path = config.prompts or (own if own.is_file() else None)
+    try:
+        prompts = load_prompts(path) if path else Prompts()
+    except ValueError as error:
+        raise ConfigError(f"--prompts {error}" if config.prompts else str(error)) from None
+    return prompts.with_advice_of(find_benchmark(config.benchmark))
+
+
+@cache
+def explorer_prompts() -> Prompts:
+    """The prompts of the explorer. Runs that did not record their prompts had these, whatever their model."""
+    return load_prompts(EXPLORER / PROMPTS_FILE)
+
+
+def prompts_record(prompts: Prompts) -> dict[str, Any]:
+    """The prompts as JSON values for run.json, which `recorded_prompts` reads back."""
+    return {"sha256": prompts.sha256, "templates": asdict(prompts)}
+
+
+def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
+    """The prompts in a run.json; raises ValueError if they are damaged."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Prompts).validate_python(record["templates"])
+
+
+def load_prompts(path: Path) -> Prompts:
+    """The prompts in a YAML file; a field that is left out keeps its default. Raises ValueError naming the file."""
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(Prompts).validate_python({} if values is None else values)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"{path}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+        ) from None
+
+
+def system_message(prompts: Prompts, question: Question) -> Message:
     """The first message of a conversation: the available actions and the reply format."""
-    return Message("system", _system_text(question))
+    return Message("system", _system_text(prompts, question))
 
 
-def opening_text(question: Question) -> str:
+def opening_text(prompts: Prompts, question: Question) -> str:
     """All text before the first reply, except the camera's pose and the remaining moves."""
-    return _system_text(question) + _question_text(question)
+    return _system_text(prompts, question) + _question_text(prompts, question)
 
 
-def turn_message(question: Question, observation: Observation, previous: Turn | None) -> Message:
+def turn_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn | None) -> Message:
     """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
-    parts = [_question_text(question) if previous is None else _outcome(previous)]
-    parts += [_where(observation), _turns_left(observation)]
+    opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
+    parts = [opening, _where(prompts, observation), _turns_left(prompts, observation)]
     return Message("user", "\n\n".join(parts), image=observation.view)
 
 
-def _system_text(question: Question) -> str:
-    return f"""\
-You are inside the 3D scan of a real room and see it through a camera. You are asked one question about the room. \
-In each turn you get the view from where the camera is now, then either move the camera to see more, or answer.
-
-Reply with a short thought in plain words, then exactly one JSON object with these six keys:
-{{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}}
-
-- rotation_angle_degrees: -{ROTATION_LIMIT_DEG:g} to {ROTATION_LIMIT_DEG:g}; positive turns left, negative turns right. \
-The camera turns first and then moves in its new direction.
-- forward_meters: -{MOVE_LIMIT_M:g} to {MOVE_LIMIT_M:g}; negative moves backward.
-- left_meters: -{MOVE_LIMIT_M:g} to {MOVE_LIMIT_M:g}; positive moves to the left, negative to the right.
-- z_delta_meters: -{HEIGHT_LIMIT_M:g} to {HEIGHT_LIMIT_M:g}; positive moves up, negative down.
-- answer: null while you are still looking, then {answer_form(question)}.
-- done: true only together with your final answer; it ends your turns.
-
-The camera cannot pass through walls or furniture and stays inside the room; you are told when a move was cut short. \
-Holes in the scan are white. {ADVICE[question.kind.family]}"""
+def _system_text(prompts: Prompts, question: Question) -> str:
+    return prompts.system.format(
+        action=json.dumps(dict.fromkeys(LIMITS, 0) | {"answer": None, "done": False}),
+        rotation_limit=f"{ROTATION_LIMIT_DEG:g}",
+        move_limit=f"{MOVE_LIMIT_M:g}",
+        height_limit=f"{HEIGHT_LIMIT_M:g}",
+        answer_form=question.kind.form(question.letters),
+        advice=prompts.advice.get(question.question_type) or prompts.advice.get(ANY_TYPE, ""),
+    )
 
 
-def _question_text(question: Question) -> str:
-    lines = [f"Question: {question.question}"]
+def _question_text(prompts: Prompts, question: Question) -> str:
+    lines = [prompts.opening.format(question=question.question)]
     if question.options:
-        lines += ["Options:", *question.options]
+        lines.append(prompts.options.format(options="\n".join(question.options)))
     return "\n".join(lines)
 
 
-def _outcome(turn: Turn) -> str:
+def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     """The outcome of the last turn: reply errors, clamped numbers, rotation and move."""
     lines = []
     if turn.parsed.error:
-        lines.append(f"Your reply could not be used: {turn.parsed.error}. The camera turned a little instead.")
+        lines.append(words.unreadable.format(error=turn.parsed.error))
     if turn.parsed.clamped:
-        lines.append(f"Out of range and cut: {', '.join(turn.parsed.clamped)}.")
+        lines.append(words.clamped.format(values=", ".join(turn.parsed.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
     move, turned = turn.move, turn.parsed.action.rotation_angle_degrees
-    lines.append(f"Turned {abs(turned):g} degrees {'left' if turned >= 0 else 'right'}." if turned else "Did not turn.")
+    side = "left" if turned >= 0 else "right"
+    lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
     if move.blocked or move.clipped:
-        why = "blocked" if move.blocked else "at the edge of the scan"
-        lines.append(f"Moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {why}.")
+        stopped = words.blocked if move.blocked else words.clipped
+        lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))
     else:
-        lines.append(f"Moved {move.moved_m:.2f} m." if move.requested_m else "Did not move.")
+        lines.append(words.moved.format(moved_m=move.moved_m) if move.requested_m else words.not_moved)
     return " ".join(lines)
 
 
-def _where(observation: Observation) -> str:
+def _where(prompts: Prompts, observation: Observation) -> str:
     """The room's extent, the camera's position and its heading."""
     extent, pose = observation.extent, observation.pose
     (x0, x1), (y0, y1) = extent.x_m, extent.y_m
-    return (
-        f"The room spans x {x0:z.1f} to {x1:z.1f} m and y {y0:z.1f} to {y1:z.1f} m. "
-        f"The camera is at x {pose.x_m:z.1f}, y {pose.y_m:z.1f}, {pose.z_m - extent.floor_z_m:z.1f} m above the floor, "
-        f"heading {round(pose.heading_deg) % 360} degrees (0 looks along +x, 90 along +y)."
-    )
+    size = prompts.extent.format(x0=x0, x1=x1, y0=y0, y1=y1)
+    height, heading = pose.z_m - extent.floor_z_m, round(pose.heading_deg) % 360
+    return f"{size} {prompts.position.format(x=pose.x_m, y=pose.y_m, height=height, heading=heading)}"
 
 
-def _turns_left(observation: Observation) -> str:
+def _turns_left(prompts: Prompts, observation: Observation) -> str:
     left = observation.moves_left
     if not left:
-        return 'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
-    return (
-        f"Turn {observation.turn}: you have {left} move{'' if left == 1 else 's'} left; answer as soon as you are sure."
-    )
+        return prompts.last_turn.format()
+    return prompts.remaining_turns.format(turn=observation.turn, moves=f"{left} move{'' if left == 1 else 's'}")
