@@ -30,8 +30,8 @@ THOUGHT_WEIGHT = 4.0
 """Loss weight of reasoning tokens; note tokens have weight 1 but are several times as many."""
 CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
 """Option letters and turns, at most one token in a hundred, and their additional loss weight."""
-BLOCKED, WALK_LINE = re.compile(r"Moved [\d.]+ of"), 2
-"""Matches the message after a blocked walk; index of the reply line that announces a walk."""
+WALK_LINE = 2
+"""Index of the reply line that announces a walk."""
 GAP_WORD = re.compile(r" \d+\.\d m;")
 NEXT_OPTION_AT = 2
 """Offset in tokens from a gap to the next option; in between are the letters of the nearest so far and of that option.
@@ -121,8 +121,8 @@ class RowMaker:
         if stored.by_pupil:
             return replace(row, spoken=row.spoken & (index >= sum(map(len, turns))))
         learned = np.ones(len(row.ids), dtype=bool)
-        for turn, text in enumerate(stored.user[1:]):
-            if BLOCKED.search(text):
+        for turn, stopped in enumerate(stored.stopped[:-1]):
+            if stopped:
                 reply_at = sum(map(len, turns[: turn + 1]))
                 walk = [at for at, id in enumerate(said[turn]) if id == self._line_end][WALK_LINE - 1]
                 learned &= (index <= reply_at + walk) | (index >= reply_at + len(said[turn]))

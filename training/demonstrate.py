@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.scoring import score_answer
+from data.benchmarks.vsi_bench import BENCHMARK
 from data.text import log_to_stream
 from models import Backend, ModelOptions
 from models.engines import make_backend
@@ -52,8 +52,9 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
     scores: dict[str, list[float]] = {}
     for path in shards_in(folder):
         for episode in read_shard(path):
-            if not (episode.blind or episode.by_pupil) and "This is the last turn" not in episode.user[-1]:
-                score = score_answer(episode.question_type, episode.answer, episode.ground_truth)
+            if not (episode.blind or episode.by_pupil or episode.out_of_moves):
+                kind = BENCHMARK.by_name[episode.question_type].kind
+                score = kind.score(episode.answer, episode.ground_truth)
                 scores.setdefault(episode.question_type, []).append(score)
     return {name: (len(values), float(np.mean(values))) for name, values in scores.items()}
 

@@ -10,13 +10,12 @@ import numpy as np
 
 from agent.builders import questions_of
 from agent.run_folder import saved_config
-from data.questions import QUESTION_TYPES, Question, QuestionError
-from data.scoring import score_answer
+from data.questions import Question, QuestionError
 from data.text import escaped_lines
 from runs import RunError
 from runs.reader import RunReader
 from training.notes import notes_in
-from training.reading import think
+from training.reading import FAMILIES, family_of, still_missing, think
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,13 @@ def answered(run: Path) -> Iterator[Answered]:
         question = questions[row.id]
         notes = [note for reply in replies for note in notes_in(reply)]
         implied = think(question, notes, (0.0, 0.0)).answer
-        truth = question.ground_truth or ""
         yield Answered(
             question,
             row.answer,
             row.score,
-            row.score if implied is None else score_answer(question.question_type, implied, truth),
+            (row.score if implied is None else question.score(implied)) or 0.0,
             None if implied is None else implied == row.answer,
-            "unseen" in replies[-1],
+            still_missing(question, notes),
         )
 
 
@@ -65,7 +63,7 @@ def table(results: Sequence[Answered]) -> list[str]:
     columns = ("score", "read_perfectly", "follows_notes", "unseen")
     headers = [name.replace("_", " ") for name in columns]
     lines = [f"| type | questions | {' | '.join(headers)} |", "|---" * (len(columns) + 2) + "|"]
-    for name in QUESTION_TYPES:
+    for name in FAMILIES:
         of_type = [each for each in results if each.question.question_type == name]
         if of_type:
             cells = [_percent([getattr(each, key) for each in of_type]) for key in columns]
@@ -76,7 +74,7 @@ def table(results: Sequence[Answered]) -> list[str]:
         if each.question.question_type == "object_counting"
     ]
     parts = [("exact", 0), ("one too low", -1), ("one too high", 1)]
-    unseen = [each.unseen for each in results if each.question.kind.family not in ("counting", "room_size")]
+    unseen = [each.unseen for each in results if family_of(each.question) not in ("counting", "room_size")]
     return [
         *lines,
         "",

@@ -1,6 +1,6 @@
 """Demonstrations: the teacher's conversations in procedural rooms, generated with the code of real runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,10 +11,12 @@ from numpy.random import Generator
 from agent.builders import library_of
 from agent.config import NUM_STEPS, RunConfig
 from agent.policies.model import ask, read
+from agent.policies.prompts import explorer_prompts
 from agent.policies.replies import action_format, parse_action
 from agent.state import QuestionState
 from agent.turns import act, finish_turn
-from data.questions import Question
+from data.benchmarks.vsi_bench import BENCHMARK
+from data.questions import Question, with_kind
 from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
 from envs.environment import ExplorationEnv
@@ -27,7 +29,7 @@ from rendering.renderers.raycast import RaycastRenderer
 from rendering.scene import make_scene
 from rendering.views import HEADINGS_DEG, FirstView
 from training.notes import VIEWS, VIEWS_AROUND
-from training.reading import asked
+from training.reading import asked, family_of, still_missing
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
 
@@ -79,13 +81,15 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
     config = config or view_config()
     with _libraries(config) as libraries:
         for state, teacher in _opened(seed, index, *libraries):
+            missing = []
             while not state.is_final:
-                ask(state)
+                ask(state, explorer_prompts())
                 _take(state, Reply(teacher.reply(state)))
+                missing.append(still_missing(state.question, teacher.notes))
                 parsed = state.turns[-1].parsed
                 assert parsed.error is None and not parsed.clamped, f"invalid action: {state.turns[-1].reply.text}"
             replies = tuple(turn.reply.text for turn in state.turns)
-            yield _episode(state, teacher, replies, state.answer)
+            yield _episode(state, teacher, replies, state.answer, missing)
 
 
 def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
@@ -100,31 +104,36 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
         for _, teacher in opened:
             teacher.overlooked = frozenset()  # the pupil overlooks enough
         corrections: list[list[str]] = [[] for _ in opened]
+        missing_to_teacher: list[list[bool]] = [[] for _ in opened]
+        missing_to_pupil: list[list[bool]] = [[] for _ in opened]
         while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
             for number in due:
                 state, teacher = opened[number]
-                ask(state)
+                ask(state, explorer_prompts())
                 corrections[number].append(teacher.reply(state))
+                missing_to_teacher[number].append(still_missing(state.question, teacher.notes))
             replies = pupil.generate([opened[number][0].conversation for number in due], action_format())
             for number, reply in zip(due, replies, strict=True):
                 state, teacher = opened[number]
                 teacher.hear(reply.text, state)
+                missing_to_pupil[number].append(still_missing(state.question, teacher.notes))
                 _take(state, reply)
                 if state.is_final:
                     pupil.release(state.conversation)
         rng = np.random.default_rng([seed, index, 2])
-        for (state, teacher), teacher_replies in zip(opened, corrections, strict=True):
+        for number, ((state, teacher), teacher_replies) in enumerate(zip(opened, corrections, strict=True)):
             last = len(teacher_replies) - 1
             turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
             correction = teacher_replies[turn]
             pupil_replies = tuple(each.reply.text for each in state.turns[:turn])
             answer = parse_action(correction, state.question).action.answer
-            yield _episode(state, teacher, (*pupil_replies, correction), answer, by_pupil=True)
+            missing = [*missing_to_pupil[number][:turn], missing_to_teacher[number][turn]]
+            yield _episode(state, teacher, (*pupil_replies, correction), answer, missing, by_pupil=True)
 
 
 def _take(state: QuestionState, reply: Reply) -> None:
     """Process a reply as in a run: parse it, move and render."""
-    decision = read(reply, state)
+    decision = read(reply, state, explorer_prompts())
     after, seconds = act(state, decision)
     finish_turn(state, decision, after, (state.question.id,), seconds)
 
@@ -156,7 +165,7 @@ def _opened(
         state = QuestionState(number, question, steps)
         state.begin(env)
         names = sorted(asked(question).names)
-        overlooks = bool(names) and question.kind.family != "counting" and rng.random() < OVERLOOKED_SHARE
+        overlooks = bool(names) and family_of(question) != "counting" and rng.random() < OVERLOOKED_SHARE
         overlooked = {str(rng.choice(names))} if overlooks else set()
         bold = int(rng.integers(VIEWS_AROUND)) if rng.random() < BOLD_SHARE else None
         yield state, Teacher(room, is_blind, overlooked, bold)
@@ -164,7 +173,7 @@ def _opened(
 
 def _question(row: Mapping[str, Any]) -> Question:
     values = {**row, "id": str(row["id"]), "options": tuple(row["options"] or ())}
-    return Question(**values)
+    return with_kind(Question(**values), BENCHMARK)
 
 
 def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
@@ -176,7 +185,12 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
 
 
 def _episode(
-    state: QuestionState, teacher: Teacher, replies: tuple[str, ...], answer: str | None, by_pupil: bool = False
+    state: QuestionState,
+    teacher: Teacher,
+    replies: tuple[str, ...],
+    answer: str | None,
+    missing: Sequence[bool],
+    by_pupil: bool = False,
 ) -> Episode:
     """The conversation, truncated to as many turns as there are replies."""
     messages, turns = state.conversation.messages, len(replies)
@@ -191,6 +205,9 @@ def _episode(
         messages[0].text,
         tuple(message.text for message in messages[1::2])[:turns],
         replies,
+        tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns[:turns]),
+        tuple(missing),
+        turns - 1 == state.steps,
         images,
         np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown[:turns]),
     )

@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 from agent.config import NUM_STEPS, RunConfig
 from agent.evaluation import main_vsi_bench_loop
-from data.questions import QUESTION_TYPES, Question, load_questions
+from data.benchmarks.vsi_bench import BENCHMARK
+from data.questions import Question, load_questions
 from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer, overall_label
 from data.text import escaped_lines, log_to_stream
@@ -40,7 +41,7 @@ def spread(questions: Sequence[Question], per_type: int) -> list[Question]:
     Keeps the order.
     """
     chosen = []
-    for name in QUESTION_TYPES:
+    for name in BENCHMARK.by_name:
         of_type = [question for question in questions if question.question_type == name]
         count = min(per_type, len(of_type))
         chosen += [of_type[place * len(of_type) // count] for place in range(count)]
@@ -92,22 +93,22 @@ def overall_gain(
 
 
 def _overall(rows: Sequence[Mapping[str, Any]]) -> float:
-    return aggregate(rows)["overall"]
+    return aggregate(rows, BENCHMARK)["overall"]
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequence[Question]) -> list[str]:
     """A Markdown table: percent with 95 % interval per type and condition, and the most-frequent-answer baseline."""
     lines = [f"| type | questions | {' | '.join(results)} | most frequent answer |"]
     lines.append("|---" * (len(results) + 3) + "|")
-    for name in QUESTION_TYPES:
+    for name in BENCHMARK.by_name:
         of_type = [question for question in questions if question.question_type == name]
         if of_type:
             cells = [_cell([row["score"] for row in rows if row["question_type"] == name]) for rows in results.values()]
-            frequent = most_frequent_answer(of_type)["overall"]
+            frequent = most_frequent_answer(of_type, BENCHMARK)["overall"]
             lines.append(f"| {name} | {len(of_type)} | {' | '.join(cells)} | {frequent:.1f} |")
     overall = [f"{_overall(rows):.1f}" for rows in results.values()]
-    frequent = most_frequent_answer(questions)["overall"]
-    label = overall_label(question.question_type for question in questions)
+    frequent = most_frequent_answer(questions, BENCHMARK)["overall"]
+    label = overall_label((question.question_type for question in questions), BENCHMARK)
     lines.append(f"| {label} | {len(questions)} | {' | '.join(overall)} | {frequent:.1f} |")
     return lines
 
@@ -137,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rooms = kept_rooms(options.out, options.rooms, SPLITS[options.split], QUESTIONS_PER_TYPE)
     asked_file = rooms / f"questions_{options.per_type}.jsonl"
     asked = spread(load_questions(rooms / QUESTIONS_FILE), options.per_type)
-    asked_file.write_text("".join(json.dumps(asdict(question)) + "\n" for question in asked), encoding="utf-8")
+    asked_file.write_text("".join(json.dumps(question.row) + "\n" for question in asked), encoding="utf-8")
     config = replace(
         view_config(), batch=True, questions=asked_file, scan_root=rooms, model=options.model,
         log_root=options.out / "runs", max_batched_turns="all",

@@ -11,6 +11,18 @@ from training.notes import Note, apart, heading_deg, stepped, turn_deg
 FEWEST = 2
 """The smallest count in any counting question."""
 
+FAMILIES = {
+    "object_counting": "counting",
+    "object_abs_distance": "distance",
+    "object_size_estimation": "size",
+    "room_size_estimation": "room_size",
+    "object_rel_distance": "nearest",
+    "object_rel_direction_easy": "direction",
+    "object_rel_direction_medium": "direction",
+    "object_rel_direction_hard": "direction",
+    "route_planning": "route",
+}
+"""The reasoning that each question type of `data.rooms` needs."""
 _WORDINGS = {
     "counting": r"How many (?P<c>.+?)\(s\)",
     "distance": r"distance between the (?P<a>.+?) and the (?P<b>.+?) \(in meters\)",
@@ -41,9 +53,14 @@ class Thought:
     answer: str | None
 
 
+def family_of(question: Question) -> str:
+    """The reasoning that a question needs: a value of FAMILIES."""
+    return FAMILIES[question.question_type]
+
+
 def asked(question: Question) -> Asked:
     """Parse a question of `data.rooms`; raises ValueError for any other wording."""
-    family = question.kind.family
+    family = family_of(question)
     if family == "room_size":
         return Asked(())
     match = re.search(_WORDINGS[family], question.question, re.DOTALL)
@@ -64,7 +81,7 @@ def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float
     `spans_m` is the room's extent along x and y, rounded as in the prompt.
     """
     about = asked(question)
-    family = question.kind.family
+    family = family_of(question)
     if family == "room_size":
         return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
     if family == "counting":
@@ -100,9 +117,14 @@ def so_far(question: Question, notes: Sequence[Note], noted_before: int = 0) -> 
     Empty if there is nothing to find. The first `noted_before` notes were taken in earlier turns.
     """
     about = asked(question)
-    if question.kind.family == "counting":
+    if family_of(question) == "counting":
         return count_thought(about.names[0], notes, noted_before).text
     return f"{places_words(_found(about, notes))}." if about.names else ""
+
+
+def still_missing(question: Question, notes: Sequence[Note]) -> bool:
+    """Whether the notes lack an object that the question names; never for counts, whose objects may be anywhere."""
+    return family_of(question) != "counting" and not all(_found(asked(question), notes).values())
 
 
 def _found(about: Asked, notes: Sequence[Note]) -> dict[str, list[Note]]:

@@ -21,7 +21,9 @@ WEBP_QUALITY = 80
 class Transcript:
     """The text of a conversation: the system message, user messages and replies.
 
-    `by_pupil`: all replies but the last are a pupil's, and the last is the teacher's correction.
+    `by_pupil`: all replies but the last are a pupil's, and the last is the teacher's correction. Per turn, `stopped`
+    says whether its move was blocked or clipped, and `missing` whether an object of the question was still to be found.
+    `out_of_moves`: no move was left at the last turn.
     """
 
     question_type: str
@@ -32,6 +34,9 @@ class Transcript:
     system: str
     user: tuple[str, ...]
     replies: tuple[str, ...]
+    stopped: tuple[bool, ...]
+    missing: tuple[bool, ...]
+    out_of_moves: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +91,8 @@ def read_shard(path: Path) -> list[StoredEpisode]:
         starts = ends - arrays["sizes"]
         shown = arrays["shown"]
     views = [content[start:end] for start, end in zip(starts, ends, strict=True)]
+    if lacking := {*_TEXTS} - {key for record in records for key in record}:
+        raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}: an earlier version wrote it; demonstrate again")
     return [_stored(record, views, shown) for record in records]
 
 
@@ -93,7 +100,7 @@ _TEXTS = tuple(field.name for field in fields(Transcript))
 
 
 def _stored(record: dict[str, Any], views: list[bytes], shown: np.ndarray) -> StoredEpisode:
-    lists = {"user": tuple(record["user"]), "replies": tuple(record["replies"])}
+    lists = {name: tuple(record[name]) for name in ("user", "replies", "stopped", "missing")}
     indices = record["views"]
     return StoredEpisode(**record | lists | {"views": tuple(views[each] for each in indices), "shown": shown[indices]})
 

@@ -28,7 +28,7 @@ from training.notes import (
     pose_words,
     view_text,
 )
-from training.reading import asked, so_far, think
+from training.reading import asked, family_of, so_far, think
 
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
 """Minimum pixels of a noted object in a view of this focal length."""
@@ -157,7 +157,7 @@ class Teacher:
         return {note.index for note in self.notes[self._second_place or 0 :]}
 
     def _has_enough(self, state: QuestionState) -> bool:
-        family = state.question.kind.family
+        family = family_of(state.question)
         if family == "room_size":
             return True
         around = state.turn + 1 >= VIEWS_AROUND

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import shutil
 import sys
 import time
 from collections import Counter
@@ -22,8 +23,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from agent.policies.prompts import PROMPTS_FILE
 from data.rooms.furniture import CATEGORIES
 from data.text import escaped_lines, log_to_stream
+from models import EXPLORER
 from models.transformers.untrained import ModelSizes
 from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
@@ -341,6 +344,7 @@ class Trainer:
         checkpoint = self.folder / DRAFT
         finished.to(torch.bfloat16).save_pretrained(checkpoint)
         write_view_settings(checkpoint, VIEWS)
+        shutil.copyfile(EXPLORER / PROMPTS_FILE, checkpoint / PROMPTS_FILE)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)
 
@@ -516,9 +520,9 @@ def _is_crowd(reply: str) -> bool:
 
 def _whole_views(episode: StoredEpisode) -> range:
     """The turns of the first rotation, or none if the teacher may have overlooked an object on purpose: such an object
-    is in the question, so the rotation ends with it "unseen"."""
-    replies = episode.replies[:VIEWS_AROUND]
-    return range(0 if "unseen" in replies[-1] else len(replies))
+    is in the question, so it is still missing when the rotation ends."""
+    missing = episode.missing[:VIEWS_AROUND]
+    return range(0 if missing[-1] else len(missing))
 
 
 def _can_be_drilled(episode: StoredEpisode) -> bool:
