@@ -12,15 +12,15 @@ class NotLoadable(Exception):
     """A name does not lead to an object. The message says why, without repeating the name."""
 
 
-def load_attribute(name: str) -> Any:
-    """The object behind `module:NAME` or `path/to/file.py:NAME`; raises NotLoadable.
+def load_attribute(name: str, what: str = "NAME") -> Any:
+    """The object behind `module:NAME` or `path/to/file.py:NAME`; raises NotLoadable. Messages call it `what`.
 
     A dotted module may also be in the current folder. A file's own folder becomes importable, so that it can import its
     neighbours.
     """
     source, _, attribute = name.rpartition(":")
     if not source or not attribute.isidentifier():
-        raise NotLoadable("takes module:NAME or path/to/file.py:NAME")
+        raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")
     try:
         module = _module_of_file(Path(source).expanduser()) if source.endswith(".py") else _module(source)
     except (ImportError, SyntaxError) as error:

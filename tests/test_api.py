@@ -344,7 +344,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(rooms: RoomScans, t
         ("Turner", "takes module:Class"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
-        ("own.py:Absent", "has no class Absent"),
+        ("own.py:Absent", "has no Absent"),
         ("own.py:not_a_class", "not_a_class is not a class"),
         ("own.py:NoPolicy", "NoPolicy is not a policy"),
     ],

@@ -118,7 +118,7 @@ def test_a_known_type_keeps_its_kind(tmp_path: Path):
         ("vsibench", "there is no such benchmark; there is vsi-bench, or name your own as path/to/file.py:NAME"),
         ("nowhere.py:TOY", "there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
-        (TOY.replace("TOY", "LETTER_KIND"), "this is not a Benchmark record but a Letter"),
+        (TOY.replace("TOY", "LETTER_KIND"), "Letter is not a Benchmark"),
     ],
 )
 def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):

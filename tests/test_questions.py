@@ -164,7 +164,7 @@ BAD_ROWS = [
     ({**ROUTE, "question": "  \n"}, "the question is empty"),
     ({**ROUTE, "question": None}, "the question is empty"),
     ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
-    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' is not one of the letters A, B, C"),
+    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' of a route_planning question is not one of the letters A, B, C"),
     ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
     ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
     ({**ROUTE, "ground_truth": None}, "ground_truth None"),

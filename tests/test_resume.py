@@ -134,7 +134,7 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
 def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):
     stop_after(rooms.command(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
     said = json.loads((only_run(tmp_path) / "summary.json").read_text())
-    assert said["owed"] == said["questions"]["count"] - said["asked"]["questions"] > 0
+    assert said["pending"] == said["questions"]["count"] - said["asked"]["questions"] > 0
     assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
 
 

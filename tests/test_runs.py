@@ -164,7 +164,7 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
     assert 0 < len(rows) < len(rooms.rows)
     assert all(reader.rows[row.number - 1] == row for row in rows)
     assert all(reader.turns(number)[: len(some)] == some for number, some in turns.items())
-    assert reader.summary is not None and reader.summary["owed"] == 0
+    assert reader.summary is not None and reader.summary["pending"] == 0
 
 
 def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path):

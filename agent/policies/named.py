@@ -10,11 +10,11 @@ from data.loading import NotLoadable, load_attribute
 def named_policy(name: str, seed: int) -> Policy:
     """An instance of the class that --policy names; raises ConfigError if it cannot be loaded."""
     try:
-        found = load_attribute(name)
+        found = load_attribute(name, "Class")
     except NotLoadable as error:
         raise ConfigError(f"--policy {name}: {error}") from error
     if not isinstance(found, type):
-        raise ConfigError(f"--policy {name}: this is not a class but a {type(found).__name__}")
+        raise ConfigError(f"--policy {name}: {name.rpartition(':')[2]} is not a class")
     return make_policy(found, seed)
 
 

@@ -170,5 +170,5 @@ def find_benchmark(name: str) -> Benchmark:
     except NotLoadable as error:
         raise BenchmarkError(f"--benchmark {name}: {error}") from error
     if not isinstance(found, Benchmark):
-        raise BenchmarkError(f"--benchmark {name}: this is not a Benchmark record but a {type(found).__name__}")
+        raise BenchmarkError(f"--benchmark {name}: {type(found).__name__} is not a Benchmark")
     return found
