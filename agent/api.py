@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.builders import benchmark_of, policy_of, questions_of
+from agent.builders import benchmark_of, model_policy, questions_of, with_policy
 from agent.command_line import SECTIONS
 from agent.config import FILTERS, ConfigError, RunConfig, config_from_dict, located
 from agent.evaluation import answer_in_memory, main_vsi_bench_loop
@@ -139,8 +139,8 @@ def explore(
 
     Question objects follow the rules of a question file, and are validated before anything starts: ids may be whole
     numbers, and lose blanks around them, as ground truths do. `trajectory.question` is the question after that. Unlike
-    the rows of a file, they may have a `ground_truth` of None: they are asked but not scored. All of them are asked, also those about the video (obj_appearance_order). Raises
-    QuestionError listing the bad ones by position, from 1, and id.
+    the rows of a file, they may have a `ground_truth` of None: they are asked but not scored. All of them are asked,
+    also types that the benchmark excludes. Raises QuestionError listing the bad ones by position, from 1, and id.
 
     With `log_root`, they are also saved there, so that the run can be resumed; the trajectories are the same.
 
@@ -167,7 +167,8 @@ def load_policy(model: str | Path = RunConfig.model, **settings: Any) -> Policy:
     if wrong := [name for name in settings if name in _field_names() and name not in MODEL_SETTINGS]:
         raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
     config = _config({"model": str(model)}, None, None, settings)
-    policy = policy_of(config, Plan(1, "memory is planned per run"), prompts_of(config))
+    given, config = with_policy(None, config)
+    policy = given or model_policy(config, Plan(1, "memory is planned per run"), prompts_of(config))
     policy.name = config.model
     values = {name: getattr(config, name) for name in MODEL_SETTINGS if name != "model"}
     policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}

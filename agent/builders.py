@@ -9,16 +9,16 @@ from agent.config import API_KEY_ENV, ConfigError, RunConfig
 from agent.parts import Part, cut
 from agent.planning import Plan
 from agent.policies import Policy
-from agent.policies.controls import RandomPolicy
+from agent.policies.controls import CONTROLS, SCRIPTED
 from agent.policies.model import ModelPolicy
-from agent.policies.named import named_policy, policy_name
+from agent.policies.named import make_policy, named_policy, policy_name
 from agent.policies.prompts import Prompts
 from agent.policies.replies import action_format
 from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question, ask_one, load_questions
 from data.scans import LAYOUTS, Layouts
 from envs.library import CameraSettings, SceneLibrary
-from models import Backend, ModelError, ModelOptions, ServerOptions
+from models import Backend, ModelOptions, ServerOptions
 from models.engines import make_backend
 from models.vllm import VLLM_PYTHON, VllmOptions
 from rendering.readers import reader_of
@@ -86,6 +86,8 @@ def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
     """The given policy or the one that --policy names, if any, and the configuration with its name and settings."""
+    if policy is None and config.model.startswith(SCRIPTED) and config.policy is None:
+        return control_named(config.model, config.seed), config
     if policy is None and config.policy is not None:
         policy = named_policy(config.policy, config.seed)
         if config.model not in (RunConfig.model, policy_name(policy)):
@@ -95,14 +97,18 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     return policy, replace(config, model=policy_name(policy), **policy.settings)
 
 
-def policy_of(config: RunConfig, plan: Plan, prompts: Prompts) -> Policy:
-    """The policy that `config.model` names: a loaded model or the random baseline; raises ModelError."""
-    kind, _, name = config.model.partition(":")
-    if kind != "scripted":
-        return ModelPolicy(backend_of(config, plan), action_format(config.constrained), prompts)
-    if name != "random":
-        raise ModelError(f"there is no scripted policy {name!r}: use scripted:random")
-    return RandomPolicy(config.seed)
+def control_named(model: str, seed: int) -> Policy:
+    """The control that `--model scripted:NAME` names; raises ConfigError for any other name."""
+    name = model.removeprefix(SCRIPTED)
+    if name not in CONTROLS:
+        known = ", ".join(f"{SCRIPTED}{each}" for each in CONTROLS)
+        raise ConfigError(f"--model {model}: there is no scripted policy {name!r}: use {known}")
+    return make_policy(CONTROLS[name], seed)
+
+
+def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
+    """A policy that asks the model of a configuration, which it loads; raises ModelError."""
+    return ModelPolicy(backend_of(config, plan), action_format(config.constrained), prompts)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from annotated_types import Ge, Gt, Lt
@@ -22,6 +22,7 @@ from data.benchmarks import DEFAULT
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of
+from rendering.registry import RENDERER_NAMES
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
@@ -29,7 +30,10 @@ CAMERA_HEIGHT_M = 1.6
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 CAMERA_PITCH_DEG = -15.0
 """Slightly downward: a level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls."""
-RendererName = Literal["auto", "raycast", "pyrender", "open3d", "blind"]
+if TYPE_CHECKING:
+    RendererName = str
+else:
+    RendererName = Literal[*RENDERER_NAMES]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EngineName = Literal["transformers", "openai", "vllm"]
 API_KEY_ENV = "OPENAI_API_KEY"
@@ -112,8 +116,8 @@ class RunConfig:
     prompts: Annotated[Path | None, tyro.conf.arg(metavar="FILE.yaml")] = None
     """The words that the model reads, as templates in YAML, otherwise the checkpoint's own from its prompts.yaml, else
     the default ones."""
-    policy: Annotated[str | None, tyro.conf.arg(metavar="MODULE:CLASS")] = None
-    """Your own policy class to use instead of a model, as module:Class or path/to/file.py:Class."""
+    policy: Annotated[str | None, tyro.conf.arg(metavar="NAME|MODULE:CLASS")] = None
+    """A policy to use instead of a model: random, or your own class as module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
     """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
     device: Annotated[str, tyro.conf.arg(metavar="DEVICE"), MayChange] = "auto"

@@ -18,12 +18,12 @@ from agent.builders import (
     cuda_device_of,
     layouts_of,
     library_of,
+    model_policy,
     part_of,
-    policy_of,
     questions_of,
     with_policy,
 )
-from agent.config import DtypeName, RendererName, RunConfig
+from agent.config import DtypeName, RunConfig
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
 from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
@@ -156,7 +156,7 @@ def start_up(
     renderer = start.renderer()
     stack.callback(renderer.close)
     if policy is None:
-        policy = policy_of(config, plan, prompts)
+        policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
     return config, plan, renderer, policy
 
@@ -193,7 +193,7 @@ def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: 
 def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
     """The configuration with the renderer and the data type of this run in place of "auto"."""
     dtype = plan.model.dtype if plan.model else config.dtype
-    return replace(config, renderer=cast(RendererName, renderer.name), dtype=cast(DtypeName, dtype))
+    return replace(config, renderer=renderer.name, dtype=cast(DtypeName, dtype))
 
 
 def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config: RunConfig, total: int) -> Outcome:

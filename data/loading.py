@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from data.text import on_disk
+
 
 class NotLoadable(Exception):
     """A name does not lead to an object. The message says why, without repeating the name."""
@@ -22,7 +24,7 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
     if not source or not attribute.isidentifier():
         raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")
     try:
-        module = _module_of_file(Path(source).expanduser()) if source.endswith(".py") else _module(source)
+        module = _module_of_file(on_disk(Path(source).expanduser())) if source.endswith(".py") else _module(source)
     except (ImportError, SyntaxError) as error:
         raise NotLoadable(
             f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "

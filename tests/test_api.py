@@ -341,7 +341,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(rooms: RoomScans, t
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Turner", "takes module:Class"),
+        ("Turner", "there is no such policy; there is random, or name your own class"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
         ("own.py:Absent", "has no Absent"),

@@ -7,6 +7,8 @@ from agent.policies import Decision, Policy
 from agent.state import QuestionState
 from envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
+SCRIPTED = "scripted:"
+"""What `--model` puts before the name of a control, as in "scripted:random"."""
 ANSWER_SHARE = 0.2
 """The probability that the random policy answers in a turn."""
 
@@ -15,7 +17,7 @@ class RandomPolicy(Policy):
     """Random moves and answers that depend only on the seed, the question's id and the turn, not on batch or resume."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.name = "scripted:random"
+        self.name = f"{SCRIPTED}random"
         self._seed = seed
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
@@ -32,3 +34,7 @@ class RandomPolicy(Policy):
             left_meters=round(draw.uniform(-MOVE_LIMIT_M / 2, MOVE_LIMIT_M / 2), 2),
             z_delta_meters=round(draw.uniform(-HEIGHT_LIMIT_M, HEIGHT_LIMIT_M), 2),
         )
+
+
+CONTROLS: dict[str, type[Policy]] = {"random": RandomPolicy}
+"""The policies that --policy knows by name. A new one is a class here and its entry."""

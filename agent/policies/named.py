@@ -4,11 +4,19 @@ import inspect
 
 from agent.config import ConfigError
 from agent.policies import Policy
+from agent.policies.controls import CONTROLS
 from data.loading import NotLoadable, load_attribute
 
 
 def named_policy(name: str, seed: int) -> Policy:
-    """An instance of the class that --policy names; raises ConfigError if it cannot be loaded."""
+    """The control of this name, or an instance of the class that it names; raises ConfigError if there is none."""
+    if name in CONTROLS:
+        return make_policy(CONTROLS[name], seed)
+    if ":" not in name:
+        raise ConfigError(
+            f"--policy {name}: there is no such policy; there is {', '.join(CONTROLS)}, or name your own class as "
+            "module:Class or path/to/file.py:Class"
+        )
     try:
         found = load_attribute(name, "Class")
     except NotLoadable as error:

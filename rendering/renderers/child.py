@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from rendering.camera import CameraPose, Intrinsics
+from rendering.registry import RENDERERS
 from rendering.renderers.base import BACKGROUND_RGB, RenderError
 from rendering.renderers.painter import Painter
 from rendering.scene import Scene, Surface
@@ -30,10 +31,6 @@ _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
-_FIXES = {
-    "pyrender": "apt-get install libegl1 libgl1-mesa-dri, or use --renderer raycast",
-    "open3d": "apt-get install libvulkan1 mesa-vulkan-drivers, or use --renderer raycast",
-}
 
 
 class ChildRenderer:
@@ -44,7 +41,7 @@ class ChildRenderer:
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Launch a child with the painter `name`, "pyrender" or "open3d"; `started` waits for it.
+        """Launch a child with the painter of RENDERERS[name]; `started` waits for it.
 
         With `cuda_device`, pyrender uses that GPU; see `PyrenderPainter`.
         """
@@ -164,7 +161,7 @@ class ChildRenderer:
         lines = output.splitlines()
         _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
         last = f" ({lines[-1].strip()})" if lines else ""
-        return RenderError(f"the renderer {self.name} {problem}{last}: {_FIXES[self.name]}")
+        return RenderError(f"the renderer {self.name} {problem}{last}: {RENDERERS[self.name].fix}")
 
     def _stop(self) -> None:
         if self._process is None:
@@ -174,16 +171,6 @@ class ChildRenderer:
         self._process.kill()
         self._process.wait()
         self._process = None
-
-
-def _make_painter(name: str, cuda_device: int | None) -> Painter:
-    if name == "pyrender":
-        from rendering.renderers.pyrender_egl import PyrenderPainter
-
-        return PyrenderPainter(cuda_device)
-    from rendering.renderers.open3d_filament import FilamentPainter
-
-    return FilamentPainter()
 
 
 def _render_test_image(painter: Painter) -> None:
@@ -207,7 +194,7 @@ def _render_test_image(painter: Painter) -> None:
 
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
     """Serve requests until the parent closes the connection."""
-    painter = _make_painter(name, cuda_device)
+    painter: Painter = RENDERERS[name].load()(cuda_device)
     _render_test_image(painter)
     connection.send(painter.device)
     handlers: dict[str, Callable] = {

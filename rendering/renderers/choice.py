@@ -3,14 +3,13 @@
 import logging
 
 from rendering.interrupts import deferred_interrupts
+from rendering.registry import RENDERER_NAMES, RENDERERS
 from rendering.renderers.base import Renderer, RenderError
-from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.child import ChildRenderer
 from rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
-RENDERER_NAMES = ("auto", "raycast", "pyrender", "open3d", "blind")
 # Debian packages of the shared libraries that Open3D's wheels need.
 _OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
 # Mesa's software rasterisers. On a CPU, ray casting is faster.
@@ -29,14 +28,16 @@ class RendererStart:
             raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
         self._name = name
         self._child: ChildRenderer | None = None
-        if name in ("auto", "pyrender", "open3d"):
-            self._child = ChildRenderer("pyrender" if name == "auto" else name, cuda_device)
+        drawn_by = "pyrender" if name == "auto" else name
+        if RENDERERS[drawn_by].in_child:
+            self._child = ChildRenderer(drawn_by, cuda_device)
 
     def renderer(self) -> Renderer:
         """The renderer, once it works; see `make_renderer`."""
         _load_open3d()
         if self._child is None:
-            return BlindRenderer() if self._name == "blind" else RaycastRenderer()
+            renderer: Renderer = RENDERERS[self._name].load()()
+            return renderer
         if self._name == "auto":
             return _best_renderer(self._child)
         _log.info("renderer %s on %s", self._name, self._child.started().device)

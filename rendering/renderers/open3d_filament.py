@@ -22,7 +22,7 @@ class FilamentPainter:
 
     device = "Vulkan"
 
-    def __init__(self) -> None:
+    def __init__(self, cuda_device: int | None = None) -> None:
         self._surfaces: dict[int, Surface] = {}
         self._added: dict[int, list[str]] = {}
         self._size = (64, 64)
