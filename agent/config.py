@@ -17,8 +17,8 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.parts import Part
-from data.text import argument_text, on_disk
 from data.benchmarks import DEFAULT
+from data.text import argument_text, on_disk
 from models import EMBEDDED
 from models.gpus import GpuName
 from models.views import ViewSettings, view_settings_of

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import dataclass
 
 from agent.policies.object_scanner import ObjectScanner, Outcome
