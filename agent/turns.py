@@ -117,7 +117,7 @@ def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
     if len(decisions) != len(states):
         raise PolicyError(f"{where}, returned {len(decisions)} decisions for {len(states)} questions")
     for state, decision in zip(states, decisions, strict=True):
-        if wrong := _why_not(decision):
+        if wrong := _why_not(decision) or _why_no_answer(decision.action, state):
             raise PolicyError(f"{where}, returned {wrong} for {state.label}")
     return decisions
 
@@ -134,6 +134,16 @@ def _why_not(decision: object) -> str:
         if not isinstance(value := getattr(decision.action, name), allowed):
             return f"an action whose {name} is {_shown(value)} instead of {expected}"
     return ""
+
+
+def _why_no_answer(action: CameraAction, state: QuestionState) -> str:
+    """What is wrong with an action's final answer, in words; empty if it is valid or the question goes on."""
+    question, answer = state.question, action.answer
+    if answer is None:
+        return "an action that is done without an answer" if action.done else ""
+    if not state.ends_with(action) or question.parse_answer(answer) is not None:
+        return ""
+    return f"an action of which {question.kind.why_invalid(repr(answer), question.letters)}"
 
 
 # The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON.

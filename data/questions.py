@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
 AS_GIVEN = "as_given"
-"""A column that is true in files of Question objects (`saved`). Such a row may have a `ground_truth` of null, and is asked
-even if the benchmark excludes its type: whoever listed it wanted it asked."""
+"""A column that is true in files of Question objects (`saved`). Such a row may have a `ground_truth` of null, and is
+asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
@@ -46,9 +46,9 @@ class Question:
     """A question about a scan. All fields but the last two are columns of question files.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
-    letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind` is
-    the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was declared
-    with the question instead. Not validated here, but by `load_questions` and `normalized`.
+    letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
+    is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
+    declared with the question instead. Not validated here, but by `load_questions` and `normalized`.
     """
 
     id: str
@@ -96,7 +96,8 @@ class Question:
 class _Undeclared:
     """The kind of a question whose type has not been looked up in its benchmark yet."""
 
-    name = unit = "undeclared"
+    def __repr__(self) -> str:
+        return "undeclared"
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # what copy and pickle look for

@@ -209,6 +209,11 @@ def test_a_result_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_pa
             [Decision(CameraAction(answer=2, done=True))],
             r"an action whose answer is 2 \(int\) instead of text for Q001",
         ),  # type: ignore[arg-type]
+        ([Decision(CameraAction(done=True))], "an action that is done without an answer for Q001"),
+        (
+            [Decision(CameraAction(answer=" ", done=True))],
+            "an action of which the answer is empty for Q001",
+        ),
         ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) instead of a float"),  # type: ignore[arg-type]
     ],
 )

@@ -200,7 +200,7 @@ def test_the_model_sees_that_its_reply_was_truncated(rooms: RoomScans, tmp_path:
     folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1), ModelPolicy(Rambling(random_policy())))
     (question,) = folder.glob("q*")
     said = (question / "messages.json").read_text()
-    assert "it was cut off after 3 tokens" in said
+    assert "it was truncated after 3 tokens" in said
 
 
 class Limited(ScriptedBackend):
@@ -345,3 +345,13 @@ def test_the_embedded_model_replies_the_same_in_a_batch_and_alone(rooms: RoomSca
     batched = run_in_process(rooms.config(tmp_path / "batched", batch_size=3, max_batched_turns=99, **changes))
     alone = run_in_process(rooms.config(tmp_path / "alone", batch_size=1, max_batched_turns=0, **changes))
     assert trajectories(batched) == trajectories(alone)
+
+
+def test_an_answer_of_the_wrong_form_is_no_answer(rooms: RoomScans, tmp_path: Path):
+    class Talker(Policy):
+        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+            return [Decision(CameraAction(answer="somewhere", done=True)) for _ in states]
+
+    outcome = main_vsi_bench_loop(rooms.config(tmp_path), policy=Talker())
+    assert (outcome.status, outcome.rows) == (3, [])
+    assert "the answer 'somewhere' is not" in str(outcome.error)
