@@ -1,60 +1,49 @@
-"""The GPU benchmark runs on a CPU, records every check, and its checks can fail."""
+"""The tests and measurements for GPUs run on a CPU, are recorded, and the tests can fail."""
 
 import json
-import time
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from conftest import run_command
+from gpu import test_replies, test_running_out_of_memory
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import checks, report
-from benchmarks.gpu.lab import CPU_SIZES, Check, CheckFailed, Clock, Journal, Lab, Skipped, require
+from benchmarks.gpu import report
+from benchmarks.gpu.lab import CPU_SIZES, open_lab
+from benchmarks.gpu.speed import measurements
 from benchmarks.turns import Workload
 from models.transformers.decoding import RowSampling
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+CHECKOUT = Path(__file__).parents[1]
 
 
-def make_lab(minutes=5.0, path=None):
-    return Lab(torch.device("cpu"), CPU_SIZES, Clock.of_minutes(minutes), Journal(path))
+@pytest.fixture(scope="module")
+def lab():
+    with open_lab("cpu") as lab:
+        yield lab
 
 
-def crash(lab):
-    raise RuntimeError("what broke\nboilerplate")
+def run(*arguments):
+    """The result of the command, in a process of its own."""
+    return run_command([sys.executable, "-m", "benchmarks.gpu", *map(str, arguments)], cwd=CHECKOUT)
 
 
-def fail(lab):
-    require(False, "it is wrong")
-
-
-def skip(lab):
-    raise Skipped("not here")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the command; returns its exit status and output."""
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["gpu", *map(str, arguments)])
-        return command.main(), capsys.readouterr().out
-
-    return run
-
-
-def test_every_check_runs_on_a_cpu_and_is_recorded(run, tmp_path):
+def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path):
     out = tmp_path / "gpu.json"
-    status, printed = run("--device", "cpu", "--json", out)
+    done = run("--device", "cpu", "--json", out)
     record = json.loads(out.read_text())
-    assert {"machine", "checks", "steps", "ways"} <= record.keys()
+    assert done.returncode == 0 and not record["tracebacks"], done.stdout
     assert not out.with_name("gpu.json.partial").exists()
-    assert [each["name"] for each in record["checks"]] == [each.name for each in command.plan(CPU_SIZES)]
-    for each in record["checks"]:
+    assert {"machine", "outcomes", "steps", "ways"} <= record.keys()
+    names = [each["name"] for each in record["outcomes"]]
+    assert names[16:] == [name for name, _ in measurements(lab)]
+    assert all(name.startswith("test_") for name in names[:16])
+    for each in record["outcomes"]:
         assert each.keys() == {"name", "passed", "seconds", "detail"}
-        assert each["passed"] in (True, False, None) and each["seconds"] >= 0 and each["detail"]
-        assert each["name"] in printed
-    assert not [each for each in record["checks"] if each["passed"] is False]
-    assert status == 0 and not record["tracebacks"]
+        assert each["passed"] in (True, None) and each["seconds"] >= 0
+        assert each["name"] in done.stdout
     assert record["machine"]["torch"] == torch.__version__
     eager = [each for each in record["steps"] if each["steps"] == "eager"]
     assert {each["rows"] for each in eager} == set(CPU_SIZES.rows)
@@ -63,80 +52,83 @@ def test_every_check_runs_on_a_cpu_and_is_recorded(run, tmp_path):
     assert original["scaled"] and original["ratio"] == 1 and original["seconds"] > original["measured_s"]
     assert not lockstep["scaled"] and lockstep["behind"] == lockstep["seconds"] / lockstep["roofline_s"]
     assert lockstep["ratio"] == original["seconds"] / lockstep["seconds"]
-    assert printed.rstrip().endswith(report.markdown(record))
-    assert run("--table", out) == (0, report.markdown(record) + "\n")
+    assert done.stdout.rstrip().endswith(report.markdown(record))
+    assert run("--table", out).stdout == report.markdown(record) + "\n"
 
 
-def test_a_crash_does_not_stop_other_checks_and_sets_the_exit_status(tmp_path, capsys):
-    lab = make_lab(path=tmp_path / "gpu.json")
-    seen = []
-    command.run_checks([Check("broken", 1, crash), Check("fine", 1, lambda lab: seen.append(lab) or "good")], lab)
-    broken, fine = json.loads(lab.journal.path.read_text())["checks"]
-    assert broken["passed"] is False and broken["detail"].startswith("RuntimeError: what broke (test_benchmark_gpu.py:")
-    assert "in crash" in lab.journal.record["tracebacks"]["broken"]
-    assert fine["passed"] is True and fine["detail"] == "good" and seen == [lab]
-    assert command.exit_status(lab.journal) == 1
-    assert "FAILED" in capsys.readouterr().out
+def test_only_the_named_tests_and_measurements_run(tmp_path):
+    out = tmp_path / "gpu.json"
+    assert run("--device", "cpu", "--json", out, "--only", "masked", "load").returncode == 0
+    names = [each["name"] for each in json.loads(out.read_text())["outcomes"]]
+    assert names == ["test_fully_masked_rows_are_finite_and_the_others_correct", "load: tiny"]
 
 
-def test_a_failure_sets_the_exit_status_and_a_skip_does_not():
-    for work, passed, status in ((fail, False, 1), (skip, None, 0)):
-        lab = make_lab()
-        command.run_checks([Check("one", 1, work)], lab)
-        (record,) = lab.journal.record["checks"]
-        assert record["passed"] is passed and command.exit_status(lab.journal) == status
-        assert record["detail"] in ("it is wrong", "not here") and not lab.journal.record["tracebacks"]
+def test_a_failed_test_is_recorded_and_the_others_run(tmp_path, monkeypatch):
+    (tmp_path / "conftest.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--device')\n")
+    (tmp_path / "test_two.py").write_text("def test_a():\n    assert 1 == 2, 'it is wrong'\ndef test_b():\n    pass\n")
+    monkeypatch.setattr(command, "TESTS", tmp_path)
+    results = report.Results()
+    assert not command.run_tests("cpu", results, words=None)
+    assert [(each["name"], each["passed"]) for each in results.outcomes] == [("test_a", False), ("test_b", True)]
+    assert "it is wrong" in results.outcomes[0]["detail"] and "assert 1 == 2" in results.tracebacks["test_a"]
 
 
-def test_no_check_starts_after_the_deadline():
-    lab = make_lab(minutes=0)
-    command.run_checks([Check("late", 1, crash)], lab)
-    (record,) = lab.journal.record["checks"]
-    assert record["passed"] is None and "no time" in record["detail"]
+def test_a_measurement_that_crashes_does_not_stop_the_others(lab, monkeypatch, capsys):
+    def crash(lab, results):
+        raise RuntimeError("what broke\nboilerplate")
+
+    monkeypatch.setattr(command, "measurements", lambda lab: [("broken", crash), ("fine", lambda *_: "good")])
+    results = report.Results()
+    assert not command.run_measurements(lab, results, words=None)
+    assert [(each["passed"], each["detail"]) for each in results.outcomes] == [
+        (False, "RuntimeError: what broke"),
+        (True, "good"),
+    ]
+    assert "in crash" in results.tracebacks["broken"] and "FAILED" in capsys.readouterr().out
 
 
-def test_a_check_is_stopped_at_the_deadline():
-    lab, started = make_lab(minutes=0.3 / 60), time.monotonic()
-    command.run_checks([Check("long", 0, lambda lab: time.sleep(20) or ""), Check("next", 0, crash)], lab)
-    assert time.monotonic() - started < 10
-    assert [each["passed"] for each in lab.journal.record["checks"]] == [None, None]
-    assert "stopped" in lab.journal.record["checks"][0]["detail"]
+class TestTestsFail:
+    """Each test for GPUs fails if what it tests is broken."""
 
-
-class TestChecksFail:
-    """Each check fails if what it checks is broken."""
-
-    @pytest.fixture(scope="class")
-    def lab(self):
-        return make_lab()
-
-    @pytest.mark.parametrize("check", [checks.exact, checks.agreement])
-    def test_if_padding_is_not_masked(self, lab, check):
+    @pytest.mark.parametrize(
+        ("dtype", "alone", "test", "arguments"),
+        [
+            (
+                torch.float32,
+                test_replies.alone_in_float32,
+                test_replies.test_float32_replies_are_equal_in_batches_alone_and_with_reuse,
+                ["eager"],
+            ),
+            (
+                torch.bfloat16,
+                test_replies.alone_in_bfloat16,
+                test_replies.test_most_bfloat16_replies_agree_in_batches_alone_and_with_reuse,
+                ["eager", False],
+            ),
+        ],
+    )
+    def test_if_padding_is_not_masked(self, lab, dtype, alone, test, arguments, record_property):
         def unmask(model, args, inputs):
             if (mask := inputs.get("attention_mask")) is not None:
                 mask.fill_(1)
 
-        check(lab, "eager")  # caches its reference
-        hooks = [
-            lab.bench("tiny", dtype).model.register_forward_pre_hook(unmask, with_kwargs=True)
-            for dtype in (torch.float32, torch.bfloat16)
-        ]
+        expected = alone(lab)
+        hook = lab.bench("tiny", dtype).model.register_forward_pre_hook(unmask, with_kwargs=True)
         try:
-            with pytest.raises(CheckFailed, match="batch"):
-                check(lab, "eager")
+            with pytest.raises(AssertionError, match="batch"):
+                test(lab, expected, *arguments, record_property)
         finally:
-            for hook in hooks:
-                hook.remove()
+            hook.remove()
 
-    def test_if_masked_rows_are_nan(self, lab, monkeypatch):
+    def test_if_masked_rows_are_nan(self, lab, monkeypatch, record_property):
         def attend(query, key, value, attn_mask):
             allowed = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -1
             scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -torch.inf)
             return scores.softmax(-1) @ value
 
-        monkeypatch.setattr(checks, "scaled_dot_product_attention", attend)
-        with pytest.raises(CheckFailed, match="NaN"):
-            checks.masked_rows(lab)
+        monkeypatch.setattr(test_replies, "scaled_dot_product_attention", attend)
+        with pytest.raises(AssertionError, match="NaN"):
+            test_replies.test_fully_masked_rows_are_finite_and_the_others_correct(lab, record_property)
 
     def test_if_sampled_replies_depend_on_the_batch(self, lab, monkeypatch):
         original = RowSampling.__init__
@@ -145,22 +137,23 @@ class TestChecksFail:
             original(self, temperature, [str(index) for index in range(len(streams))], device)
 
         monkeypatch.setattr(RowSampling, "__init__", seeded_by_index)
-        with pytest.raises(CheckFailed, match="of a batch's replies equal those of rows alone"):
-            checks.sampling(lab)
+        with pytest.raises(AssertionError, match="of a batch's replies equal those of rows alone"):
+            test_replies.test_sampled_replies_depend_on_the_seed_only(lab)
 
-    def test_if_nothing_runs_out_of_memory(self, lab, monkeypatch):
-        monkeypatch.setattr(checks.Watch, "__call__", lambda *_: None)
-        with pytest.raises(CheckFailed, match="nothing ran out of memory"):
-            checks.halving(lab)
+    def test_if_nothing_runs_out_of_memory(self, lab, monkeypatch, record_property):
+        monkeypatch.setattr(test_running_out_of_memory.Watch, "__call__", lambda *_: None)
+        shortage = test_running_out_of_memory.run_short(lab)
+        with pytest.raises(AssertionError, match="nothing ran out of memory"):
+            test_running_out_of_memory.test_halved_batches_give_the_same_replies(lab, shortage, record_property)
 
 
 def test_token_shares_count_up_to_the_first_difference():
     first = {(0, 0): (1, 2, 3, 4), (0, 1): (5, 6)}
-    assert checks.same_share(first, first) == (1, 1)
-    assert checks.same_share(first, {(0, 0): (1, 2, 9, 4), (0, 1): (5, 6)}) == (0.5, 4 / 6)
+    assert test_replies.same_share(first, first) == (1, 1)
+    assert test_replies.same_share(first, {(0, 0): (1, 2, 9, 4), (0, 1): (5, 6)}) == (0.5, 4 / 6)
 
 
-def test_both_schedules_have_the_same_turns():
-    turns = {row: sum(row in call for call in checks.TOGETHER) for row in range(5)}
-    assert {row: sum(row in call for call in checks.ALONE) for row in range(5)} == turns
+def test_both_orders_of_calls_have_the_same_turns():
+    turns = {row: sum(row in call for call in test_replies.TOGETHER) for row in range(5)}
+    assert {row: sum(row in call for call in test_replies.ALONE) for row in range(5)} == turns
     assert len(Workload(5, max(turns.values()), (96, 64)).begin()) == len(turns)

@@ -1,229 +1,126 @@
-"""Check the package on a GPU and measure its speed in one command: `python -m benchmarks.gpu`.
+"""Run the GPU tests and measure speed in one command: `python -m benchmarks.gpu`.
 
-Needs only torch, transformers, numpy and Pillow. The most important checks come first. Each result is written to the
---json file immediately, and checks that do not fit in --minutes are recorded as skipped. On a CPU the same code runs
-with tiny models. The exit status is 1 if a check failed.
+Needs only torch, transformers, numpy, Pillow and pytest. Runs tests/gpu first, then the measurements of speed.py. Each
+result is written to the --json file immediately. On a CPU the same code runs with tiny models. The exit status is not 0
+if a test or a measurement failed.
 """
 
 import argparse
-import faulthandler
 import json
 import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 
-from benchmarks.gpu import checks, speed
-from benchmarks.gpu.lab import (
-    CPU_SIZES,
-    GPU_SIZES,
-    Check,
-    CheckFailed,
-    Clock,
-    Journal,
-    Lab,
-    Needs,
-    OutOfTime,
-    Sizes,
-    Skipped,
-    cudnn_attention,
-)
-from benchmarks.gpu.report import markdown
-from models.transformers.runner import Steps
+from benchmarks.gpu.lab import Lab, open_lab
+from benchmarks.gpu.machine import machine
+from benchmarks.gpu.report import Results, markdown
+from benchmarks.gpu.speed import measurements
 
-# A check is stopped after this multiple of its estimate, plus half a minute.
-_PATIENCE = 4
-# The process is killed this many seconds after the deadline, because a call that hangs on the device cannot be stopped.
-_HANGING_S = 30
+TESTS = Path(__file__).parents[2] / "tests" / "gpu"
 
 
-@dataclass(frozen=True)
-class Record:
-    """The outcome of a check. `passed` is None if it was skipped; `detail` is the findings, or why it did not run."""
-
-    name: str
-    passed: bool | None
-    seconds: float
-    detail: str
+def is_chosen(name: str, words: Sequence[str] | None) -> bool:
+    """Whether a name contains one of the words of --only."""
+    return not words or any(word in name for word in words)
 
 
-def plan(sizes: Sizes) -> list[Check]:
-    """All checks in order. Their estimates are guesses for an H100."""
-    large, second = sizes.large, sizes.second
+class Recorder:
+    """A pytest plugin that selects tests by name and adds their outcomes to the results."""
 
-    def way(shape: str, name: str, steps: Steps, needs_s: float) -> Check:
-        return Check(
-            f"way: {shape}, {name}, {steps}", needs_s, partial(speed.whole_way, shape=shape, name=name, steps=steps)
-        )
+    def __init__(self, results: Results, words: Sequence[str] | None) -> None:
+        self._results, self._words = results, words
 
-    def lockstep(shape: str, steps: Steps) -> Check:
-        def needs_s(lab: Lab) -> float:
-            needs_s = speed.lockstep_needs_s(lab, shape, steps, sizes.sample_tokens)
-            return after_compiling(lab, needs_s) if "compiled" in steps else needs_s
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the chosen tests."""
+        items[:] = [item for item in items if is_chosen(item.name, self._words)]
 
-        run = partial(speed.whole_way, shape=shape, name="lockstep", steps=steps)
-        return Check(f"way: {shape}, lockstep, {steps}", needs_s, run)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record a test once it has run, was skipped or has failed."""
+        if report.passed and report.when != "call":
+            return
+        name = report.nodeid.partition("::")[2]
+        detail = str(dict(report.user_properties).get("finding", ""))
+        if report.skipped:
+            detail = report.longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]
+        elif report.failed:
+            self._results.tracebacks[name] = report.longreprtext
+            crash = getattr(report.longrepr, "reprcrash", None)
+            detail = (crash.message if crash else report.longreprtext).partition("\n")[0]
+        self._results.add(name, None if report.skipped else report.passed, report.duration, detail)
 
-    def exact(steps: Steps, needs_s: float) -> Check:
-        return Check(f"float32 replies: {steps}", needs_s, partial(checks.exact, steps=steps))
-
-    def after_compiling(lab: Lab, needs_s: float) -> float:
-        """The estimate, plus the time to compile the large shape's programs unless a check already did."""
-        compiled = any(one["shape"] == large and one["steps"] == "compiled" for one in lab.journal.record["steps"])
-        return needs_s + (0 if compiled else 130)
-
-    def timed(steps: Steps, needs_s: Needs) -> Check:
-        return Check(f"steps: {large}, {steps}", needs_s, partial(speed.steps_at_all_rows, steps=steps))
-
-    def agreement(steps: Steps, needs_s: float, cudnn: bool = False) -> Check:
-        name = f"bfloat16 replies: {steps}{', cuDNN attention' if cudnn else ''}"
-        return Check(name, needs_s, partial(checks.agreement, steps=steps, cudnn=cudnn))
-
-    all_checks = [
-        Check("machine", 2, checks.machine),
-        exact("eager", 15),
-        exact("graphs", 10),
-        exact("compiled", 45),
-        exact("compiled graphs", 15),
-        Check("fully masked rows", 3, checks.masked_rows),
-        Check("sampling", 8, checks.sampling),
-        agreement("eager", 15),
-        agreement("eager", 10, cudnn=True),
-        agreement("graphs", 10),
-        Check("out of memory: replies", 15, checks.halving),
-        Check("out of memory: retry", 0, checks.retry_frees_memory),
-        Check(f"load: {large}", 20, partial(speed.load, shape=large)),
-        timed("eager", 30),
-        timed("graphs", 25),
-        Check("steps: cuDNN attention", 10, speed.cudnn_effect),
-        Check("synchronizations: eager", 5, partial(speed.synchronizations, steps="eager")),
-        Check("synchronizations: graphs", 5, partial(speed.synchronizations, steps="graphs")),
-        Check("kernels: eager", 8, partial(speed.kernels, steps="eager")),
-        Check("kernels: graphs", 8, partial(speed.kernels, steps="graphs")),
-        way(large, "alone", "eager", 20),
-        lockstep(large, "graphs"),
-        lockstep(large, "eager"),
-        way(large, "first4", "eager", 35),
-        way(large, "first4-kv", "eager", 25),
-        Check("planned batch", 25, checks.planned_batch),
-        timed("compiled", 130),
-        timed("compiled graphs", partial(after_compiling, needs_s=30)),
-        lockstep(large, "compiled graphs"),
-        Check(
-            "kernels: compiled graphs",
-            partial(after_compiling, needs_s=10),
-            partial(speed.kernels, steps="compiled graphs"),
-        ),
-        agreement("compiled", 45),
-        agreement("compiled graphs", 10),
-        Check("EGL devices", 2, checks.egl_devices),
-        Check("views", 30, checks.views),
-    ]  # fmt: skip
-    if second != large:
-        all_checks += [
-            Check(f"load: {second}", 10, partial(speed.load, shape=second)),
-            Check(f"warm-up: {second}", 8, partial(speed.warm_up, shape=second)),
-            way(second, "alone", "eager", 15),
-            lockstep(second, "graphs"),
-            lockstep(second, "eager"),
-        ]
-    return all_checks
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
+        """Count outcomes as usual, but print no letters between the lines of the results."""
+        return "" if report.passed and report.when != "call" else report.outcome, "", ""
 
 
-def run_check(check: Check, lab: Lab) -> Record:
-    """Run one check; errors become a failed record."""
-    needs_s = check.needs_s(lab) if callable(check.needs_s) else check.needs_s
-    needs_s = needs_s if lab.is_cuda else 0.0  # tiny models need almost no time
-    left_s = lab.clock.left_s
-    if left_s <= needs_s:
-        return Record(check.name, None, 0.0, f"no time: needs about {needs_s:.0f} s, {max(0, left_s):.0f} s left")
-    started = time.monotonic()
-    limit_s = min(left_s, _PATIENCE * needs_s + 30) if lab.is_cuda else left_s
-    passed: bool | None = True
-    try:
-        with lab.clock.limiting(limit_s):
-            detail = check.run(lab)
-    except Skipped as reason:
-        passed, detail = None, str(reason)
-    except OutOfTime:
-        passed, detail = None, f"no time: stopped after {limit_s:.0f} s, expected {needs_s:.0f} s"
-    except CheckFailed as reason:
-        passed, detail = False, str(reason)
-    except Exception as error:  # noqa: BLE001 (a crash must not stop the other checks)
-        lab.journal.record["tracebacks"][check.name] = traceback.format_exc()
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        # Later lines of CUDA errors are boilerplate.
-        first = traceback.format_exception_only(error)[-1].partition("\n")[0]
-        passed, detail = False, f"{first} ({Path(where.filename).name}:{where.lineno})"
-    return Record(check.name, passed, round(time.monotonic() - started, 3), detail)
+def run_tests(device: str, results: Results, words: Sequence[str] | None) -> bool:
+    """Run the chosen tests; returns whether none failed."""
+    # tests/conftest.py needs more packages.
+    options = ["-q", "--confcutdir", str(TESTS), "-p", "no:cacheprovider", "-p", "no:warnings"]
+    status = pytest.main([str(TESTS), "--device", device, *options], plugins=[Recorder(results, words)])
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)  # the error of a failed test keeps its tensors alive
+    return status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-def run_checks(chosen: Sequence[Check], lab: Lab) -> None:
-    """Run checks in order; record and print each result immediately."""
-    labels = {True: "passed ", False: "FAILED ", None: "skipped"}
-    for check in chosen:
-        record = run_check(check, lab)
-        if not record.passed:
+def run_measurements(lab: Lab, results: Results, words: Sequence[str] | None) -> bool:
+    """Run the chosen measurements in order; returns whether none failed."""
+    chosen = [(name, measure) for name, measure in measurements(lab) if is_chosen(name, words)]
+    if chosen:
+        results.machine["rates"] = asdict(lab.rates)
+    succeeded = True
+    for name, measure in chosen:
+        started = time.monotonic()
+        try:
+            passed, detail = True, measure(lab, results)
+        except Exception as error:  # noqa: BLE001 (a crash must not stop the other measurements)
+            results.tracebacks[name] = traceback.format_exc()
+            # Later lines of CUDA errors are boilerplate.
+            passed, detail = False, traceback.format_exception_only(error)[-1].partition("\n")[0]
+        if not passed:
+            succeeded = False
             lab.free_memory()
-        lab.journal.record["checks"].append(asdict(record))
-        lab.journal.save()
-        print(f"{labels[record.passed]} {record.seconds:6.1f} s  {record.name}: {record.detail}", flush=True)
-
-
-def exit_status(journal: Journal) -> int:
-    """1 if a check failed, else 0."""
-    return int(any(record["passed"] is False for record in journal.record["checks"]))
+        results.add(name, passed, time.monotonic() - started, detail)
+    return succeeded
 
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--minutes", type=float, default=9, help="time budget; skip checks that would exceed it (default 9)"
-    )
-    parser.add_argument("--json", type=Path, help="write results here after every check")
+    parser.add_argument("--json", type=Path, help="write results here after every test and measurement")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="run only checks whose names contain one of these")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="run only tests and measurements whose names contain one of these"
+    )
     parser.add_argument("--table", type=Path, metavar="JSON", help="only print the tables of this earlier run")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Run the checks and print the tables; returns the exit status."""
+    """Run tests and measurements and print the tables; returns the exit status."""
     args = arguments()
     if args.table:
         print(markdown(json.loads(args.table.read_text())))
         return 0
-    device = torch.device(args.device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", 0)  # some torch.cuda functions need an index
-    sizes = GPU_SIZES if device.type == "cuda" else CPU_SIZES
-    lab = Lab(device, sizes, Clock.of_minutes(args.minutes), Journal(args.json))
-    command = " ".join(["python -m benchmarks.gpu", *sys.argv[1:]])
-    lab.journal.record["settings"] = {
-        "command": command, "date": datetime.now().isoformat(timespec="minutes"), "sizes": asdict(sizes),
-    }  # fmt: skip
-    lab.memo["attention_flags"] = checks.attention_flags()
-    if lab.is_cuda:
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)  # more threads are slower on tensors this small
-    torch.backends.cudnn.allow_tf32 = False  # as for checkpoints in float32
-    chosen = [each for each in plan(sizes) if not args.only or any(word in each.name for word in args.only)]
-    faulthandler.dump_traceback_later(60 * args.minutes + _HANGING_S, exit=True, file=sys.__stderr__ or sys.stderr)
-    try:
-        with cudnn_attention(False):  # as when a checkpoint is loaded: cuDNN would build a plan at each step
-            run_checks(chosen, lab)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    print(f"\n{markdown(lab.journal.record)}")
-    return exit_status(lab.journal)
+    results = Results(args.json, machine=machine(torch.device(args.device)))
+    results.settings = {
+        "command": " ".join(["python -m benchmarks.gpu", *sys.argv[1:]]),
+        "date": datetime.now().isoformat(timespec="minutes"),
+    }
+    succeeded = run_tests(args.device, results, args.only)
+    with open_lab(args.device) as lab:
+        results.settings["sizes"] = asdict(lab.sizes)
+        succeeded &= run_measurements(lab, results, args.only)
+    results.save()
+    print(f"\n{markdown(results.record)}")
+    return int(not succeeded)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
-"""Shared by all checks: models with random weights, their runners, counters, the deadline and the results."""
+"""What tests/gpu and the measurements share: models with random weights, their runners and counters."""
 
 import gc
 import itertools
-import json
 import logging
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from types import FrameType
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +15,7 @@ from torch._dynamo.utils import counters
 
 from agent.policies.replies import action_format
 from benchmarks.turns import Workload, build
+from models import OutOfMemory
 from models.conversation import Conversation
 from models.transformers.decoding import ReplyStop
 from models.transformers.encoding import ConversationEncoder, as_it_is
@@ -30,32 +28,13 @@ _SMALL = ("tiny", "45m")
 _END_EVERY = range(0, 860, 8)
 
 
-class CheckFailed(Exception):
-    """A check found an error."""
-
-
-class Skipped(Exception):
-    """A check does not apply here; the message says why."""
-
-
-class OutOfTime(BaseException):
-    """The time limit stopped a check. Not an Exception, so that no handler inside the check catches it."""
-
-
-def require(holds: bool, message: str) -> None:
-    """Raise CheckFailed unless `holds`."""
-    if not holds:
-        raise CheckFailed(message)
-
-
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the checks for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
+    """Sizes for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
 
     Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
     Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.
     `capped_rows` is the batch size that runs out of memory, `planned_rows` the largest that may be planned.
-    `compiled_agreement`: whether to spend time compiling one more model.
     """
 
     middle: str
@@ -71,70 +50,16 @@ class Sizes:
     history: int
     capped_rows: int
     planned_rows: int
-    compiled_agreement: bool
 
 
 GPU_SIZES = Sizes(
     middle="45m", large="8b", second="2b", image_size=(640, 480), questions=32, turns=8, tokens=200, sample_tokens=50,
-    rows=(32, 8, 64, 1), step_tokens=32, history=1, capped_rows=16, planned_rows=64, compiled_agreement=True,
+    rows=(32, 8, 64, 1), step_tokens=32, history=1, capped_rows=16, planned_rows=64,
 )  # fmt: skip
 CPU_SIZES = Sizes(
     middle="tiny", large="tiny", second="tiny", image_size=(96, 64), questions=3, turns=6, tokens=8, sample_tokens=4,
-    rows=(2, 1), step_tokens=6, history=1, capped_rows=4, planned_rows=3, compiled_agreement=False,
+    rows=(2, 1), step_tokens=6, history=1, capped_rows=4, planned_rows=3,
 )  # fmt: skip
-
-
-@dataclass
-class Journal:
-    """All results so far, in a file that is never incomplete.
-
-    Top-level keys: `settings`, `machine`, `checks` (one record each), `steps` (timings of decoding steps), `ways`
-    (timings of whole ways by name), `tracebacks` (of checks that crashed).
-    """
-
-    path: Path | None = None
-    record: dict[str, Any] = field(
-        default_factory=lambda: {"settings": {}, "machine": {}, "checks": [], "steps": [], "ways": {}, "tracebacks": {}}
-    )
-
-    def save(self) -> None:
-        """Replace the file atomically."""
-        if self.path:
-            partial = self.path.with_name(self.path.name + ".partial")
-            partial.write_text(json.dumps(self.record, indent=1, default=str) + "\n")
-            partial.replace(self.path)
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A deadline, on the monotonic clock."""
-
-    ends: float
-
-    @classmethod
-    def of_minutes(cls, minutes: float) -> "Clock":
-        """A deadline this many minutes from now."""
-        return cls(time.monotonic() + 60 * minutes)
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left; negative after the deadline."""
-        return self.ends - time.monotonic()
-
-    @contextmanager
-    def limiting(self, limit_s: float) -> Iterator[None]:
-        """Raise OutOfTime in the main thread after `limit_s` seconds, or when the device call then running returns."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            raise OutOfTime
-
-        before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
 
 
 class Engine:
@@ -203,13 +128,10 @@ class Bench:
 
 @dataclass
 class Lab:
-    """The device, sizes, results so far, values shared between checks (`memo`), and models."""
+    """The device, sizes, and models."""
 
     device: torch.device
     sizes: Sizes
-    clock: Clock
-    journal: Journal
-    memo: dict[str, Any] = field(default_factory=dict)
     _benches: dict[tuple[str, torch.dtype], Bench] = field(default_factory=dict)
 
     @property
@@ -222,36 +144,55 @@ class Lab:
         """The dtype of timed models."""
         return torch.bfloat16 if self.is_cuda else torch.float32
 
-    def require_cuda(self) -> None:
-        """Raise Skipped on other devices."""
-        if not self.is_cuda:
-            raise Skipped("needs CUDA")
-
     def bench(self, shape: str, dtype: torch.dtype) -> Bench:
         """The model of this shape; loading a large one frees all others."""
         if (shape, dtype) not in self._benches:
             if shape not in _SMALL:
-                self._benches.clear()
-                torch._dynamo.reset()  # compiled programs may reference the models
-                self.free_memory()
+                self.free_models()
             self._benches[shape, dtype] = Bench(shape, self.device, dtype)
         return self._benches[shape, dtype]
 
+    @cached_property
     def rates(self) -> Rates:
-        """The device's copy and matrix rates, measured once."""
-        if "rates" not in self.memo:
-            rates = measure_rates(str(self.device), str(self.dtype).removeprefix("torch."))
-            if rates is None:
-                raise CheckFailed("memory ran out while measuring the device's rates")
-            self.memo["rates"] = rates
-            self.journal.record["machine"]["rates"] = asdict(rates)
-        return self.memo["rates"]
+        """The device's copy and matrix rates; raises OutOfMemory if measuring them does not fit."""
+        rates = measure_rates(str(self.device), str(self.dtype).removeprefix("torch."))
+        if rates is None:
+            raise OutOfMemory("memory ran out while measuring the device's rates")
+        return rates
+
+    def free_models(self) -> None:
+        """Free all models."""
+        self._benches.clear()
+        torch._dynamo.reset()  # compiled programs may reference the models
+        self.free_memory()
 
     def free_memory(self) -> None:
         """Collect garbage and empty PyTorch's cache."""
         gc.collect()
         if self.is_cuda:
             torch.cuda.empty_cache()
+
+
+@contextmanager
+def open_lab(name: str) -> Iterator[Lab]:
+    """A lab on this device ("cuda", "cuda:1" or "cpu"), with PyTorch's settings as when a checkpoint is loaded."""
+    device = torch.device(name)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)  # some torch.cuda functions need an index
+    lab = Lab(device, GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+    threads, allow_tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    if lab.is_cuda:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)  # more threads are slower on tensors this small
+    torch.backends.cudnn.allow_tf32 = False  # as for checkpoints in float32
+    try:
+        with cudnn_attention(False):  # cuDNN would build a plan at each step
+            yield lab
+    finally:
+        lab.free_models()
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.allow_tf32 = allow_tf32
 
 
 @dataclass
@@ -266,6 +207,25 @@ class Counted:
     reserved: int = 0
     log: list[str] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
+
+    def require_graphs(self, lab: Lab, steps: Steps) -> None:
+        """Raise AssertionError if graphs were requested but not replayed."""
+        if lab.is_cuda and "graphs" in steps:
+            failed = any("CUDA graph capture failed" in line for line in self.log)
+            replayed = self.graphs_replayed > self.graphs_captured > 0 and not failed
+            assert replayed, f"{self.graphs_captured} graphs captured, {self.graphs_replayed} replayed; log: {self.log}"
+
+    @property
+    def notes(self) -> str:
+        """Numbers of graphs and programs, and logged warnings, to append to a result."""
+        summary = ""
+        if self.graphs_captured:
+            summary += f"; {self.graphs_captured} graphs captured, {self.graphs_replayed} replays"
+        if self.programs:
+            summary += f"; {self.programs} programs compiled"
+        if self.log:
+            summary += f"; log: {' | '.join(dict.fromkeys(self.log))}"
+        return summary
 
 
 @contextmanager
@@ -355,16 +315,3 @@ class LongReplies(Workload):
     def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
         """As `Workload.proceed`, with the longer reply."""
         super().proceed(conversation, padded(tokens, self._length), turn)
-
-
-Needs = float | Callable[[Lab], float]
-
-
-@dataclass(frozen=True)
-class Check:
-    """`needs_s` estimates its seconds on a GPU. `run` returns its findings as text; raises CheckFailed for an error and
-    Skipped if it does not apply."""
-
-    name: str
-    needs_s: Needs
-    run: Callable[[Lab], str]

@@ -1,6 +1,9 @@
-"""Formats results as tables for docs/benchmarks.md."""
+"""The results file, and its tables for docs/benchmarks.md."""
 
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 MIN_SPEEDUP = {"eager": 25, "graphs": 50}
@@ -9,9 +12,45 @@ MAX_ROOFLINE_MULTIPLE = 2
 """Target: the fastest way takes at most this multiple of its roofline."""
 
 
+@dataclass
+class Results:
+    """All results so far, in a file that is never incomplete.
+
+    `outcomes` has one entry per test and measurement, `steps` timings of decoding steps, `ways` timings of whole ways
+    by name, `tracebacks` those of failures by name.
+    """
+
+    path: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    ways: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tracebacks: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, passed: bool | None, seconds: float, detail: str) -> None:
+        """Add and print an outcome. `passed` is None if it was skipped; `detail` says what was found, or why not."""
+        self.outcomes.append({"name": name, "passed": passed, "seconds": round(seconds, 3), "detail": detail})
+        label = {True: "passed ", False: "FAILED ", None: "skipped"}[passed]
+        print(f"{label} {seconds:6.1f} s  {name}: {detail}", flush=True)
+        self.save()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The contents of the file."""
+        return {key: value for key, value in asdict(self).items() if key != "path"}
+
+    def save(self) -> None:
+        """Replace the file atomically."""
+        if self.path:
+            partial = self.path.with_name(self.path.name + ".partial")
+            partial.write_text(json.dumps(self.record, indent=1, default=str) + "\n")
+            partial.replace(self.path)
+
+
 def markdown(record: dict[str, Any]) -> str:
-    """A summary of checks, and tables of steps, ways and targets."""
-    parts = [_machine(record), _checks(record["checks"])]
+    """A summary of outcomes, and tables of steps, ways and targets."""
+    parts = [_machine(record), _outcomes(record["outcomes"])]
     if record["steps"]:
         parts.append(_steps(record["steps"]))
     if record["ways"]:
@@ -37,13 +76,13 @@ def _machine(record: dict[str, Any]) -> str:
     return f"`{settings.get('command')}`, {settings.get('date')}: {machine.get('device')}, {versions}{measured}"
 
 
-def _checks(checks: Sequence[dict[str, Any]]) -> str:
-    """The numbers of passed, failed and skipped checks, and the names of failed ones."""
-    failed = [each["name"] for each in checks if each["passed"] is False]
-    skipped = sum(each["passed"] is None for each in checks)
+def _outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
+    """The numbers of passed, failed and skipped tests and measurements, and the names of failed ones."""
+    failed = [each["name"] for each in outcomes if each["passed"] is False]
+    skipped = sum(each["passed"] is None for each in outcomes)
     named = f" ({', '.join(failed)})" if failed else ""
-    passed = len(checks) - len(failed) - skipped
-    return f"{len(checks)} checks: {passed} passed, {len(failed)} failed{named}, {skipped} skipped."
+    passed = len(outcomes) - len(failed) - skipped
+    return f"{len(outcomes)} tests and measurements: {passed} passed, {len(failed)} failed{named}, {skipped} skipped."
 
 
 def _steps(steps: Iterable[dict[str, Any]]) -> str:

@@ -15,17 +15,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.checks import graph_problem, run_notes
-from benchmarks.gpu.lab import (
-    UNLIMITED,
-    Bench,
-    Counted,
-    Lab,
-    LongReplies,
-    counting,
-    cudnn_attention,
-    require,
-)
+from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
+from benchmarks.gpu.report import Results
 from benchmarks.turns import WAYS, Measured, Way, Workload, measure, roofline_s
 from models import OutOfMemory
 from models.transformers.footprint import work_of
@@ -36,16 +27,62 @@ _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.I
 _COPIES = ("Memcpy", "Memset")
 
 
-def load(lab: Lab, shape: str) -> str:
-    """Build a model of this shape on the device and measure the device's rates."""
+Measure = Callable[[Lab, Results], str]
+"""Adds figures to the results; returns a summary. Raises an error if the device cannot do what is measured."""
+
+
+def measurements(lab: Lab) -> list[tuple[str, Measure]]:
+    """All measurements in order, the most important first, by name."""
+    large, second = lab.sizes.large, lab.sizes.second
+
+    def way(shape: str, name: str, steps: Steps) -> tuple[str, Measure]:
+        return f"way: {shape}, {name}, {steps}", partial(whole_way, shape=shape, name=name, steps=steps)
+
+    def timed(steps: Steps) -> tuple[str, Measure]:
+        return f"steps: {large}, {steps}", partial(steps_at_all_rows, steps=steps)
+
+    def kernel_counts(steps: Steps) -> tuple[str, Measure]:
+        return f"kernels: {steps}", partial(kernels, steps=steps)
+
+    only_on_cuda: list[tuple[str, Measure]] = [
+        ("steps: cuDNN attention", cudnn_effect),
+        ("synchronizations: eager", partial(synchronizations, steps="eager")),
+        ("synchronizations: graphs", partial(synchronizations, steps="graphs")),
+    ]
+    chosen: list[tuple[str, Measure]] = [
+        (f"load: {large}", partial(load, shape=large)),
+        timed("eager"),
+        timed("graphs"),
+        *(only_on_cuda if lab.is_cuda else []),
+        kernel_counts("eager"),
+        kernel_counts("graphs"),
+        way(large, "alone", "eager"),
+        way(large, "lockstep", "graphs"),
+        way(large, "lockstep", "eager"),
+        way(large, "first4", "eager"),
+        way(large, "first4-kv", "eager"),
+        timed("compiled"),
+        timed("compiled graphs"),
+        way(large, "lockstep", "compiled graphs"),
+        kernel_counts("compiled graphs"),
+    ]
+    if second != large:
+        chosen += [
+            (f"load: {second}", partial(load, shape=second)),
+            (f"warm-up: {second}", partial(warm_up, shape=second)),
+            way(second, "alone", "eager"),
+            way(second, "lockstep", "graphs"),
+            way(second, "lockstep", "eager"),
+        ]
+    return chosen
+
+
+def load(lab: Lab, results: Results, shape: str) -> str:
+    """Build a model of this shape on the device."""
     bench = lab.bench(shape, lab.dtype)
-    rates = lab.rates()
     size = bench.model.get_memory_footprint() / 2**30
     memory = f", {torch.cuda.memory_allocated() / 2**30:.2f} GiB allocated" if lab.is_cuda else ""
-    return (
-        f"{bench.model.num_parameters() / 1e6:,.1f} M parameters, {size:.2f} GiB{memory}; copies "
-        f"{rates.bytes_per_s / 1e9:,.0f} GB/s, multiplies {rates.flop_per_s / 1e12:,.1f} TFLOP/s"
-    )
+    return f"{bench.model.num_parameters() / 1e6:,.1f} M parameters, {size:.2f} GiB{memory}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +110,9 @@ class StepFigures:
     reserved_gib: float
 
 
-def steps_at_all_rows(lab: Lab, steps: Steps, cudnn: bool = False, rows: tuple[int, ...] | None = None) -> str:
+def steps_at_all_rows(
+    lab: Lab, results: Results, steps: Steps, cudnn: bool = False, rows: tuple[int, ...] | None = None
+) -> str:
     """Time the steps of several batch sizes.
 
     Fails if a batch does not fit, if graphs are not replayed, or if more than _PROGRAMS programs are compiled.
@@ -87,19 +126,17 @@ def steps_at_all_rows(lab: Lab, steps: Steps, cudnn: bool = False, rows: tuple[i
         except OutOfMemory as error:
             failed.append(f"{count} rows: {error}")
             continue
-        if problem := graph_problem(lab, steps, counted):
-            failed.append(f"{count} rows: {problem}")
+        counted.require_graphs(lab, steps)
         programs += figures.programs
-        lab.journal.record["steps"].append(asdict(figures))
-        lab.journal.save()
-        lab.memo[f"step_s {bench.shape} {steps} {count}"] = figures.step_ms / 1000
+        results.steps.append(asdict(figures))
+        results.save()
         step, image = figures.step_ms / figures.roofline_step_ms, figures.image_ms / figures.roofline_image_ms
         summaries.append(
             f"{count} rows {figures.step_ms:.1f} ms per step ({step:.1f} x roofline), {figures.image_ms:.1f} per image "
-            f"({image:.1f} x){run_notes(counted)}"
+            f"({image:.1f} x){counted.notes}"
         )
-    require(not failed, "; ".join([*failed, *summaries]))
-    require(programs <= _PROGRAMS, f"{programs} programs compiled; {'; '.join(summaries)}")
+    assert not failed, "; ".join([*failed, *summaries])
+    assert programs <= _PROGRAMS, f"{programs} programs compiled; {'; '.join(summaries)}"
     return "; ".join(summaries)
 
 
@@ -120,7 +157,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
             for conversation, row in zip(conversations, last.rows, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
     new = sum(tokens) - sum(row.reused for row in last.rows)
-    step_count, work, rates = sizes.step_tokens - 1, work_of(bench.model, lab.dtype.itemsize), lab.rates()
+    step_count, work, rates = sizes.step_tokens - 1, work_of(bench.model, lab.dtype.itemsize), lab.rates
     step_s = work.least_seconds(rates, rows, 0, 0, sum(tokens), step_count) / step_count
     prefill_s = work.least_seconds(rates, rows, new, rows * workload.patches, 0, 0)
     figures = StepFigures(
@@ -142,13 +179,12 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
     return figures, counted
 
 
-def cudnn_effect(lab: Lab) -> str:
+def cudnn_effect(lab: Lab, results: Results) -> str:
     """Time eager steps with cuDNN attention; the difference is the cost of its plans."""
-    lab.require_cuda()
     rows, shape = lab.sizes.rows[0], lab.sizes.large
-    summary = steps_at_all_rows(lab, "eager", cudnn=True, rows=(rows,))
+    summary = steps_at_all_rows(lab, results, "eager", cudnn=True, rows=(rows,))
     without = next(
-        (one["step_ms"] for one in lab.journal.record["steps"]
+        (one["step_ms"] for one in results.steps
          if (one["shape"], one["steps"], one["attention"], one["rows"]) == (shape, "eager", "no cuDNN", rows)),
         None,
     )  # fmt: skip
@@ -177,9 +213,8 @@ def _counts_per_step(lab: Lab, steps: Steps, observe: Callable[[Callable[[], obj
     return {name: count / (_LONG - _SHORT) for name, count in (long - short).most_common()}
 
 
-def synchronizations(lab: Lab, steps: Steps) -> str:
+def synchronizations(lab: Lab, results: Results, steps: Steps) -> str:
     """Count a step's synchronizations with the device, by line of code."""
-    lab.require_cuda()
 
     def observe(run: Callable[[], object]) -> Counter[str]:
         torch.cuda.set_sync_debug_mode("warn")
@@ -197,12 +232,12 @@ def synchronizations(lab: Lab, steps: Steps) -> str:
         return Counter(places)
 
     counts = _counts_per_step(lab, steps, observe)
-    lab.journal.record["machine"][f"synchronizations a step, {steps}"] = counts
+    results.machine[f"synchronizations a step, {steps}"] = counts
     where = ", ".join(f"{place} {count:.2g}" for place, count in counts.items())
     return f"{sum(counts.values()):.2g} per step: {where or 'none'}"
 
 
-def kernels(lab: Lab, steps: Steps) -> str:
+def kernels(lab: Lab, results: Results, steps: Steps) -> str:
     """Count a step's kernels and name the attention kernels; on a CPU, PyTorch operators."""
     kind = DeviceType.CUDA if lab.is_cuda else DeviceType.CPU
 
@@ -216,10 +251,10 @@ def kernels(lab: Lab, steps: Steps) -> str:
     counts = _counts_per_step(lab, steps, observe)
     copies = sum(count for name, count in counts.items() if name.startswith(_COPIES))
     attention = {name: count for name, count in counts.items() if _ATTENTION.search(name)}
-    require(bool(attention), f"no attention among {len(counts)} names: {[*counts][:8]}")
+    assert attention, f"no attention among {len(counts)} names: {[*counts][:8]}"
     launched = sum(counts.values()) - copies
     record = {"kernels": launched, "copies": copies, "attention": attention, "most frequent": [*counts.items()][:12]}
-    lab.journal.record["machine"][f"kernels a step, {steps}"] = record
+    results.machine[f"kernels a step, {steps}"] = record
     named = ", ".join(f"{name[:80]} {count:.0f}" for name, count in attention.items())
     return f"{launched:.0f} and {copies:.0f} copies per step; attention: {named}"
 
@@ -278,47 +313,37 @@ class _TimedWay:
         return {**parts, "seconds": sum(parts.values())}
 
 
-def whole_way(lab: Lab, shape: str, name: str, steps: Steps) -> str:
-    """Time a whole way: lockstep in full if there is time, others extrapolated from a sample."""
+def whole_way(lab: Lab, results: Results, shape: str, name: str, steps: Steps) -> str:
+    """Time a whole way: lockstep in full, others extrapolated from a sample."""
     bench = lab.bench(shape, lab.dtype)
     lab.free_memory()
     with counting() as counted:
         figures = (_lockstep if name == "lockstep" else _sampled)(lab, bench, WAYS[name], steps)
     memory = {"allocated_gib": counted.allocated / 2**30, "reserved_gib": counted.reserved / 2**30}
-    record = lab.journal.record["ways"]
+    record = results.ways
     record[f"{shape} {name} {steps}"] = asdict(figures) | memory
     original = record.get(f"{shape} alone eager")
     for one in record.values():
         if original and one["shape"] == shape:
             one["ratio"] = original["seconds"] / one["seconds"]
-    lab.journal.save()
-    require(not (problem := graph_problem(lab, steps, counted)), problem)
+    results.save()
+    counted.require_graphs(lab, steps)
     ratio = record[f"{shape} {name} {steps}"]["ratio"]
     behind = f", {figures.behind:.1f} x its roofline of {figures.roofline_s:.2f} s" if figures.behind else ""
     faster = f", {ratio:.1f} x as fast as the original way" if ratio else ""
     scaled = f", SCALED from {figures.scaled}, {figures.measured_s:.1f} s" if figures.scaled else ""
-    return f"{figures.seconds:.1f} s ({figures.decode_s:.1f} decoding){behind}{faster}{scaled}{run_notes(counted)}"
-
-
-def lockstep_needs_s(lab: Lab, shape: str, steps: Steps, tokens: int) -> float:
-    """Estimate the seconds of lockstep from steps timed earlier."""
-    step_s = lab.memo.get(f"step_s {shape} {steps} {lab.sizes.questions}", 0.03)
-    return 1.1 * lab.sizes.turns * (tokens * step_s + (2.2 if lab.is_cuda else 0.5))
+    return f"{figures.seconds:.1f} s ({figures.decode_s:.1f} decoding){behind}{faster}{scaled}{counted.notes}"
 
 
 def _lockstep(lab: Lab, bench: Bench, way: Way, steps: Steps) -> WayFigures:
-    """All turns of all questions; if time is short, with only the first tokens of each reply."""
+    """All turns of all questions."""
     sizes = lab.sizes
-    in_time = lockstep_needs_s(lab, bench.shape, steps, sizes.tokens) < lab.clock.left_s
-    tokens = sizes.tokens if in_time else sizes.sample_tokens
-    timed = _TimedWay(lab, bench, way, steps, tokens)
+    timed = _TimedWay(lab, bench, way, steps, sizes.tokens)
     measured = timed.turns(sizes.questions, sizes.turns)
     images, views = measured.images_encoded, sizes.questions * sizes.turns
-    require(images == views, f"{images} images encoded for {views} views: conversations were evicted")
-    seconds = timed.seconds(measured, slice(None))
-    least_s = roofline_s(bench.model, lab.rates(), measured, sizes.tokens)
-    scaled = "" if tokens == sizes.tokens else f"{tokens} of {sizes.tokens} tokens per reply"
-    figures = _figures(lab, bench, way, steps, seconds, scaled, measured.seconds)
+    assert images == views, f"{images} images encoded for {views} views: conversations were evicted"
+    least_s = roofline_s(bench.model, lab.rates, measured, sizes.tokens)
+    figures = _figures(lab, bench, way, steps, timed.seconds(measured, slice(None)), "", measured.seconds)
     return replace(figures, roofline_s=least_s, behind=figures.seconds / least_s)
 
 
@@ -348,7 +373,7 @@ def _figures(
     return WayFigures(bench.shape, way.name, steps, work, **seconds, scaled=scaled, measured_s=measured_s)
 
 
-def warm_up(lab: Lab, shape: str) -> str:
+def warm_up(lab: Lab, results: Results, shape: str) -> str:
     """Load the kernels of a shape before its ways are timed."""
     timed = _TimedWay(lab, lab.bench(shape, lab.dtype), WAYS["lockstep"], "eager", lab.sizes.sample_tokens)
     return f"{timed.turns(lab.sizes.questions, 2).seconds:.1f} s for two turns"
