@@ -1,7 +1,7 @@
 """Reads PLY files of every encoding and detects truncated ones.
 
 Open3D zero-fills the missing part of a truncated file and only prints a warning, so half a scan would pass for a room.
-trimesh rejects valid files that mix polygon sizes.
+trimesh accepts truncated ascii files and rejects valid files that mix polygon sizes.
 
 Format: Greg Turk, "The PLY Polygon File Format", 1994.
 """
@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from rendering.geometry import Geometry, Texturing, no_faces
-from rendering.textures import MISSING_TEXTURES, Texture, make_texture
+from rendering.geometry import Geometry, no_faces
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +25,6 @@ _TYPES = {
 _BYTE_ORDERS = {"ascii": "<", "binary_little_endian": "<", "binary_big_endian": ">"}
 _HEADER_LIMIT_BYTES = 1 << 20
 _COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
-_XYZ = ("x", "y", "z")
-_FACE_NAMES = ("vertex_indices", "vertex_index")
-# Names of a vertex's texture coordinates in files from MeshLab, Blender and CloudCompare.
-_UV_NAMES = (("s", "t"), ("u", "v"), ("texture_u", "texture_v"))
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,10 @@ class _Element:
 
 @dataclass(frozen=True)
 class _Header:
-    """`textures` are the names of the image files, indexed by `texnumber`."""
-
     encoding: str
     elements: list[_Element]
     size_bytes: int
-    textures: list[str]
+    has_texture: bool
 
 
 # A ragged column, whose lists vary in length, is a list of tuples.
@@ -65,30 +57,29 @@ Table = dict[str, Column]
 
 
 def read_ply(path: Path) -> Geometry:
-    """The mesh or cloud in a PLY file. Triangulates polygons as fans and ignores alpha.
+    """The mesh or cloud in a PLY file. Triangulates polygons as fans, ignores alpha and, with a warning, textures.
 
-    Textures follow MeshLab: a comment "TextureFile NAME" for each image, and texture coordinates per face ("texcoord",
-    with "texnumber" if there are several images) or per vertex. Logs unreadable images. Raises ValueError if the file
-    is not a PLY file or is incomplete.
+    Raises ValueError if the file is not a PLY file or is incomplete.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
+    if header.has_texture:
+        _log.warning("%s: ignoring its texture; export the scan as GLB or OBJ to keep it", path)
     tables = _read_tables(header, data[header.size_bytes :])
     if "vertex" not in tables:
         raise ValueError("it has no vertices")
     if any(element.name == "tristrips" for element in header.elements):
         raise ValueError("its faces are triangle strips instead of triangles")
     vertices, faces = tables["vertex"], tables.get("face", {})
-    positions = _columns(vertices, _XYZ, _dtype(vertices, _XYZ))
-    fans = _triangulate(faces)
-    texturing = _texturing(path, header.textures, vertices, faces, fans)
+    positions = _columns(vertices, ("x", "y", "z"))
+    triangles, polygons = _triangulate(faces)
     face_colours = _colours(faces)
     return Geometry(
-        vertices=positions,
-        faces=fans.triangles,
+        # float64 unless the file stores float32, which keeps the precision of large coordinates
+        vertices=positions.astype(np.result_type(positions, np.float32), copy=False),
+        faces=triangles,
         colours=_colours(vertices),
-        face_colours=None if face_colours is None or not len(fans.triangles) else face_colours[fans.polygons],
-        texturing=texturing,
+        face_colours=None if face_colours is None or not len(triangles) else face_colours[polygons],
     )
 
 
@@ -100,15 +91,14 @@ def _read_header(start: bytes) -> _Header:
     newline = rest.find(b"\n")
     if not end or newline < 0:
         raise ValueError("its header has no end_header line")
-    encoding = ""
+    encoding, has_texture = "", False
     elements: list[_Element] = []
-    textures: list[str] = []
     for line in head.decode("latin-1").splitlines()[1:]:
         match line.split():
             case ["format", name, *_]:
                 encoding = name
-            case ["comment", "TextureFile", *words]:
-                textures.append(" ".join(words))
+            case ["comment", "TextureFile", *_]:
+                has_texture = True
             case ["element", name, count]:
                 elements.append(_Element(name, int(count), []))
             case ["property", "list", count_type, item_type, name] if elements:
@@ -117,7 +107,7 @@ def _read_header(start: bytes) -> _Header:
                 elements[-1].properties.append(_Property(name, _type(item_type)))
     if encoding not in _BYTE_ORDERS:
         raise ValueError(f"its format {encoding!r} is not one of {', '.join(_BYTE_ORDERS)}")
-    return _Header(encoding, elements, len(head) + len(end) + newline + 1, textures)
+    return _Header(encoding, elements, len(head) + len(end) + newline + 1, has_texture)
 
 
 def _type(name: str) -> str:
@@ -142,33 +132,28 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
         replace(e, properties=[_Property(p.name, "f8", p.count_type and "f8") for p in e.properties]) for e in elements
     ]
     tables = _read_elements(doubles, numbers.view(np.uint8), "<")
-    declared = {(e.name, p.name): p.type for e in elements for p in e.properties if not p.count_type}
-    return {
-        element: {name: _cast(column, declared.get((element, name))) for name, column in table.items()}
-        for element, table in tables.items()
-    }
-
-
-def _cast(column: Column, code: str | None) -> Column:
-    return column.astype(code) if code and isinstance(column, np.ndarray) else column
+    for element in elements:
+        for prop in element.properties:
+            if not prop.count_type:
+                tables[element.name][prop.name] = np.asarray(tables[element.name][prop.name]).astype(prop.type)
+    return tables
 
 
 def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> dict[str, Table]:
     """The columns of each element; `order` is numpy's byte order character."""
     tables: dict[str, Table] = {}
-    offset = 0
     for element in elements:
-        sizes = _first_list_sizes(element, body, offset, order)
-        dtype = _row_type(element, sizes, order)
-        end = offset + element.count * dtype.itemsize
-        rows = body[offset:end].view(dtype) if end <= len(body) else None
-        if rows is not None and all((rows[_count(name)] == size).all() for name, size in sizes.items()):
+        dtype = _first_row_type(element, body, order)
+        size = element.count * dtype.itemsize
+        rows = body[:size].view(dtype) if size <= len(body) else None
+        lists = [prop for prop in element.properties if prop.count_type]
+        if rows is not None and all((rows[_count(p.name)] == dtype[p.name].shape[0]).all() for p in lists):
             tables[element.name] = {prop.name: rows[prop.name] for prop in element.properties}
-        elif sizes:
-            tables[element.name], end = _read_ragged(element, body, offset, order)
+        elif lists:
+            tables[element.name], size = _read_ragged(element, body, order)
         else:
-            raise _truncated(element, (len(body) - offset) // dtype.itemsize)
-        offset = end
+            raise _truncated(element, len(body) // dtype.itemsize)
+        body = body[size:]
     return tables
 
 
@@ -177,37 +162,26 @@ def _count(name: str) -> str:
     return f"{name} count"
 
 
-def _first_list_sizes(element: _Element, body: np.ndarray, offset: int, order: str) -> dict[str, int]:
-    """The length of each list in the element's first row. In most files, all rows have the same lengths."""
-    sizes: dict[str, int] = {}
-    for prop in element.properties:
-        if prop.count_type:
-            code = np.dtype(order + prop.count_type)
-            if element.count and offset + code.itemsize > len(body):
-                raise _truncated(element, 0)
-            sizes[prop.name] = int(body[offset : offset + code.itemsize].view(code)[0]) if element.count else 0
-            offset += code.itemsize
-        offset += np.dtype(prop.type).itemsize * sizes.get(prop.name, 1)
-    if any(size < 0 for size in sizes.values()):
-        raise _truncated(element, 0)
-    return sizes
-
-
-def _row_type(element: _Element, sizes: dict[str, int], order: str) -> np.dtype:
-    """The numpy type of a row whose lists have the given sizes."""
+def _first_row_type(element: _Element, body: np.ndarray, order: str) -> np.dtype:
+    """The numpy type of the element's first row. In most files, the lists of all rows have the same lengths."""
     fields: list[tuple] = []
     for prop in element.properties:
-        if prop.count_type:
-            fields.append((_count(prop.name), order + prop.count_type))
-            fields.append((prop.name, order + prop.type, (sizes[prop.name],)))
-        else:
+        if not prop.count_type:
             fields.append((prop.name, order + prop.type))
+            continue
+        code, start = np.dtype(order + prop.count_type), np.dtype(fields).itemsize
+        if element.count and start + code.itemsize > len(body):
+            raise _truncated(element, 0)
+        size = int(body[start : start + code.itemsize].view(code)[0]) if element.count else 0
+        if size < 0:
+            raise _truncated(element, 0)
+        fields += [(_count(prop.name), code), (prop.name, order + prop.type, (size,))]
     return np.dtype(fields)
 
 
-def _read_ragged(element: _Element, body: np.ndarray, offset: int, order: str) -> tuple[Table, int]:
-    """Read an element whose lists vary in length: its columns, and the offset after the last row."""
-    data = body.tobytes()
+def _read_ragged(element: _Element, body: np.ndarray, order: str) -> tuple[Table, int]:
+    """Read an element whose lists vary in length: its columns, and their size in bytes."""
+    data, offset = body.tobytes(), 0
     columns: dict[str, list] = {prop.name: [] for prop in element.properties}
     for row in range(element.count):
         for prop in element.properties:
@@ -234,57 +208,33 @@ def _truncated(element: _Element, count: int) -> ValueError:
     )
 
 
-def _columns(table: Table, names: tuple[str, ...], dtype: type) -> np.ndarray:
-    """The named columns, (K, len(names)); raises ValueError if one is missing."""
+def _columns(table: Table, names: tuple[str, ...]) -> np.ndarray:
+    """The named columns, (K, len(names)), in this machine's byte order; raises ValueError if one is missing."""
     missing = [name for name in names if name not in table]
     if missing:
         raise ValueError(f"its rows have no {' or '.join(missing)}")
-    first = np.asarray(table[names[0]])
-    columns: np.ndarray = np.empty((len(first), len(names)), dtype=dtype)
-    for index, name in enumerate(names):
-        columns[:, index] = table[name]
-    return columns
-
-
-def _dtype(table: Table, names: tuple[str, ...]) -> type:
-    """float32 if the file stores float32, else float64, which keeps the precision of large coordinates."""
-    types = {np.asarray(table[name]).dtype.newbyteorder("=") for name in names if name in table}
-    return np.float32 if types == {np.dtype(np.float32)} else np.float64
-
-
-def _present_names(table: Table, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """The first of `choices` whose columns are all in the table."""
-    return next((names for names in choices if all(name in table for name in names)), None)
+    return np.column_stack([table[name] for name in names])
 
 
 def _colours(table: Table) -> np.ndarray | None:
     """(K, 3) uint8, or None if the table has no colours. Scales floats from 0..1 and uint16 from 0..65535."""
-    names = _present_names(table, _COLOUR_NAMES)
+    names = next((names for names in _COLOUR_NAMES if all(name in table for name in names)), None)
     if names is None:
         return None
-    kind = np.asarray(table[names[0]]).dtype.newbyteorder("=")
-    if kind == np.uint8:
-        return _columns(table, names, np.uint8)
-    values = _columns(table, names, np.float64)
-    if kind.kind == "f" and np.nanmax(values, initial=0.0) <= 1.0:
+    colours = _columns(table, names)
+    if colours.dtype == np.uint8:
+        return colours
+    values = colours.astype(np.float64)
+    if colours.dtype.kind == "f" and np.nanmax(values, initial=0.0) <= 1.0:
         values *= 255.0
-    if kind == np.uint16:
+    if colours.dtype == np.uint16:
         values /= 257.0
     return np.nan_to_num(values).clip(0, 255).round().astype(np.uint8)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fans:
-    """`triangles` (M, 3) int32 vertex indices; `polygons` (M,) the polygon each triangle is part of; `corners` (M, 3)
-    the positions of its vertices in that polygon."""
-
-    triangles: np.ndarray
-    polygons: np.ndarray
-    corners: np.ndarray
-
-
-def _triangulate(table: Table) -> _Fans:
-    polygons = next((table[name] for name in _FACE_NAMES if name in table), [])
+def _triangulate(table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3) int32 triangles, and (M,) the polygon that each is part of."""
+    polygons = table.get("vertex_indices", table.get("vertex_index", []))
     if isinstance(polygons, np.ndarray):
         groups = [(np.arange(len(polygons)), polygons)]
     else:
@@ -293,58 +243,9 @@ def _triangulate(table: Table) -> _Fans:
             (rows, np.array([polygons[row] for row in rows]))
             for rows in (np.flatnonzero(sizes == size) for size in np.unique(sizes))
         ]
-    fans, sources, corners = [no_faces()], [np.zeros(0, dtype=np.int64)], [no_faces()]
-    for rows, vertices in groups:
-        for second in range(1, vertices.shape[1] - 1):
-            corner = np.array([[0, second, second + 1]])
-            fans.append(vertices[:, corner[0]].astype(np.int32))
+    fans, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
+    for rows, corners in groups:
+        for second in range(1, corners.shape[1] - 1):
+            fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
             sources.append(rows)
-            corners.append(corner.repeat(len(rows), axis=0))
-    return _Fans(np.concatenate(fans), np.concatenate(sources), np.concatenate(corners))
-
-
-def _texturing(path: Path, names: list[str], vertices: Table, faces: Table, fans: _Fans) -> Texturing | None:
-    """The texturing of the triangles; None if the file has no texture coordinates or no image can be read."""
-    face_uv, has_uv = _face_uv(vertices, faces, fans)
-    if not has_uv.any():
-        return None
-    textures = [_read_texture(path.parent / name) for name in names]
-    numbers = np.asarray(faces["texnumber"]).astype(np.int32)[fans.polygons] if "texnumber" in faces else 0
-    face_image = np.where(has_uv & (numbers >= 0), numbers, -1)
-    # The last entry stands for numbers beyond the images that the header names.
-    readable = np.array([*(texture is not None for texture in textures), False])
-    missing = (face_image >= 0) & ~readable[np.minimum(face_image, len(textures))]
-    if missing.any():
-        _log.warning(MISSING_TEXTURES, path, 1, 1)
-        face_image[missing] = -1
-    if (face_image < 0).all():
-        return None
-    unused = np.zeros((1, 1, 3), dtype=np.uint8)  # keeps the numbering; no face refers to an unreadable image
-    return Texturing(face_uv, face_image, tuple(unused if each is None else each.pixels for each in textures))
-
-
-def _face_uv(vertices: Table, faces: Table, fans: _Fans) -> tuple[np.ndarray, np.ndarray]:
-    """Texture coordinates (M, 3, 2) float32, u right and v up, and (M,) bool: which triangles have them."""
-    if "texcoord" in faces:
-        column = faces["texcoord"]
-        sizes = np.array([len(row) for row in column], dtype=np.int64)
-        if (sizes % 2).any():
-            raise ValueError("the texture coordinates of its faces are not pairs")
-        pairs = np.concatenate([*column, (0.0, 0.0)]).reshape(-1, 2).astype(np.float32)
-        has_uv = fans.corners.max(axis=1, initial=0) < sizes[fans.polygons] // 2
-        first = (np.cumsum(sizes) - sizes)[fans.polygons] // 2
-        return pairs[np.where(has_uv[:, None], first[:, None] + fans.corners, -1)], has_uv
-    names = _present_names(vertices, _UV_NAMES)
-    has_uv = np.full(len(fans.triangles), names is not None)
-    if names is None:
-        return np.zeros((len(has_uv), 3, 2), dtype=np.float32), has_uv
-    return _columns(vertices, names, np.float32)[fans.triangles], has_uv
-
-
-def _read_texture(path: Path) -> Texture | None:
-    """The image in a file, or None if it cannot be read."""
-    try:
-        with Image.open(path) as image:
-            return make_texture(image)
-    except (OSError, Image.DecompressionBombError):
-        return None
+    return np.concatenate(fans), np.concatenate(sources)

@@ -110,63 +110,17 @@ def test_16_bit_colours_are_read_in_either_byte_order(file, order):
     assert scene.colours.tolist() == [[200, 40, 20]]
 
 
-def textured_ply(faces: list[str], *, by_vertex: str = "", numbered: bool = False, textures=("wood.png",)) -> str:
-    """An ascii PLY of four corners with texture coordinates in the rows `faces` or in vertex properties `by_vertex`."""
-    lines = ["ply", "format ascii 1.0", *(f"comment TextureFile {name}" for name in textures), "element vertex 4"]
-    lines += [f"property float {name}" for name in ["x", "y", "z", *by_vertex.split()]]
+@pytest.mark.parametrize("faces", [["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], ["3 0 1 2 6 0 0 1 0 1 1", "3 0 2 3 0"]])
+def test_a_ply_texture_is_ignored_and_logged(file, caplog, faces):
+    lines = ["ply", "format ascii 1.0", "comment TextureFile wood.png", "element vertex 4"]
+    lines += [f"property float {name}" for name in "xyz"]
     lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
-    lines += [] if by_vertex else ["property list uchar float texcoord"]
-    lines += ["property int texnumber"] if numbered else []
-    vertex_uv = [(0, 0), (1, 0), (1, 1), (0, 1)]
-    rows = [[*corner, *(uv if by_vertex else ())] for corner, uv in zip(CORNERS, vertex_uv, strict=True)]
-    return "\n".join([*lines, "end_header", *(" ".join(map(str, row)) for row in rows), *faces, ""])
-
-
-QUAD_UV = [[[0, 0], [1, 0], [1, 1]], [[0, 0], [1, 1], [0, 1]]]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"]),
-        textured_ply(["3 0 1 2 6 0 0 1 0 1 1", "3 0 2 3 6 0 0 1 1 0 1"]),
-        *(textured_ply(["4 0 1 2 3"], by_vertex=names) for names in ("s t", "u v", "texture_u texture_v")),
-    ],
-)
-def test_a_ply_texture_is_loaded(file, text):
-    stream = io.BytesIO()
-    texture_image(RED).save(stream, format="PNG")
-    file("wood.png", stream.getvalue())
-    texturing = load_scene(file("scan.ply", text)).texturing
-    assert texturing.face_uv.tolist() == QUAD_UV
-    assert texturing.face_image.tolist() == [0, 0]
-    assert tuple(texturing.images[0][-1, -1]) == RED
-
-
-def test_a_ply_may_have_several_textures_and_untextured_faces(file, caplog):
-    for name, colour in (("dark wood.png", RED), ("wall.png", BLUE)):
-        stream = io.BytesIO()
-        texture_image(colour).save(stream, format="PNG")
-        file(name, stream.getvalue())
-    faces = ["3 0 1 2 6 0 0 1 0 1 1 1", "3 0 2 3 0 0", "3 0 1 3 6 0 0 1 0 0 1 0", "3 0 1 2 6 0 0 1 0 1 1 -1"]
-    text = textured_ply(faces, numbered=True, textures=("dark wood.png", "wall.png"))
-    texturing = load_scene(file("scan.ply", text)).texturing
-    assert texturing.face_image.tolist() == [1, -1, 0, -1]
-    assert [tuple(image[-1, -1]) for image in texturing.images] == [RED, BLUE]
-    assert texturing.face_uv[2].tolist() == [[0, 0], [1, 0], [0, 1]]
-    assert not caplog.text
-
-
-@pytest.mark.parametrize("textures", [(), ("gone.png",), ("scan.ply",)])
-def test_a_ply_with_a_missing_texture_is_shaded_and_logged(file, caplog, textures):
-    scene = load_scene(file("scan.ply", textured_ply(["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], textures=textures)))
-    assert "texture coordinates but no texture" in caplog.text
+    lines += ["property list uchar float texcoord", "end_header"]
+    rows = [" ".join(map(str, corner)) for corner in CORNERS]
+    scene = load_scene(file("scan.ply", "\n".join([*lines, *rows, *faces, ""])))
+    assert scene.vertices[scene.faces].tolist() == np.float32(CORNERS)[TRIANGLES].tolist()
     assert scene.texturing is None and scene.colours is not None
-
-
-def test_an_odd_number_of_texture_coordinates_is_an_error(file):
-    with pytest.raises(SceneError, match="not pairs"):
-        load_scene(file("scan.ply", textured_ply(["3 0 1 2 5 0 0 1 0 1"])))
+    assert "scan.ply: ignoring its texture; export the scan as GLB or OBJ to keep it" in caplog.text
 
 
 def test_nan_and_unreferenced_vertices_are_dropped(file):
