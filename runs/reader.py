@@ -140,7 +140,7 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
         return folder
     begun = {}
     for folder in run_folders(log_root):
-        is_batched, began = _at_a_glance(folder)
+        is_batched, began = _batched_and_start(folder)
         if is_batched or not batched_only:
             begun[folder] = began, folder.name
     if not begun:
@@ -161,7 +161,7 @@ def find_part(log_root: Path, number: int, of: int) -> Path | None:
     return max(begun, key=begun.__getitem__, default=None)
 
 
-def _at_a_glance(folder: Path) -> tuple[bool, float]:
+def _batched_and_start(folder: Path) -> tuple[bool, float]:
     """Whether a run is batched, and when it began (seconds since 1970).
 
     If run.json is damaged, goes by the folder's name and the file's modification time.

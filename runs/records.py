@@ -171,10 +171,10 @@ class TurnRecord:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """The part of a run that this run is: `number`, from 1, of `of`.
+    """Which part of a sharded run this folder holds.
 
-    `questions` and `questions_sha256` describe the whole run; `settings` names the keys of `config` that must be equal
-    in all parts.
+    It is part `number`, from 1, of `of`. `questions` and `questions_sha256` describe the whole run; `settings` names
+    the keys of `config` that must be equal in all parts.
     """
 
     number: int

@@ -146,7 +146,7 @@ class RunWriter:
                 break
             turns.append(SeenTurn(record, view))
         if len(turns) < len(records):
-            self._whole(_keep_lines, journal_path(self.folder, number), len(turns))
+            self._write_or_fail(_keep_lines, journal_path(self.folder, number), len(turns))
         return turns
 
     def turn(
@@ -163,15 +163,15 @@ class RunWriter:
         """
         folder = question_folder(self.folder, number)
         drawn = self._painters.submit(_write_png, folder, turn.turn, png)
-        self._then(_write_turn, folder, drawn, turn, messages)
+        self._enqueue(_write_turn, folder, drawn, turn, messages)
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Write a question's conversation so far, as `turn` also does."""
-        self._then(_write_messages, question_folder(self.folder, number), messages)
+        self._enqueue(_write_messages, question_folder(self.folder, number), messages)
 
     def result(self, row: ResultRow) -> None:
         """Write the result of a finished question after all its turns."""
-        self._then(_append, self.folder / "results.jsonl", asdict(row), durable=True)
+        self._enqueue(_append, self.folder / "results.jsonl", asdict(row), durable=True)
         self._rows[row.id] = row
 
     def adopt(self, number: int, run: Path) -> bool:
@@ -197,7 +197,7 @@ class RunWriter:
                 if (source / name).exists():
                     linked = _link_or_copy(source / name, target / name) and linked
 
-        self._whole(take, question_folder(self.folder, number))
+        self._write_or_fail(take, question_folder(self.folder, number))
         return linked
 
     def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
@@ -249,17 +249,17 @@ class RunWriter:
             log.warning("%s is damaged and will be replaced; the figures of earlier sessions are lost", path)
             return []
 
-    def _then(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+    def _enqueue(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Queue a write behind all earlier ones; waits only while more than MOST_WRITES_AHEAD are pending."""
         with self._turns:
-            self._written.append(self._writer.submit(self._whole, write, path, *arguments, **options))
+            self._written.append(self._writer.submit(self._write_or_fail, write, path, *arguments, **options))
             while self._written and (self._written[0].done() or len(self._written) > MOST_WRITES_AHEAD):
                 self._written.popleft().result()
 
     def _replace(self, name: str, text: str) -> None:
-        self._whole(_replace, self.folder / name, text)
+        self._write_or_fail(_replace, self.folder / name, text)
 
-    def _whole(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+    def _write_or_fail(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Write; raises RunError for an OSError such as a full disk.
 
         After a failure every write raises, since a journal must not continue behind a torn line.

@@ -148,8 +148,8 @@ def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Pat
         path.write_text("half a line")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    run_log._then(torn, path)
-    run_log._then(lambda path: path.write_text("more"), path)
+    run_log._enqueue(torn, path)
+    run_log._enqueue(lambda path: path.write_text("more"), path)
     both_queued.set()
     with pytest.raises(RunError, match="make room, then resume with"):
         run_log.flush()
