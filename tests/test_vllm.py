@@ -36,7 +36,7 @@ from models.transformers.untrained_families import write_untrained_family
 from models.views import view_settings_of
 from models.vllm import VllmOptions
 from models.vllm.prompts import LayoutEncoder, prompt_ids
-from models.vllm.server import Build, Life, build_of, server_command, server_environment, why_not_started
+from models.vllm.server import Build, ServerProcess, build_of, server_command, server_environment, why_not_started
 from runs.reader import RunReader, run_folders
 
 WATCHDOG = Path(__file__).parents[1] / "models" / "vllm" / "watchdog.py"
@@ -114,15 +114,15 @@ class TestWatchdog:
     def test_no_process_outlives_a_watchdog_that_was_killed_once_the_server_is_stopped(self):
         command = [sys.executable, WATCHDOG, sys.executable, "-c", STUBBORN]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        life = Life(1, 1, "key", subprocess.Popen(command, start_new_session=True, **pipes))
+        server = ServerProcess(1, 1, "key", subprocess.Popen(command, start_new_session=True, **pipes))
         try:
-            wait_until(lambda: len(life.lines) == 2)
-            life.process.kill()
-            life.process.wait()
-            assert session_of(life.process.pid)
+            wait_until(lambda: len(server.lines) == 2)
+            server.process.kill()
+            server.process.wait()
+            assert session_of(server.process.pid)
         finally:
-            life.stop()
-        wait_until(lambda: not session_of(life.process.pid))
+            server.stop()
+        wait_until(lambda: not session_of(server.process.pid))
 
     def test_the_servers_exit_status_is_handed_on(self):
         command = [sys.executable, WATCHDOG, sys.executable, "-c", "raise SystemExit(7)"]
@@ -406,7 +406,7 @@ class TestReplies:
     def test_an_image_is_sent_once(self, served):
         conversation = begin("once", seed=70)
         (reply,) = served.generate([conversation], action_format())
-        assert conversation.messages[1].sha256 in served._server.life.images
+        assert conversation.messages[1].sha256 in served._server.current.images
         proceed(conversation, reply, 71)
         assert served.generate([conversation], action_format())[0].images_encoded == 1
 
@@ -415,7 +415,7 @@ class TestReplies:
         (reply,) = served.generate([conversation], action_format())
         proceed(conversation, reply, 81)
         (before,) = served.generate([conversation], action_format())
-        served._server.life.request("/reset_mm_cache", {})
+        served._server.current.request("/reset_mm_cache", {})
         with caplog.at_level(logging.DEBUG, "models.vllm"):
             (after,) = served.generate([conversation], action_format())
         assert "an image was evicted" in caplog.text
@@ -482,17 +482,17 @@ class TestServer:
     def test_a_server_killed_in_mid_run_is_replaced_and_the_run_goes_on(self, served, both, rooms, tmp_path):
         def kill_when_begun():
             wait_until(lambda: any(RunReader(folder).rows for folder in run_folders(tmp_path)), 300)
-            os.kill(children_of(life.process.pid)[0], signal.SIGKILL)
+            os.kill(children_of(server.process.pid)[0], signal.SIGKILL)
 
         _, undisturbed = both
-        life = served._server.life
+        server = served._server.current
         killer = threading.Thread(target=kill_when_begun)
         killer.start()
         folder = run_in_process(config_of(rooms, tmp_path, batch_size=4), ModelPolicy(served))
         killer.join()
-        assert served._server.life.number == life.number + 1
+        assert served._server.current.number == server.number + 1
         assert results(folder) == results(undisturbed)
-        assert not session_of(life.process.pid)
+        assert not session_of(server.process.pid)
 
     def test_memory_that_is_too_small_ends_the_start_with_the_servers_words(self, monkeypatch):
         from models.vllm.backend import VllmBackend

@@ -1,4 +1,4 @@
-"""Asks a vLLM server of its own for replies: token ids in, token ids out, each image sent once."""
+"""Generates replies with a dedicated vLLM server: token ids in, token ids out, each image sent once."""
 
 import logging
 import threading
@@ -36,7 +36,7 @@ NEVER = -100.0
 
 
 class VllmBackend:
-    """Replies with a checkpoint in a vLLM server of its own, which batches the requests of several threads.
+    """Generates replies with a dedicated vLLM server, which batches the requests of several threads.
 
     The server gets the ids that `TransformersBackend` would compute from, and replies end under the same conditions, so
     in float32 they are equal up to ties: tokens whose logits differ by rounding alone. Above temperature 0 a reply
@@ -140,7 +140,7 @@ class VllmBackend:
     ) -> "_Answer":
         """Continue a conversation and a begun reply up to a closing character or the end.
 
-        Raises ModelError if the server rejects the request, answers something else, or repeatedly dies on it.
+        Raises ModelError if the server rejects the request, sends an unexpected response, or crashes repeatedly.
         """
         messages = [message for message in conversation.messages if message.image is not None]
         body = {
@@ -150,11 +150,11 @@ class VllmBackend:
         }
         failures, all_images = 0, False
         while failures < MOST_ATTEMPTS:
-            life = self._server.life
-            known = set() if all_images else life.images
+            server = self._server.current
+            known = set() if all_images else server.images
             body["content_parts"] = [image_part(message, message.sha256 not in known) for message in messages]
             try:
-                response = life.request(GENERATE, body)
+                response = server.request(GENERATE, body)
             except RequestFailed as error:
                 if error.status == 400 and CACHE_MISS in error.said and not all_images:
                     log.debug("[%s] an image was evicted: sending all again", conversation.id)
@@ -163,9 +163,9 @@ class VllmBackend:
                 if error.status is not None and error.status < 500:
                     raise ModelError(f"the vLLM server rejects conversation {conversation.id} ({error})") from None
                 failures, why = failures + 1, str(error)
-                self._server.survives(life)
+                self._server.ensure_alive(server)
                 continue
-            life.images.update(message.sha256 for message in messages)
+            server.images.update(message.sha256 for message in messages)
             self._server.replied()
             return _read_answer(response, encoded.ids + begun, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")

@@ -1,4 +1,4 @@
-"""Conversations as vLLM takes them: one placeholder for each image, no pixels but PNGs, and each PNG once."""
+"""Converts conversations to vLLM's format: one placeholder per image; each PNG is sent once."""
 
 import base64
 from itertools import accumulate, chain

@@ -87,7 +87,7 @@ class Build:
 
 
 @dataclass
-class Life:
+class ServerProcess:
     """One server process. `images` holds the content hashes of the images that it has received."""
 
     number: int
@@ -170,26 +170,26 @@ class VllmServer:
         self._closed = threading.Event()
         self._deaths = 0
         self._lost: ServerLost | None = None
-        self._life = self._start(1)
+        self._current = self._start(1)
 
     @property
-    def life(self) -> Life:
+    def current(self) -> ServerProcess:
         """The server process to send requests to. Waits for a restart in progress; raises ServerLost."""
         with self._lock:
             if self._lost is not None:
                 raise self._lost
-            return self._life
+            return self._current
 
     def longest_conversation(self) -> int:
         """The longest conversation in tokens, including its reply."""
-        return int(self.life.request("/v1/models")["data"][0]["max_model_len"])
+        return int(self.current.request("/v1/models")["data"][0]["max_model_len"])
 
     def replied(self) -> None:
         """Reset the restart counter after a successful request."""
         self._deaths = 0
 
-    def survives(self, life: Life) -> bool:
-        """Whether the server survived a failed request; restarts a dead server before returning.
+    def ensure_alive(self, server: ServerProcess) -> None:
+        """Restart the server if a failed request has killed it.
 
         Raises ServerLost if the restart fails or the limit on restarts is reached, ModelError once closed.
         """
@@ -198,16 +198,16 @@ class VllmServer:
                 raise ModelError("the run ended before the vLLM server replied")
             if self._lost is not None:
                 raise self._lost
-            if life is not self._life:
-                return False  # another thread has restarted it
+            if server is not self._current:
+                return  # another thread has restarted it
             end = time.monotonic() + DEATH_S
-            while life.process.poll() is None and time.monotonic() < end:
-                if life.is_healthy():
-                    return True
+            while server.process.poll() is None and time.monotonic() < end:
+                if server.is_healthy():
+                    return
                 if self._closed.wait(POLL_S):
                     raise ModelError("the run ended before the vLLM server replied")
-            life.stop()
-            last = quoted(life.lines)
+            server.stop()
+            last = quoted(server.lines)
             self._deaths += 1
             if self._deaths > MOST_RESTARTS:
                 self._lost = ServerLost(
@@ -218,41 +218,42 @@ class VllmServer:
             form = "The vLLM server died (restart %d of %d); its log:" + "\n%s" * len(lines)
             log.warning(form, self._deaths, MOST_RESTARTS, *lines)
             try:
-                self._life = self._start(life.number + 1)
+                self._current = self._start(server.number + 1)
             except ModelError as error:
                 if self._closed.is_set():
                     raise
                 self._lost = ServerLost(f"the vLLM server cannot be restarted: {error}")
                 raise self._lost from error
-            return False
 
     def close(self) -> None:
         """Stop the server; may be repeated."""
         self._closed.set()
         with self._lock:
-            self._life.stop()
+            self._current.stop()
 
-    def _start(self, number: int) -> Life:
+    def _start(self, number: int) -> ServerProcess:
         """Start a server and wait until it accepts requests; raises ModelError."""
         for _ in range(MOST_PORTS):
-            life = self._launch(number)
+            server = self._launch(number)
             try:
-                started = self._wait_until_ready(life)
+                started = self._wait_until_ready(server)
             except BaseException:
-                life.stop()
+                server.stop()
                 raise
             if started:
-                return life
-            life.stop()
-            if not said(life.lines, [_PORT_TAKEN]):
-                raise ModelError(why_not_started(life.lines, life.process.returncode, self._model, self._vllm.python))
+                return server
+            server.stop()
+            if not said(server.lines, [_PORT_TAKEN]):
+                raise ModelError(
+                    why_not_started(server.lines, server.process.returncode, self._model, self._vllm.python)
+                )
             log.warning("Another process took the vLLM server's port: trying another port")
         raise ModelError(
             f"the vLLM server found its port taken {MOST_PORTS} times in a row: stop the process that takes all free "
             "ports of 127.0.0.1, or use --engine transformers"
         )
 
-    def _launch(self, number: int) -> Life:
+    def _launch(self, number: int) -> ServerProcess:
         key, port = secrets.token_urlsafe(32), free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
         if self._processor_settings:
@@ -271,23 +272,23 @@ class VllmServer:
             env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
             start_new_session=True,
         )
-        return Life(number, port, key, process)
+        return ServerProcess(number, port, key, process)
 
-    def _wait_until_ready(self, life: Life) -> bool:
+    def _wait_until_ready(self, server: ServerProcess) -> bool:
         """Wait for a server to load and log its progress; returns False if the server exits."""
         started = shown_at = time.monotonic()
         shown = ""
-        while life.process.poll() is None:
+        while server.process.poll() is None:
             now = time.monotonic()
-            if life.is_healthy():
+            if server.is_healthy():
                 log.info("The vLLM server is ready after %.0f s", now - started)
                 return True
             if now - started > START_LIMIT_S:
                 raise ModelError(
                     f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; the end of its log:\n"
-                    f"{quoted(life.lines)}\nTo run without vLLM, use --engine transformers"
+                    f"{quoted(server.lines)}\nTo run without vLLM, use --engine transformers"
                 )
-            newest = stage(life.lines)
+            newest = stage(server.lines)
             if now - shown_at > PROGRESS_S:
                 again = "" if newest != shown else " (still)"
                 log.info("vLLM is loading, %.0f s%s: %s", now - started, again, newest)
