@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the module itself loads torch
 EXPECTED_REPLY_TOKENS = 200
 """Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint
 has been run yet."""
-LONGER_PER_DOUBLING = 0.1
+GROWTH_PER_DOUBLING = 0.1
 """Growth of a batch's longest reply per doubling of the batch, relative to the mean: 1.6 times the mean at 64 rows, the
 expected maximum of 64 normally distributed lengths whose standard deviation is a quarter of the mean."""
 
@@ -105,17 +105,18 @@ class ConversationSize:
 
 
 @dataclass(frozen=True)
-class Course:
+class RunShape:
     """Lengths of a run's questions and replies.
 
     `shares` is the fraction of questions that take each turn; `reply_tokens` and `most_tokens` are the mean and the
-    maximal length of a reply. With each doubling of a batch, its longest reply grows by `longer` times the mean.
+    maximal length of a reply. With each doubling of a batch, its longest reply grows by `growth_per_doubling` times the
+    mean.
     """
 
     shares: tuple[float, ...]
     reply_tokens: float
     most_tokens: int
-    longer: float = 0.0
+    growth_per_doubling: float = 0.0
 
     @property
     def turns(self) -> float:
@@ -124,26 +125,26 @@ class Course:
 
     def steps(self, rows: float) -> float:
         """Decoding steps of a call with `rows` rows, i.e. tokens of its longest reply."""
-        return min(self.most_tokens, self.reply_tokens * (1 + self.longer * math.log2(max(1, rows))))
+        return min(self.most_tokens, self.reply_tokens * (1 + self.growth_per_doubling * math.log2(max(1, rows))))
 
 
-def longest_course(conversation: ConversationSize) -> Course:
+def longest_run_shape(conversation: ConversationSize) -> RunShape:
     """Every question takes every turn, and every reply has the maximal length."""
-    return Course((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
+    return RunShape((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
 
 
-def expected_course(conversation: ConversationSize) -> Course:
+def expected_run_shape(conversation: ConversationSize) -> RunShape:
     """Questions end at each turn with equal probability, so they take (turns + 1) / 2 turns on average: 5 of 9.
 
     Replies have EXPECTED_REPLY_TOKENS on average. Both are assumptions.
     """
     turns, most = conversation.turns, conversation.reply_tokens
     shares = tuple((turns - turn) / turns for turn in range(turns))
-    return Course(shares, min(EXPECTED_REPLY_TOKENS, most), most, LONGER_PER_DOUBLING)
+    return RunShape(shares, min(EXPECTED_REPLY_TOKENS, most), most, GROWTH_PER_DOUBLING)
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallGroup:
     """`count` calls of the model with `rows` questions each, at the same turn. Both are means and may be fractional."""
 
     turn: int
@@ -151,7 +152,7 @@ class Calls:
     count: float
 
 
-def scheduled_calls(config: RunConfig, questions: int, batch: int, shares: Sequence[float]) -> list[Calls]:
+def scheduled_calls(config: RunConfig, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 
     A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
@@ -159,15 +160,15 @@ def scheduled_calls(config: RunConfig, questions: int, batch: int, shares: Seque
     """
     if config.refill:
         full = min(batch, questions)
-        return [Calls(turn, full, questions * share / full) for turn, share in enumerate(shares)]
+        return [CallGroup(turn, full, questions * share / full) for turn, share in enumerate(shares)]
     calls = []
     for cohort, cohorts in ((batch, questions // batch), (questions % batch, 1)):
         for turn, share in enumerate(shares if cohort and cohorts else ()):
-            going_on = cohort * share
+            active = cohort * share
             few = cohort if config.concurrency == "auto" else config.concurrency
             most = cohort if turn <= config.last_batched_turn else few
-            rows = max(1, min(going_on, most))
-            calls.append(Calls(turn, rows, cohorts * going_on / rows))
+            rows = max(1, min(active, most))
+            calls.append(CallGroup(turn, rows, cohorts * active / rows))
     return calls
 
 
@@ -176,8 +177,8 @@ def run_seconds(
     rates: "Rates",
     pace: Pace,
     conversation: ConversationSize,
-    course: Course,
-    calls: Sequence[Calls],
+    shape: RunShape,
+    calls: Sequence[CallGroup],
     kv_reuse: bool = True,
 ) -> float:
     """Seconds of all calls of a run, excluding loading and compiling.
@@ -187,12 +188,12 @@ def run_seconds(
     first, later, image = conversation.first_text_tokens, conversation.turn_text_tokens, conversation.image_tokens
     seconds = 0.0
     for call in calls:
-        whole = first + image + call.turn * (image + later + course.reply_tokens)
+        whole = first + image + call.turn * (image + later + shape.reply_tokens)
         tokens, images = (image + (later if call.turn else first), 1) if kv_reuse else (whole, call.turn + 1)
         patches = images * image * model.patches_per_token
         rows = call.rows
         taken = pace.call_seconds(
-            model.work, rates, rows, rows * tokens, rows * patches, rows * whole, course.steps(rows)
+            model.work, rates, rows, rows * tokens, rows * patches, rows * whole, shape.steps(rows)
         )
         seconds += call.count * (taken + rows * pace.view_s)
     return seconds
@@ -215,12 +216,12 @@ def time_lines(
         return [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
     pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", config.compile]
 
-    def seconds(course: Course, pace: Pace) -> str:
-        calls = scheduled_calls(config, questions, batch, course.shares)
+    def seconds(shape: RunShape, pace: Pace) -> str:
+        calls = scheduled_calls(config, questions, batch, shape.shares)
         reused = config.kv_reuse and model.keeps_kv
-        return as_time(run_seconds(model, rates, pace, conversation, course, calls, reused))
+        return as_time(run_seconds(model, rates, pace, conversation, shape, calls, reused))
 
-    expected, longest = expected_course(conversation), longest_course(conversation)
+    expected, longest = expected_run_shape(conversation), longest_run_shape(conversation)
     floor = f", at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""
     extra = f" plus {1e3 * pace.step_s:g} ms" if pace.step_s else ""
     return [
@@ -230,7 +231,7 @@ def time_lines(
         f"Lower bounds of the two (roofline): {seconds(expected, ROOFLINE)} and {seconds(longest, ROOFLINE)}",
         f"Assumed: {rates.bytes_per_s / 1e9:,.0f} GB/s and {rates.flop_per_s / 1e12:,.2f} TFLOP/s ({source}), "
         f"{pace.prefill_share:g} of the latter in prefill; decoding steps of {pace.step_factor:g} times their roofline"
-        f"{extra}{floor}; the longest of 64 replies {1 + 6 * LONGER_PER_DOUBLING:g} times the mean; "
+        f"{extra}{floor}; the longest of 64 replies {1 + 6 * GROWTH_PER_DOUBLING:g} times the mean; "
         f"{1e3 * pace.view_s:g} ms a view; no loading or compiling",
     ]
 

@@ -83,13 +83,13 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """
     decisions = decide(run.policy, states)
     batch = tuple(state.question.id for state in states)
-    sights = [
+    pending = [
         run.pool.submit(copy_context().run, act, state, decision)
         for state, decision in zip(states, decisions, strict=True)
     ]
-    for state, decision, sight in zip(states, decisions, sights, strict=True):
+    for state, decision, future in zip(states, decisions, pending, strict=True):
         with failing(state):
-            after, render_s = sight.result()
+            after, render_s = future.result()
             turn = finish_turn(state, decision, after, batch, render_s)
             record_turn(run.log, state, run.library)
             ended_without_answer = turn.is_final and not decision.action.done

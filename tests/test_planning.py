@@ -16,11 +16,11 @@ from agent.scheduler import Scheduler
 from agent.timing import (
     PACES,
     ROOFLINE,
-    Calls,
+    CallGroup,
     ConversationSize,
     as_time,
-    expected_course,
-    longest_course,
+    expected_run_shape,
+    longest_run_shape,
     run_seconds,
     scheduled_calls,
 )
@@ -157,13 +157,13 @@ def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8
     assert "--compile does not work here" in ended.stderr and "install a C++ compiler" in ended.stderr
 
 
-def roofline_seconds(model: Footprint, rates: Rates, conversation: ConversationSize, calls: list[Calls]) -> float:
-    return run_seconds(model, rates, ROOFLINE, conversation, longest_course(conversation), calls)
+def roofline_seconds(model: Footprint, rates: Rates, conversation: ConversationSize, calls: list[CallGroup]) -> float:
+    return run_seconds(model, rates, ROOFLINE, conversation, longest_run_shape(conversation), calls)
 
 
 def test_the_roofline_is_the_binding_limit():
     model = Footprint("cuda", "bfloat16", 3 * 10**9, 6 * 10**9, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, 0)
-    one, calls = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1), [Calls(0, rows=4, count=2)]
+    one, calls = ConversationSize(0, 0, image_tokens=0, reply_tokens=100, turns=1), [CallGroup(0, rows=4, count=2)]
     assert roofline_seconds(model, Rates(1e12, 1e18), one, calls) == pytest.approx(2 * 100 * 2e9 / 1e12)
     assert roofline_seconds(model, Rates(1e18, 1e12), one, calls) == pytest.approx(8 * 100 * 2e9 / 1e12)
 
@@ -180,7 +180,7 @@ def test_the_roofline_counts_the_parameters_that_a_token_uses(shape_8b: Path):
         Footprint("cuda", "bfloat16", 0, 0, work, qwen_tokens, 4, 0),
         Rates(bytes_per_s=4.2e12, flop_per_s=700e12),
     )
-    alone = [Calls(turn, 1, 1) for turn in range(8)]
+    alone = [CallGroup(turn, 1, 1) for turn in range(8)]
     assert roofline_seconds(model, rates, one, alone) == pytest.approx(1600 * 2 * 7.57e9 / 4.2e12, rel=0.1)
 
 
@@ -229,7 +229,7 @@ def test_planned_calls_equal_those_of_the_scheduler(batched, few, refill, length
 
 def test_remaining_questions_form_a_smaller_cohort():
     calls = scheduled_calls(RunConfig(batch=True, max_batched_turns="all"), 70, 64, [1.0])
-    assert calls == [Calls(0, 64, 1), Calls(0, 6, 1)]
+    assert calls == [CallGroup(0, 64, 1), CallGroup(0, 6, 1)]
 
 
 @pytest.mark.parametrize(
@@ -248,12 +248,12 @@ def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
     model, rates = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0), Rates(3e12, 790e12)
     conversation = ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9)
-    course = expected_course(conversation)
+    shape = expected_run_shape(conversation)
 
     def seconds(changes: dict) -> float:
         config = RunConfig(batch=True, **changes)
-        pace, calls = PACES["cuda", config.compile], scheduled_calls(config, 320, 32, course.shares)
-        return run_seconds(model, rates, pace, conversation, course, calls, config.kv_reuse)
+        pace, calls = PACES["cuda", config.compile], scheduled_calls(config, 320, 32, shape.shares)
+        return run_seconds(model, rates, pace, conversation, shape, calls, config.kv_reuse)
 
     assert seconds(faster) < 0.98 * seconds(slower)
 
@@ -263,19 +263,17 @@ def test_eager_lockstep_on_an_h200_agrees_with_a_separate_estimate(questions: in
     """Qwen3-VL-8B, 8 turns of 200 tokens. The estimate assumed 27.5 ms per step until memory bandwidth binds."""
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
     model = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0)
-    course = longest_course(EIGHT_TURNS)
-    calls = scheduled_calls(RunConfig(batch=True, steps=7, max_batched_turns="all"), questions, 64, course.shares)
+    shape = longest_run_shape(EIGHT_TURNS)
+    calls = scheduled_calls(RunConfig(batch=True, steps=7, max_batched_turns="all"), questions, 64, shape.shares)
     pace = replace(PACES["cuda", False], view_s=0.0)
-    assert run_seconds(model, Rates(4.3e12, 790e12), pace, EIGHT_TURNS, course, calls) == pytest.approx(
-        paper_s, rel=0.1
-    )
+    assert run_seconds(model, Rates(4.3e12, 790e12), pace, EIGHT_TURNS, shape, calls) == pytest.approx(paper_s, rel=0.1)
 
 
 def test_questions_are_expected_to_take_half_the_turns():
-    course = expected_course(ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9))
-    assert course.turns == pytest.approx(5)
-    assert course.steps(1) == 200 and course.steps(64) == pytest.approx(320)
-    short = expected_course(ConversationSize(700, 160, image_tokens=300, reply_tokens=100, turns=1))
+    shape = expected_run_shape(ConversationSize(700, 160, image_tokens=300, reply_tokens=512, turns=9))
+    assert shape.turns == pytest.approx(5)
+    assert shape.steps(1) == 200 and shape.steps(64) == pytest.approx(320)
+    short = expected_run_shape(ConversationSize(700, 160, image_tokens=300, reply_tokens=100, turns=1))
     assert (short.turns, short.steps(64)) == (1, 100)
 
 
