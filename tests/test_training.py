@@ -242,7 +242,7 @@ def test_a_pupils_notes_are_matched_to_nearby_objects():
     teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
     state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
     state.observations.append(Observation(np.zeros((2, 2, 3), np.uint8), start, extent, None, 0, 8))
-    teacher.hear(view_text(start, start, [far, off, ghost, off]), state)
+    teacher.adopt_notes(view_text(start, start, [far, off, ghost, off]), state)
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
 
 

@@ -53,7 +53,7 @@ LAST_SHARE = 0.5
 """Share of pupil conversations that the teacher corrects at the last turn; the others at a random turn."""
 OVERLOOKED_SHARE = 0.3
 """Share of demonstrations in which the teacher overlooks one category of the question until it has walked."""
-BOLD_SHARE = 0.3
+FIXED_WALK_SHARE = 0.3
 """Share of demonstrations in which the teacher's walk ignores obstacles."""
 USUAL_START_SHARE = 0.3
 """Share of demonstrations that start at the usual first view; the others start anywhere a person can stand."""
@@ -115,7 +115,7 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
             replies = pupil.generate([opened[number][0].conversation for number in due], action_format())
             for number, reply in zip(due, replies, strict=True):
                 state, teacher = opened[number]
-                teacher.hear(reply.text, state)
+                teacher.adopt_notes(reply.text, state)
                 missing_to_pupil[number].append(still_missing(state.question, teacher.notes))
                 _take(state, reply)
                 if state.is_final:
@@ -167,8 +167,8 @@ def _opened(
         names = sorted(asked(question).names)
         overlooks = bool(names) and family_of(question) != "counting" and rng.random() < OVERLOOKED_SHARE
         overlooked = {str(rng.choice(names))} if overlooks else set()
-        bold = int(rng.integers(VIEWS_AROUND)) if rng.random() < BOLD_SHARE else None
-        yield state, Teacher(room, is_blind, overlooked, bold)
+        walk_turns = int(rng.integers(VIEWS_AROUND)) if rng.random() < FIXED_WALK_SHARE else None
+        yield state, Teacher(room, is_blind, overlooked, walk_turns)
 
 
 def _question(row: Mapping[str, Any]) -> Question:

@@ -57,7 +57,7 @@ MOST_IN_VIEW = 9
 NEAREST_M, FARTHEST_M = 0.5, 4.5
 RECALL_SHARE, ABSENT_SHARE = 0.3, 0.15
 """Shares of rows with recall only, and of names in them without a note."""
-NAMES_A_LIST, LISTS, THOUGHTS = 5, 8, 12
+NAMES_PER_LIST, LISTS_PER_ROW, THOUGHTS_PER_ROW = 5, 8, 12
 FAMILIES = ("counting", "size", "distance", "options", "route")
 FAMILY_SHARES = (0.05, 0.1, 0.2, 0.45, 0.2)
 LISTED = ("sides", "quadrants", "objects", "turns")
@@ -249,8 +249,8 @@ class _Author:
     def lines(self) -> list[str]:
         """All reasoning lines of a row with notes."""
         if self._rng.random() < RECALL_SHARE:
-            return [self._recall() for _ in range(LISTS)]
-        return [self._thought() for _ in range(THOUGHTS)]
+            return [self._recall() for _ in range(LISTS_PER_ROW)]
+        return [self._thought() for _ in range(THOUGHTS_PER_ROW)]
 
     def brief(self) -> str:
         """Only the last steps of the reasoning towards an option, with its letter."""
@@ -280,11 +280,11 @@ class _Author:
     def _recall(self) -> str:
         """The places or sizes of some objects."""
         if self._rng.random() < 1 / 3:
-            return "\n".join(size_thought(of.category, [of]).text for of in self._drawn(NAMES_A_LIST))
+            return "\n".join(size_thought(of.category, [of]).text for of in self._drawn(NAMES_PER_LIST))
         noted = {note.category for note in self._notes}
         absent = [name for name in CATEGORIES if name not in noted]
         found: dict[str, list[Note]] = {}
-        for note in self._drawn(NAMES_A_LIST):
+        for note in self._drawn(NAMES_PER_LIST):
             if self._rng.random() < ABSENT_SHARE:
                 found[str(self._rng.choice(absent))] = []
             else:

@@ -73,17 +73,18 @@ class Teacher:
 
     - `overlooked`: categories that are not noted before the walk, as if a pupil had missed them; otherwise second
       positions would be too rare to learn from.
-    - `bold`: ignore obstacles and walk the maximum length after this many quarter turns to the left; None avoids them.
+    - `walk_turns`: ignore obstacles and walk the maximum length after this many quarter turns to the left; None avoids
+      them.
     - `blind`: note nothing and answer immediately with a guess.
     - `shown`: the `categories_by_patch` of each view so far.
 
-    If a pupil's reply is executed instead of the teacher's, pass it to `hear`.
+    If a pupil's reply is executed instead of the teacher's, pass it to `adopt_notes`.
     """
 
     room: Room
     blind: bool = False
     overlooked: Set[str] = frozenset()
-    bold: int | None = None
+    walk_turns: int | None = None
     notes: list[Note] = field(default_factory=list)
     shown: list[np.ndarray] = field(default_factory=list)
     _noted_before: int = 0
@@ -108,7 +109,7 @@ class Teacher:
             lines = [words, thought, action_text(CameraAction(answer=answer, done=True))]
         return "\n".join(filter(None, lines))
 
-    def hear(self, reply: str, state: QuestionState) -> None:
+    def adopt_notes(self, reply: str, state: QuestionState) -> None:
         """Replace the current turn's notes with a pupil's.
 
         Matches each note to the nearest object of its category within NEAR_M that is not noted yet; unmatched notes are
@@ -174,11 +175,11 @@ class Teacher:
 
     def _walk(self, state: QuestionState) -> CameraAction | None:
         """The longest unobstructed walk in the freest of the four directions, None if shorter than a stride; the fixed
-        walk if `bold`."""
+        walk with `walk_turns`."""
         env = _env(state)
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
-        if self.bold is not None:
-            return CameraAction(float(wrap_deg(turns[self.bold])), LONGEST_WALK_M)
+        if self.walk_turns is not None:
+            return CameraAction(float(wrap_deg(turns[self.walk_turns])), LONGEST_WALK_M)
         ways = np.array([state.observation.pose.turned(float(turn)).forward for turn in turns])
         free = env.scene.cast(np.tile(state.observation.pose.position, (len(ways), 1)), ways)
         turn = float(turns[int(np.argmax(free))])
