@@ -1,9 +1,10 @@
-"""Milliseconds per view of each renderer, compared with rebuilding everything for every view (the "old habit").
+"""Milliseconds per view of each renderer, compared with rebuilding everything for every view ("rebuild").
 
     python -m benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
 
-The old habit creates an Open3D renderer and its geometry for each view, then writes the view to a PNG file and reads it
-back. The package's renderers cache what they build for a scene in the first view, which is reported separately.
+The baseline, "rebuild", creates an Open3D renderer and its geometry for each view, then writes the view to a PNG file
+and reads it back. The package's renderers cache what they build for a scene in the first view, which is reported
+separately.
 """
 
 import argparse
@@ -29,13 +30,13 @@ from rendering.renderers import RENDERER_NAMES, RenderError, make_renderer
 from rendering.renderers.child import ChildRenderer
 from rendering.scene import Scene, make_scene
 
-OLD_HABIT = "old habit"
-OLD_HABIT_LIMIT_S = 300
+REBUILD = "rebuild"
+REBUILD_LIMIT_S = 300
 
 
 @dataclass(frozen=True)
 class Row:
-    """Times of one renderer on one mesh, milliseconds; `ratio` is the speed-up over the old habit."""
+    """Times of one renderer on one mesh, milliseconds; `ratio` is the speed-up over `REBUILD`."""
 
     faces: int
     renderer: str
@@ -90,7 +91,7 @@ def milliseconds(draw: Callable[[CameraPose], object], views: list[CameraPose]) 
     return times
 
 
-def old_habit_times(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[float]:
+def rebuilding_times(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> list[float]:
     """Milliseconds per view with the method of the script that this package replaces."""
     import open3d as o3d
     from open3d.visualization import rendering
@@ -122,19 +123,19 @@ def _silence() -> None:
     os.dup2(nowhere, 2)
 
 
-def measure_old_habit(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
-    """Measure the old habit in a separate process, because Open3D on a software driver may hang.
+def measure_rebuilding(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
+    """Measure rebuilding in a separate process, because Open3D on a software driver may hang.
 
-    Raises RenderError if it takes longer than OLD_HABIT_LIMIT_S.
+    Raises RenderError if it takes longer than REBUILD_LIMIT_S.
     """
     with get_context("spawn").Pool(1, initializer=_silence) as pool:
         try:
-            times = pool.apply_async(old_habit_times, (faces, intrinsics, views)).get(OLD_HABIT_LIMIT_S)
+            times = pool.apply_async(rebuilding_times, (faces, intrinsics, views)).get(REBUILD_LIMIT_S)
         except TimeoutError as error:
-            raise RenderError(f"{OLD_HABIT}: no answer within {OLD_HABIT_LIMIT_S} s") from error
+            raise RenderError(f"{REBUILD}: no answer within {REBUILD_LIMIT_S} s") from error
         except RuntimeError as error:
-            raise RenderError(f"{OLD_HABIT}: {error}") from error
-    return Row(faces, OLD_HABIT, "Open3D", times[0], statistics.median(times[1:]))
+            raise RenderError(f"{REBUILD}: {error}") from error
+    return Row(faces, REBUILD, "Open3D", times[0], statistics.median(times[1:]))
 
 
 def measure(name: str, scene: Scene, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
@@ -152,7 +153,7 @@ def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> 
     # Load Open3D first, so that the first view only builds Embree's BVH, as in a run.
     room(1000).ray_caster()
     cases: list[Callable[[], Row]] = [
-        lambda: replace(measure_old_habit(faces, intrinsics, views), faces=len(scene.faces)),
+        lambda: replace(measure_rebuilding(faces, intrinsics, views), faces=len(scene.faces)),
         *(partial(measure, name, scene, intrinsics, views) for name in RENDERER_NAMES if name not in ("auto", "blind")),
     ]
     rows = []
@@ -161,8 +162,8 @@ def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> 
             rows.append(case())
         except RenderError as error:
             print(f"skipped: {error}")
-    old = next((row.view_ms for row in rows if row.renderer == OLD_HABIT), None)
-    return [replace(row, ratio=old / row.view_ms if old else None) for row in rows]
+    baseline = next((row.view_ms for row in rows if row.renderer == REBUILD), None)
+    return [replace(row, ratio=baseline / row.view_ms if baseline else None) for row in rows]
 
 
 def print_table(rows: list[Row]) -> None:

@@ -34,7 +34,7 @@ QUESTION = "Measuring from the closest point of each object, what is the distanc
 OPTIONS = "Options: A. back-left B. front-left C. front-right D. back-right "
 OUTCOME = "You moved 0.5 m forward. You are at x = 0.50, y = -1.20, z = 1.60 m, heading 90 degrees, turn 3 of 8. "
 BLOCKED = "The move was blocked by a surface. "
-HALF = 4  # batched turns of the "first4" ways: --max-batched-turns 4 --concurrency 1
+HALF = 4  # batched turns of the "first4" schedules: --max-batched-turns 4 --concurrency 1
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Way:
+class Schedule:
     """A schedule: the number of batched turns, whether keys and values are reused, whether steps are compiled."""
 
     name: str
@@ -70,11 +70,11 @@ class Way:
     compiled: bool = False
 
 
-WAYS = {
-    "alone": Way("one at a time, re-encoding", 0, False),
-    "first4": Way(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
-    "first4-kv": Way(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
-    "lockstep": Way("all turns batched, KV reuse", sys.maxsize, True),
+SCHEDULES = {
+    "alone": Schedule("one at a time, re-encoding", 0, False),
+    "first4": Schedule(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
+    "first4-kv": Schedule(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
+    "lockstep": Schedule("all turns batched, KV reuse", sys.maxsize, True),
 }
 """By short name, slowest first."""
 
@@ -111,13 +111,13 @@ class Workload:
 
 
 def measure(
-    way: Way,
+    schedule: Schedule,
     workload: Workload,
-    make_runner: Callable[[Way], tuple[ConversationEncoder, ModelRunner]],
+    make_runner: Callable[[Schedule], tuple[ConversationEncoder, ModelRunner]],
     constrained: bool = False,
 ) -> Measured:
     """Run all turns of all questions in one schedule."""
-    encoder, runner = make_runner(way)
+    encoder, runner = make_runner(schedule)
     reply_format = action_format(constrained)
     runner.prepare(reply_format)
     conversations = workload.begin()
@@ -148,10 +148,10 @@ def measure(
         measured.turn_seconds[turn] += time.perf_counter() - started
 
     all_rows = range(workload.questions)
-    for turn in range(min(way.batched_turns, workload.turns)):
+    for turn in range(min(schedule.batched_turns, workload.turns)):
         run_turn(all_rows, turn)
     for row in all_rows:
-        for turn in range(way.batched_turns, workload.turns):
+        for turn in range(schedule.batched_turns, workload.turns):
             run_turn([row], turn)
         encoder.release(conversations[row].key)
         runner.release(conversations[row].key)
@@ -194,7 +194,7 @@ def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int
 
 
 def report(results: dict[str, Measured]) -> str:
-    """A table with a line per way; ratios are relative to the last."""
+    """A table with a line per schedule; ratios are relative to the last."""
     last = list(results.values())[-1]
     lines = [
         f"{'':44} {'seconds':>8} {'prefill':>8} {'decode':>8} {'computed':>9} {'images':>7} {'ratio':>6} {'equal':>6}"
@@ -214,12 +214,16 @@ def report(results: dict[str, Measured]) -> str:
 def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: float | None) -> str:
     """All results and settings as JSON."""
     last = list(results.values())[-1]
-    ways = {}
+    schedules = {}
     for name, one in results.items():
-        ways[name] = {key: value for key, value in asdict(one).items() if key != "replies"}
-        ways[name] |= {"seconds": one.seconds, "ratio": one.seconds / last.seconds, "equal": equal_share(one, last)}
+        schedules[name] = {key: value for key, value in asdict(one).items() if key != "replies"}
+        schedules[name] |= {
+            "seconds": one.seconds,
+            "ratio": one.seconds / last.seconds,
+            "equal": equal_share(one, last),
+        }
     machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
-    figures = {"settings": vars(args), "machine": machine, "ways": ways, "roofline_s": best_s}
+    figures = {"settings": vars(args), "machine": machine, "schedules": schedules, "roofline_s": best_s}
     return json.dumps(figures, indent=2, default=str) + "\n"
 
 
@@ -234,17 +238,18 @@ def arguments() -> argparse.Namespace:
         "--image-size", type=int, nargs=2, metavar=("W", "H"), help="default: 224 160 for tiny and 45m, else 640 480"
     )
     parser.add_argument(
-        "--repeats", type=int, default=1, help="repetitions of all ways; the minimum time of each turn counts"
+        "--repeats", type=int, default=1, help="repetitions of all schedules; the minimum time of each turn counts"
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
     parser.add_argument("--constrained", action="store_true", help="constrain replies to valid action objects")
     parser.add_argument(
         "--ways",
+        dest="schedules",
         nargs="+",
-        choices=WAYS,
-        default=list(WAYS),
-        help="; ".join(f"{name}: {way.name}" for name, way in WAYS.items()) + " (default: all of them)",
+        choices=SCHEDULES,
+        default=list(SCHEDULES),
+        help="; ".join(f"{name}: {schedule.name}" for name, schedule in SCHEDULES.items()) + " (default: all of them)",
     )
     parser.add_argument(
         "--compile", action="store_true", help="also measure alone and lockstep with compiled decoding steps"
@@ -257,13 +262,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def ways_of(names: Sequence[str], compiled: bool) -> list[Way]:
-    """The named ways, slowest first; with `compiled`, then those of "alone" and "lockstep" with compiled steps."""
-    ways = [way for name, way in WAYS.items() if name in names]
+def schedules_of(names: Sequence[str], compiled: bool) -> list[Schedule]:
+    """The named schedules, slowest first; with `compiled`, then those of "alone" and "lockstep" with compiled steps."""
+    schedules = [schedule for name, schedule in SCHEDULES.items() if name in names]
     if compiled:
-        eager = [WAYS[name] for name in ("alone", "lockstep") if name in names]
-        ways += [replace(way, name=f"{way.name}, compiled", compiled=True) for way in eager]
-    return ways
+        eager = [SCHEDULES[name] for name in ("alone", "lockstep") if name in names]
+        schedules += [replace(schedule, name=f"{schedule.name}, compiled", compiled=True) for schedule in eager]
+    return schedules
 
 
 def main() -> None:
@@ -271,14 +276,14 @@ def main() -> None:
     args = arguments()
     model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
 
-    def make_runner(way: Way) -> tuple[ConversationEncoder, ModelRunner]:
+    def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
         options = GenerationOptions(
             args.tokens,
             min_new_tokens=args.tokens,
-            steps="compiled" if way.compiled else "eager",
+            steps="compiled" if schedule.compiled else "eager",
         )
-        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if way.reuse else 0)
+        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if schedule.reuse else 0)
 
     print(
         f"{args.shape} shape, {model.num_parameters() / 1e6:.1f} M parameters, {args.questions} questions x "
@@ -287,24 +292,29 @@ def main() -> None:
         f"transformers {transformers.__version__}",
         flush=True,
     )
-    ways = ways_of(args.ways, args.compile)
-    for way in ways:  # warm up: first calls load kernels or compile
-        first = measure(way, Workload(2, 2, args.image_size), make_runner, args.constrained)
-        if way.compiled:
-            print(f"first calls, {way.name}: {first.seconds:.1f} s", flush=True)
+    schedules = schedules_of(args.schedules, args.compile)
+    for schedule in schedules:  # warm up: first calls load kernels or compile
+        first = measure(schedule, Workload(2, 2, args.image_size), make_runner, args.constrained)
+        if schedule.compiled:
+            print(f"first calls, {schedule.name}: {first.seconds:.1f} s", flush=True)
     workload = Workload(args.questions, args.turns, args.image_size)
-    runs = [[measure(way, workload, make_runner, args.constrained) for way in ways] for _ in range(args.repeats)]
-    results = {way.name: best_of(measured) for way, measured in zip(ways, zip(*runs, strict=True), strict=True)}
-    in_lockstep = ways[-1].reuse and ways[-1].batched_turns >= args.turns
+    runs = [
+        [measure(schedule, workload, make_runner, args.constrained) for schedule in schedules]
+        for _ in range(args.repeats)
+    ]
+    results = {
+        schedule.name: best_of(measured) for schedule, measured in zip(schedules, zip(*runs, strict=True), strict=True)
+    }
+    in_lockstep = schedules[-1].reuse and schedules[-1].batched_turns >= args.turns
     rates = measure_rates(args.device, args.dtype) if in_lockstep else None
-    best_s = roofline_s(model, rates, results[ways[-1].name], args.tokens) if rates else None
+    best_s = roofline_s(model, rates, results[schedules[-1].name], args.tokens) if rates else None
     print(report(results))
     if not in_lockstep:
         print("roofline: only available for lockstep")
     elif best_s is None:
-        print("roofline of the last way: unknown, because memory ran out while measuring the device's rates")
+        print("roofline of the last schedule: unknown, because memory ran out while measuring the device's rates")
     else:
-        print(f"roofline of the last way, at the copy and matrix rates measured here: {best_s:.2f} s")
+        print(f"roofline of the last schedule, at the copy and matrix rates measured here: {best_s:.2f} s")
     if args.json:
         args.json.write_text(as_json(args, results, best_s))
 

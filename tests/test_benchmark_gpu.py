@@ -36,7 +36,7 @@ def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path)
     record = json.loads(out.read_text())
     assert done.returncode == 0 and not record["tracebacks"], done.stdout
     assert not out.with_name("gpu.json.partial").exists()
-    assert {"machine", "outcomes", "steps", "ways"} <= record.keys()
+    assert {"machine", "outcomes", "steps", "schedules"} <= record.keys()
     names = [each["name"] for each in record["outcomes"]]
     assert names[16:] == [name for name, _ in measurements(lab)]
     assert all(name.startswith("test_") for name in names[:16])
@@ -48,10 +48,10 @@ def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path)
     eager = [each for each in record["steps"] if each["steps"] == "eager"]
     assert {each["rows"] for each in eager} == set(CPU_SIZES.rows)
     assert all(each["step_ms"] > each["roofline_step_ms"] > 0 for each in record["steps"])
-    original, lockstep = (record["ways"][f"tiny {name} eager"] for name in ("alone", "lockstep"))
-    assert original["scaled"] and original["ratio"] == 1 and original["seconds"] > original["measured_s"]
+    baseline, lockstep = (record["schedules"][f"tiny {name} eager"] for name in ("alone", "lockstep"))
+    assert baseline["scaled"] and baseline["ratio"] == 1 and baseline["seconds"] > baseline["measured_s"]
     assert not lockstep["scaled"] and lockstep["behind"] == lockstep["seconds"] / lockstep["roofline_s"]
-    assert lockstep["ratio"] == original["seconds"] / lockstep["seconds"]
+    assert lockstep["ratio"] == baseline["seconds"] / lockstep["seconds"]
     assert done.stdout.rstrip().endswith(report.markdown(record))
     assert run("--table", out).stdout == report.markdown(record) + "\n"
 

@@ -20,41 +20,41 @@ def command(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_all_ways_give_the_same_replies(command, tmp_path):
+def test_all_schedules_give_the_same_replies(command, tmp_path):
     out = tmp_path / "turns.json"
     printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --compile --json {out}")
-    ways = json.loads(out.read_text())["ways"]
-    assert len(ways) == 6 and all(name in printed for name in ways)
-    assert {way["equal"] for way in ways.values()} == {1.0}
-    one_by_one, last = ways["one at a time, re-encoding"], ways["all turns batched, KV reuse"]
+    schedules = json.loads(out.read_text())["schedules"]
+    assert len(schedules) == 6 and all(name in printed for name in schedules)
+    assert {schedule["equal"] for schedule in schedules.values()} == {1.0}
+    one_by_one, last = schedules["one at a time, re-encoding"], schedules["all turns batched, KV reuse"]
     assert last["images_encoded"] == 3 * 5 and one_by_one["images_encoded"] == 3 * (1 + 2 + 3 + 4 + 5)
     assert last["tokens_computed"] + last["tokens_reused"] == one_by_one["tokens_computed"]
-    compiled = ways["all turns batched, KV reuse, compiled"]
+    compiled = schedules["all turns batched, KV reuse, compiled"]
     assert compiled["images_encoded"] == 3 * 5 and compiled["tokens_reused"] == last["tokens_reused"]
 
 
-def test_ways_can_be_selected(command, tmp_path):
+def test_schedules_can_be_selected(command, tmp_path):
     out = tmp_path / "turns.json"
     settings = "--shape tiny --questions 2 --turns 5 --tokens 2 --device cpu"
     printed = command(turns, f"{settings} --ways lockstep first4 --json {out}")
-    ways = json.loads(out.read_text())["ways"]
-    first4, lockstep = turns.WAYS["first4"].name, turns.WAYS["lockstep"].name
-    assert list(ways) == [first4, lockstep] and "one at a time" not in printed
-    assert ways[lockstep]["ratio"] == 1 and ways[first4]["ratio"] > 0
-    assert len(ways[first4]["turn_decode_seconds"]) == 5
+    schedules = json.loads(out.read_text())["schedules"]
+    first4, lockstep = turns.SCHEDULES["first4"].name, turns.SCHEDULES["lockstep"].name
+    assert list(schedules) == [first4, lockstep] and "one at a time" not in printed
+    assert schedules[lockstep]["ratio"] == 1 and schedules[first4]["ratio"] > 0
+    assert len(schedules[first4]["turn_decode_seconds"]) == 5
     assert json.loads(out.read_text())["roofline_s"] > 0
     command(turns, f"{settings} --ways first4 --json {out}")
     assert json.loads(out.read_text())["roofline_s"] is None
 
 
-def test_compiled_ways_are_added_for_selected_ways_only():
+def test_compiled_schedules_are_added_for_selected_ones_only():
     def names(*chosen):
-        return [way.name for way in turns.ways_of(chosen, compiled=True)]
+        return [schedule.name for schedule in turns.schedules_of(chosen, compiled=True)]
 
-    lockstep = turns.WAYS["lockstep"].name
-    assert names("first4-kv", "lockstep") == [turns.WAYS["first4-kv"].name, lockstep, f"{lockstep}, compiled"]
-    assert names("first4") == [turns.WAYS["first4"].name]
-    assert len(names(*turns.WAYS)) == 6
+    lockstep = turns.SCHEDULES["lockstep"].name
+    assert names("first4-kv", "lockstep") == [turns.SCHEDULES["first4-kv"].name, lockstep, f"{lockstep}, compiled"]
+    assert names("first4") == [turns.SCHEDULES["first4"].name]
+    assert len(names(*turns.SCHEDULES)) == 6
 
 
 def test_renderers_are_measured(command, tmp_path):

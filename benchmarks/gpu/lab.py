@@ -32,7 +32,7 @@ _END_EVERY = range(0, 860, 8)
 class Sizes:
     """Sizes for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
 
-    Whole ways run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
+    Schedules run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
     Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.
     `capped_rows` is the batch size that runs out of memory, `planned_rows` the largest that may be planned.
     """

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 MIN_SPEEDUP = {"eager": 25, "graphs": 50}
-"""Target speed-ups of lockstep with KV reuse over the original way, by type of step."""
+"""Target speed-ups of lockstep with KV reuse over one question at a time, re-encoding, by type of step."""
 MAX_ROOFLINE_MULTIPLE = 2
-"""Target: the fastest way takes at most this multiple of its roofline."""
+"""Target: the fastest schedule takes at most this multiple of its roofline."""
 
 
 @dataclass
 class Results:
     """All results so far, in a file that is never incomplete.
 
-    `outcomes` has one entry per test and measurement, `steps` timings of decoding steps, `ways` timings of whole ways
-    by name, `tracebacks` those of failures by name.
+    `outcomes` has one entry per test and measurement, `steps` timings of decoding steps, `schedules` timings of
+    schedules by name, `tracebacks` those of failures by name.
     """
 
     path: Path | None = None
@@ -25,7 +25,7 @@ class Results:
     machine: dict[str, Any] = field(default_factory=dict)
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
-    ways: dict[str, dict[str, Any]] = field(default_factory=dict)
+    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
     tracebacks: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, passed: bool | None, seconds: float, detail: str) -> None:
@@ -49,12 +49,12 @@ class Results:
 
 
 def markdown(record: dict[str, Any]) -> str:
-    """A summary of outcomes, and tables of steps, ways and targets."""
+    """A summary of outcomes, and tables of steps, schedules and targets."""
     parts = [_machine(record), _outcomes(record["outcomes"])]
     if record["steps"]:
         parts.append(_steps(record["steps"]))
-    if record["ways"]:
-        parts += [_ways(record["ways"].values()), _targets(record["ways"].values())]
+    if record["schedules"]:
+        parts += [_schedules(record["schedules"].values()), _targets(record["schedules"].values())]
     return "\n\n".join(parts)
 
 
@@ -102,32 +102,32 @@ def _steps(steps: Iterable[dict[str, Any]]) -> str:
     return _table(columns, rows)
 
 
-def _ways(ways: Iterable[dict[str, Any]]) -> str:
+def _schedules(schedules: Iterable[dict[str, Any]]) -> str:
     rows = [
         (
-            one["shape"], one["way"], one["steps"], one["work"], f"{one['seconds']:.1f}", f"{one['prefill_s']:.1f}",
-            f"{one['decode_s']:.1f}", f"{one['host_s']:.1f}", _number(one["ratio"]), _number(one["roofline_s"]),
-            _number(one["behind"]),
+            one["shape"], one["schedule"], one["steps"], one["work"], f"{one['seconds']:.1f}",
+            f"{one['prefill_s']:.1f}", f"{one['decode_s']:.1f}", f"{one['host_s']:.1f}", _number(one["ratio"]),
+            _number(one["roofline_s"]), _number(one["behind"]),
             f"scaled from {one['scaled']} ({one['measured_s']:.1f} s)" if one["scaled"] else "in full",
         )
-        for one in ways
+        for one in schedules
     ]  # fmt: skip
     columns = (
-        "shape", "way", "steps", "questions x turns x tokens", "seconds", "prefill", "decoding", "images and texts",
-        "times faster than the original", "roofline, seconds", "times the roofline", "measured",
+        "shape", "schedule", "steps", "questions x turns x tokens", "seconds", "prefill", "decoding",
+        "images and texts", "times faster than one at a time", "roofline, seconds", "times the roofline", "measured",
     )  # fmt: skip
     return _table(columns, rows)
 
 
-def _targets(ways: Iterable[dict[str, Any]]) -> str:
+def _targets(schedules: Iterable[dict[str, Any]]) -> str:
     """Targets for lockstep with the large shape, which is measured first."""
-    ways = list(ways)
-    lockstep = {one["steps"]: one for one in ways if one["shape"] == ways[0]["shape"] and one["behind"]}
+    schedules = list(schedules)
+    lockstep = {one["steps"]: one for one in schedules if one["shape"] == schedules[0]["shape"] and one["behind"]}
     rows = []
     for steps, least in MIN_SPEEDUP.items():
         ratio = lockstep.get(steps, {}).get("ratio")
         reached = ratio is not None and ratio >= least
-        name = f"lockstep with KV reuse, {steps}, against the original way"
+        name = f"lockstep with KV reuse, {steps}, against one question at a time"
         rows.append((name, f"at least {least} x", *_outcome(ratio, reached)))
     best = min((one["behind"] for one in lockstep.values()), default=None)
     reached = best is not None and best <= MAX_ROOFLINE_MULTIPLE

@@ -1,4 +1,4 @@
-"""Times decoding steps and whole ways on this device and compares them with their rooflines."""
+"""Times decoding steps and schedules on this device and compares them with their rooflines."""
 
 import re
 import warnings
@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
 from benchmarks.gpu.report import Results
-from benchmarks.turns import WAYS, Measured, Way, Workload, measure, roofline_s
+from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 from models import OutOfMemory
 from models.transformers.footprint import work_of
 from models.transformers.runner import Steps
@@ -35,8 +35,8 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
     """All measurements in order, the most important first, by name."""
     large, second = lab.sizes.large, lab.sizes.second
 
-    def way(shape: str, name: str, steps: Steps) -> tuple[str, Measure]:
-        return f"way: {shape}, {name}, {steps}", partial(whole_way, shape=shape, name=name, steps=steps)
+    def schedule(shape: str, name: str, steps: Steps) -> tuple[str, Measure]:
+        return f"schedule: {shape}, {name}, {steps}", partial(time_schedule, shape=shape, name=name, steps=steps)
 
     def timed(steps: Steps) -> tuple[str, Measure]:
         return f"steps: {large}, {steps}", partial(steps_at_all_rows, steps=steps)
@@ -56,23 +56,23 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
         *(only_on_cuda if lab.is_cuda else []),
         kernel_counts("eager"),
         kernel_counts("graphs"),
-        way(large, "alone", "eager"),
-        way(large, "lockstep", "graphs"),
-        way(large, "lockstep", "eager"),
-        way(large, "first4", "eager"),
-        way(large, "first4-kv", "eager"),
+        schedule(large, "alone", "eager"),
+        schedule(large, "lockstep", "graphs"),
+        schedule(large, "lockstep", "eager"),
+        schedule(large, "first4", "eager"),
+        schedule(large, "first4-kv", "eager"),
         timed("compiled"),
         timed("compiled graphs"),
-        way(large, "lockstep", "compiled graphs"),
+        schedule(large, "lockstep", "compiled graphs"),
         kernel_counts("compiled graphs"),
     ]
     if second != large:
         chosen += [
             (f"load: {second}", partial(load, shape=second)),
             (f"warm-up: {second}", partial(warm_up, shape=second)),
-            way(second, "alone", "eager"),
-            way(second, "lockstep", "graphs"),
-            way(second, "lockstep", "eager"),
+            schedule(second, "alone", "eager"),
+            schedule(second, "lockstep", "graphs"),
+            schedule(second, "lockstep", "eager"),
         ]
     return chosen
 
@@ -260,8 +260,8 @@ def kernels(lab: Lab, results: Results, steps: Steps) -> str:
 
 
 @dataclass(frozen=True)
-class WayFigures:
-    """Seconds of a whole way.
+class ScheduleFigures:
+    """Seconds of a schedule.
 
     `host_s` is the part outside the model: processing images and texts. A non-empty `scaled` names the sample from
     which all times are extrapolated; `measured_s` is the sample's time. `ratio` is the speed-up over one question at a
@@ -269,7 +269,7 @@ class WayFigures:
     """
 
     shape: str
-    way: str
+    schedule: str
     steps: Steps
     work: str
     seconds: float
@@ -283,11 +283,11 @@ class WayFigures:
     ratio: float | None = None
 
 
-class _TimedWay:
-    """Runs turns of a way, but generates only the first `tokens` of each reply and scales times to full replies."""
+class _TimedSchedule:
+    """Runs turns of a schedule; generates only the first `tokens` of each reply and scales times to full replies."""
 
-    def __init__(self, lab: Lab, bench: Bench, way: Way, steps: Steps, tokens: int) -> None:
-        self._sizes, self._bench, self._way, self._steps = lab.sizes, bench, way, steps
+    def __init__(self, lab: Lab, bench: Bench, schedule: Schedule, steps: Steps, tokens: int) -> None:
+        self._sizes, self._bench, self._schedule, self._steps = lab.sizes, bench, schedule, steps
         self._tokens = tokens
         self.factor = (self._sizes.tokens - 1) / (tokens - 1)
 
@@ -297,60 +297,60 @@ class _TimedWay:
         workload = LongReplies(questions, turns, sizes.image_size, sizes.tokens)
         planned = self._bench.planned_tokens(turns, sizes.image_size, sizes.tokens)
 
-        def make(way: Way) -> tuple[Any, Any]:
+        def make(schedule: Schedule) -> tuple[Any, Any]:
             engine = self._bench.engine(
-                self._steps, self._tokens, kv_bytes=UNLIMITED if way.reuse else 0, planned_tokens=planned
+                self._steps, self._tokens, kv_bytes=UNLIMITED if schedule.reuse else 0, planned_tokens=planned
             )
             return engine.encoder, engine.runner
 
-        return measure(self._way, workload, make)
+        return measure(self._schedule, workload, make)
 
     def seconds(self, measured: Measured, turns: slice) -> dict[str, float]:
-        """Estimated seconds of these turns with full replies, by field of WayFigures."""
+        """Estimated seconds of these turns with full replies, by field of ScheduleFigures."""
         total_s, prefill_s = sum(measured.turn_seconds[turns]), sum(measured.turn_prefill_seconds[turns])
         decode_s = sum(measured.turn_decode_seconds[turns])
         parts = {"prefill_s": prefill_s, "decode_s": self.factor * decode_s, "host_s": total_s - prefill_s - decode_s}
         return {**parts, "seconds": sum(parts.values())}
 
 
-def whole_way(lab: Lab, results: Results, shape: str, name: str, steps: Steps) -> str:
-    """Time a whole way: lockstep in full, others extrapolated from a sample."""
+def time_schedule(lab: Lab, results: Results, shape: str, name: str, steps: Steps) -> str:
+    """Time a schedule: lockstep in full, others extrapolated from a sample."""
     bench = lab.bench(shape, lab.dtype)
     lab.free_memory()
     with counting() as counted:
-        figures = (_lockstep if name == "lockstep" else _sampled)(lab, bench, WAYS[name], steps)
+        figures = (_lockstep if name == "lockstep" else _sampled)(lab, bench, SCHEDULES[name], steps)
     memory = {"allocated_gib": counted.allocated / 2**30, "reserved_gib": counted.reserved / 2**30}
-    record = results.ways
+    record = results.schedules
     record[f"{shape} {name} {steps}"] = asdict(figures) | memory
-    original = record.get(f"{shape} alone eager")
+    baseline = record.get(f"{shape} alone eager")
     for one in record.values():
-        if original and one["shape"] == shape:
-            one["ratio"] = original["seconds"] / one["seconds"]
+        if baseline and one["shape"] == shape:
+            one["ratio"] = baseline["seconds"] / one["seconds"]
     results.save()
     counted.require_graphs(lab, steps)
     ratio = record[f"{shape} {name} {steps}"]["ratio"]
     behind = f", {figures.behind:.1f} x its roofline of {figures.roofline_s:.2f} s" if figures.behind else ""
-    faster = f", {ratio:.1f} x as fast as the original way" if ratio else ""
+    faster = f", {ratio:.1f} x as fast as one at a time" if ratio else ""
     scaled = f", SCALED from {figures.scaled}, {figures.measured_s:.1f} s" if figures.scaled else ""
     return f"{figures.seconds:.1f} s ({figures.decode_s:.1f} decoding){behind}{faster}{scaled}{counted.notes}"
 
 
-def _lockstep(lab: Lab, bench: Bench, way: Way, steps: Steps) -> WayFigures:
+def _lockstep(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> ScheduleFigures:
     """All turns of all questions."""
     sizes = lab.sizes
-    timed = _TimedWay(lab, bench, way, steps, sizes.tokens)
+    timed = _TimedSchedule(lab, bench, schedule, steps, sizes.tokens)
     measured = timed.turns(sizes.questions, sizes.turns)
     images, views = measured.images_encoded, sizes.questions * sizes.turns
     assert images == views, f"{images} images encoded for {views} views: conversations were evicted"
     least_s = roofline_s(bench.model, lab.rates, measured, sizes.tokens)
-    figures = _figures(lab, bench, way, steps, timed.seconds(measured, slice(None)), "", measured.seconds)
+    figures = _figures(lab, bench, schedule, steps, timed.seconds(measured, slice(None)), "", measured.seconds)
     return replace(figures, roofline_s=least_s, behind=figures.seconds / least_s)
 
 
-def _sampled(lab: Lab, bench: Bench, way: Way, steps: Steps) -> WayFigures:
+def _sampled(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> ScheduleFigures:
     """Batched turns of all questions, other turns of one question only; only the first tokens of replies."""
-    sizes, batched = lab.sizes, way.batched_turns
-    timed = _TimedWay(lab, bench, way, steps, sizes.sample_tokens)
+    sizes, batched = lab.sizes, schedule.batched_turns
+    timed = _TimedSchedule(lab, bench, schedule, steps, sizes.sample_tokens)
     timed.turns(1, 2)  # loads kernels
     alone = timed.turns(1, sizes.turns)
     one_question = timed.seconds(alone, slice(batched, None))
@@ -363,17 +363,17 @@ def _sampled(lab: Lab, bench: Bench, way: Way, steps: Steps) -> WayFigures:
         seconds = {part: each + all_questions[part] for part, each in seconds.items()}
         measured_s += together.seconds
     sample += f", {sizes.sample_tokens} of {sizes.tokens} tokens per reply"
-    return _figures(lab, bench, way, steps, seconds, sample, measured_s)
+    return _figures(lab, bench, schedule, steps, seconds, sample, measured_s)
 
 
 def _figures(
-    lab: Lab, bench: Bench, way: Way, steps: Steps, seconds: dict[str, float], scaled: str, measured_s: float
-) -> WayFigures:
+    lab: Lab, bench: Bench, schedule: Schedule, steps: Steps, seconds: dict[str, float], scaled: str, measured_s: float
+) -> ScheduleFigures:
     work = f"{lab.sizes.questions} x {lab.sizes.turns} x {lab.sizes.tokens}"
-    return WayFigures(bench.shape, way.name, steps, work, **seconds, scaled=scaled, measured_s=measured_s)
+    return ScheduleFigures(bench.shape, schedule.name, steps, work, **seconds, scaled=scaled, measured_s=measured_s)
 
 
 def warm_up(lab: Lab, results: Results, shape: str) -> str:
-    """Load the kernels of a shape before its ways are timed."""
-    timed = _TimedWay(lab, lab.bench(shape, lab.dtype), WAYS["lockstep"], "eager", lab.sizes.sample_tokens)
+    """Load the kernels of a shape before its schedules are timed."""
+    timed = _TimedSchedule(lab, lab.bench(shape, lab.dtype), SCHEDULES["lockstep"], "eager", lab.sizes.sample_tokens)
     return f"{timed.turns(lab.sizes.questions, 2).seconds:.1f} s for two turns"
