@@ -1,8 +1,8 @@
 """Run the GPU tests and measure speed in one command: `python -m benchmarks.gpu`.
 
-Needs only torch, transformers, numpy, Pillow and pytest. Runs tests/gpu first, then the measurements of speed.py. Each
-result is written to the --json file immediately. On a CPU the same code runs with tiny models. The exit status is not 0
-if a test or a measurement failed.
+Needs only torch, transformers, numpy, Pillow, pydantic, tyro, rich and pytest. Runs tests/gpu first, then the
+measurements of speed.py. Each result is written to the --json file immediately. On a CPU the same code runs with tiny
+models. The exit status is 1 if a test or a measurement failed.
 """
 
 import argparse
