@@ -30,7 +30,6 @@ from agent.evaluation import (
     report,
     report_scans,
     resolved,
-    undisturbed,
 )
 from agent.parts import Part, cut
 from agent.planning import LARGEST_BATCH, plan_run, suited
@@ -38,7 +37,7 @@ from agent.policies.prompts import prompts_of
 from agent.run_folder import begin_folder, note_resumption
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan
-from rendering.interrupts import deferred_interrupts
+from rendering.interrupts import deferred_interrupts, ignored_interrupts
 from rendering.renderers import make_renderer
 from runs import RunError, RunInUse
 from runs.merge import FoundPart, sessions_of, take_part
@@ -169,7 +168,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None) -> Outcome:
         except KeyboardInterrupt:
             if run_log is None:
                 raise
-            with undisturbed():
+            with ignored_interrupts():
                 if parts is not None:
                     parts.take_all()
                 run_log.export(None)
@@ -429,7 +428,7 @@ def connected(ray: Any, config: RunConfig) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
         yield
     finally:
-        with undisturbed():
+        with ignored_interrupts():
             ray.shutdown()
 
 

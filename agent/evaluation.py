@@ -3,12 +3,10 @@
 import logging
 import os
 import resource
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -47,6 +45,7 @@ from agent.turns import (
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
+from rendering.interrupts import ignored_interrupts
 from rendering.renderers import Renderer, RendererStart
 from runs import RunError
 from runs.journal import Journal, MemoryJournal
@@ -205,7 +204,7 @@ def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config:
     try:
         answer_questions(scheduler, run, total)
     except KeyboardInterrupt:
-        with undisturbed():
+        with ignored_interrupts():
             run_log.export(session.facts())
         raise
     except RunError:
@@ -241,25 +240,11 @@ class Session:
 
 def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
     """Release all resources of a run, and log the command that resumes it."""
-    with undisturbed():
+    with ignored_interrupts():
         stack.close()
         log.info("Interrupted; finished turns are on disk. To resume:")
         log.info("%s", run_log.resume_command)
         return Outcome(130, run_log.rows, run_log.folder)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ignores repeated SIGINT and SIGTERM inside this block; people and job schedulers often send two."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is interrupted, and only it may set signal handlers
-        return
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:

@@ -1,24 +1,49 @@
-"""Protects code that an interrupt would break, such as imports and starts of native libraries."""
+"""What SIGINT (Ctrl-C) and SIGTERM (job schedulers) do to a block of code.
+
+Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread. In this package, because `agent`
+may import it, too.
+"""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Raises KeyboardInterrupt for SIGINT and SIGTERM only at the end of the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
+    """Raise KeyboardInterrupt only at the end of the block, which an interrupt would break.
+
+    For imports and starts of native libraries. If the block raises an error, the interrupt is dropped.
+    """
     caught: list[int] = []
-    interrupts = (signal.SIGINT, signal.SIGTERM)
-    previous = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in interrupts}
-    try:
+    with _handled_by(lambda number, _: caught.append(number)):
         yield
-    finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
     if caught:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def ignored_interrupts() -> Iterator[None]:
+    """Ignore interrupts inside the block, which ends a run; people and job schedulers often send two."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Replace the handlers of interrupts, except those that are ignored already, as by nohup or an outer block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted, and only it may set signal handlers
+        return
+    before = {each: signal.getsignal(each) for each in INTERRUPTS if signal.getsignal(each) != signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, handler)
+        yield
+    finally:
+        for each, former in before.items():
+            signal.signal(each, former)
