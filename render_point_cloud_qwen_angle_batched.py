@@ -3,37 +3,40 @@
 
 import signal
 import sys
-import traceback
-from dataclasses import replace
 
-from agent.command_line import parse_command_line, resumed
-from agent.config import ConfigError, RunConfig, located
+from rendering.interrupts import INTERRUPTS, deferred_interrupts
 
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status.
 
-    0: all questions finished; 1: some failed; 2: cannot run or write; 3: unexpected error; 130: interrupted.
+    0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
-    refusals: tuple[type[Exception], ...] = (ConfigError,)
+    refusals: tuple[type[Exception], ...] = ()
     try:
+        with deferred_interrupts():  # in the midst of an import they would end in a traceback
+            from dataclasses import replace
+
+            from agent.command_line import parse_command_line, resumed
+            from agent.config import ConfigError, RunConfig, located
+        refusals += (ConfigError,)
         given = parse_command_line(argv)
         config = given.over(RunConfig())
         if not config.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 
-        from agent.cluster import answer_on_ray  # imported here, so that --help stays instant
-        from agent.console import log_to_console
-        from agent.demo import demo_defaults, run_demo
-        from agent.evaluation import main_vsi_bench_loop
-        from agent.run_folder import run_to_resume, saved_config
-        from data.questions import QuestionError
-        from data.scans import ScanNotFound
-        from models import ModelError
-        from rendering.renderers import RenderError
-        from runs import RunError
-
+        with deferred_interrupts():
+            from agent.console import log_to_console  # imported here, so that --help stays instant
+            from agent.demo import demo_defaults, run_demo
+            from agent.evaluation import main_vsi_bench_loop
+            from agent.cluster import answer_on_ray
+            from agent.run_folder import run_to_resume, saved_config
+            from data.questions import QuestionError
+            from data.scans import ScanNotFound
+            from models import ModelError
+            from rendering.renderers import RenderError
+            from runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         log_to_console(every_turn=config.ply is not None)
         if config.continue_from is not None:
@@ -55,12 +58,14 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
         if isinstance(error, refusals):
             return refuse(error)
+        import traceback
+
         from data.text import escaped_lines
 
         sys.stderr.write(escaped_lines(traceback.format_exc()))
         return 3
     finally:  # a second signal would change the exit status
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in INTERRUPTS:
             signal.signal(each, signal.SIG_IGN)
 
 
