@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
             from agent.console import log_to_console  # imported here, so that --help stays instant
             from agent.demo import demo_defaults, run_demo
             from agent.evaluation import main_vsi_bench_loop
-            from agent.cluster import answer_on_ray
+            from agent.ray_run import answer_on_ray
             from agent.run_folder import run_to_resume, saved_config
             from data.questions import QuestionError
             from data.scans import ScanNotFound

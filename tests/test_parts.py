@@ -13,11 +13,13 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster import Parts, Token, Watch, Worker, number_of_parts, replicas_of, require_listening
 from agent.config import ConfigError, RunConfig
 from agent.console import Progress
 from agent.evaluation import main_vsi_bench_loop
 from agent.parts import Part, cut
+from agent.ray_cluster import replicas_of, require_listening
+from agent.ray_run import Parts, Watch, number_of_parts
+from agent.ray_worker import SharedFolderProbe, Worker
 from agent.run_folder import begin_folder
 from data.questions import Question, fingerprint, load_questions
 from runs import RunError
@@ -245,14 +247,14 @@ def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Pat
 
 
 def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
-    token = Token(tmp_path / "token", "this run")
+    probe = SharedFolderProbe(tmp_path / "probe", "this run")
     for seen in (None, "another folder's"):
         if seen is not None:
-            token.path.write_text(seen)
+            probe.path.write_text(seen)
         with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
-            token.require_visible(within_s=0.0)
-    token.path.write_text(token.content)
-    token.require_visible(within_s=0.0)
+            probe.require_visible(within_s=0.0)
+    probe.path.write_text(probe.content)
+    probe.require_visible(within_s=0.0)
 
 
 def test_a_worker_waits_until_a_lost_one_releases_its_part(
@@ -260,11 +262,11 @@ def test_a_worker_waits_until_a_lost_one_releases_its_part(
 ):
     (part,) = copies(parts[:1], tmp_path / "parts")
     keep_rows(part, 1)
-    token = Token(tmp_path / "token", "this run")
-    token.path.write_text(token.content)
+    probe = SharedFolderProbe(tmp_path / "probe", "this run")
+    probe.path.write_text(probe.content)
     lost = RunWriter(part)
     with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(Worker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), token)
+        answering = pool.submit(Worker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), probe)
         while "Waiting: " not in caplog.text and not answering.done():
             time.sleep(0.01)
         lost.close()

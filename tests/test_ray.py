@@ -6,15 +6,30 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, scores, trajectories
+from conftest import COMMAND, RoomScans, only_run, results, run_command, scores, trajectories
 
 from runs.reader import RunReader, run_folders
 
 pytestmark = pytest.mark.ray
+
+IMPATIENT = """
+import sys
+from agent.command_line import parse_command_line
+from agent.config import RunConfig
+from agent.console import log_to_console
+from agent.ray_run import answer_on_ray
+
+log_to_console(every_turn=False)
+sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=5.0).status)
+"""
+"""The command, except that it waits only 5 seconds for a live node."""
 
 
 def begun_parts(run: Path) -> list[Path]:
@@ -44,10 +59,42 @@ def turns_in(part: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in part.glob("q*/turns.jsonl"))
 
 
-def started(command: list[str]) -> subprocess.Popen[str]:
+def impatient(command: list[str]) -> list[str]:
+    """The same command, run by IMPATIENT."""
+    return [sys.executable, "-c", IMPATIENT, *command[2:]]
+
+
+def started(command: list[str], log_root: Path) -> subprocess.Popen[str]:
+    """Start a command; its processes are marked by their log root."""
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=COMMAND.parent,
+        env={**os.environ, "TEST_LOG_ROOT": str(log_root)},
     )
+
+
+def slow(rooms: RoomScans, log_root: Path) -> list[str]:
+    """A run with two workers that takes a minute: large views."""
+    return [
+        *rooms.command(log_root, "--ray", "--replicas", "2", "--batch-size", "1"),
+        "--image-size", "1600", "1200", "--focal", "750",
+    ]  # fmt: skip
+
+
+def kill_all(pids: list[int]) -> None:
+    assert pids
+    for each in pids:
+        os.kill(each, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds; the process must not end before."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:
@@ -58,16 +105,16 @@ def alive(pid: int) -> bool:
         return False
 
 
-def in_session(session: int) -> list[str]:
-    """Command lines of all processes whose environment or session is that of a started command."""
-    found = []
+def processes_of(log_root: Path, name: str = "") -> list[int]:
+    """The processes of a started command, of whatever session, whose command line contains `name`."""
+    mark, found = f"TEST_LOG_ROOT={log_root}\0".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getsid(int(folder.name)) == session and alive(int(folder.name)):
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except (OSError, ProcessLookupError):
+            if mark in (folder / "environ").read_bytes() and name.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:  # it has ended
             continue
-    return found
+    return [each for each in found if alive(each)]
 
 
 def test_two_actors_equal_one_process_also_when_one_is_killed(
@@ -75,7 +122,7 @@ def test_two_actors_equal_one_process_also_when_one_is_killed(
     one_run: Path,
     tmp_path: Path,
 ):
-    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"))
+    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"), tmp_path)
     os.kill(worker_of(first_part_with(2, process, tmp_path)), signal.SIGKILL)
     said, _ = process.communicate()
     assert (process.returncode, said.count("another one will resume it")) == (0, 1), said
@@ -89,12 +136,12 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same(
     one_run: Path,
     tmp_path: Path,
 ):
-    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"))
+    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"), tmp_path)
     worker = worker_of(first_part_with(2, process, tmp_path))
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
-    assert not alive(worker) and not in_session(process.pid)
+    assert not alive(worker) and not processes_of(tmp_path)
     ended = run_command(shlex.split(said.splitlines()[-1]))
     assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
@@ -102,15 +149,111 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same(
 
 
 def test_an_interrupt_while_ray_starts_leaves_no_process(rooms: RoomScans, tmp_path: Path):
-    process = started(rooms.command(tmp_path, "--ray"))
+    process = started(rooms.command(tmp_path, "--ray"), tmp_path)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("RAY: starting"):
             break
-    os.killpg(process.pid, signal.SIGINT)
+    process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert (process.returncode, "Traceback" in said) == (130, False), said
-    assert not in_session(process.pid) and not run_folders(tmp_path)
+    assert not processes_of(tmp_path) and not run_folders(tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["raylet/raylet", "agent.ray_driver"])
+def test_a_lost_cluster_on_this_machine_is_started_again(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path, lost: str
+):
+    process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
+    first_part_with(2, process, tmp_path)
+    kill_all(processes_of(tmp_path, lost))
+    said, _ = process.communicate()
+    assert (process.returncode, said.count("another cluster will resume the run")) == (0, 1), said
+    assert [row["answer"] for row in results(only_run(tmp_path))] == [row["answer"] for row in results(one_run)]
+
+
+def test_a_cluster_that_is_lost_twice_ends_the_run_which_can_be_resumed(six_rooms: RoomScans, tmp_path: Path):
+    process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
+    first_part_with(1, process, tmp_path)
+    first = processes_of(tmp_path, "raylet/raylet")
+    kill_all(first)
+    wait_for(lambda: set(processes_of(tmp_path, "raylet/raylet")) - set(first), process)
+    wait_for(lambda: processes_of(tmp_path, "ray::Worker.answer"), process)
+    kill_all(processes_of(tmp_path, "raylet/raylet"))
+    said, _ = process.communicate()
+    assert (process.returncode, "no live node that can hold a worker for 5 seconds; finished" in said) == (2, True), (
+        said
+    )
+    assert not processes_of(tmp_path)
+    run = only_run(tmp_path)
+    assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {run}"
+    turns = sum(path.read_bytes().count(b"\n") for path in run.glob("parts/*/q*/turns.jsonl"))
+    assert turns_in(run) == turns > 0 and (run / "summary.json").exists()
+
+
+def test_a_node_that_dies_before_the_run_begins_is_replaced_by_a_new_cluster(six_rooms: RoomScans, tmp_path: Path):
+    process = started(impatient(six_rooms.command(tmp_path, "--ray")), tmp_path)
+    wait_for(lambda: processes_of(tmp_path, "ray::Worker"), process)
+    kill_all(processes_of(tmp_path, "raylet/raylet"))
+    said, _ = process.communicate()
+    assert (process.returncode, "another cluster will resume the run" in said) == (0, True), said
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Any]:
+    """A cluster of a head without CPU cores and a node with two."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster.add_node(num_cpus=2)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("what", ["the node", "the head"])
+def test_a_joined_cluster_that_dies_ends_the_run_which_can_be_resumed(
+    two_nodes: Any, six_rooms: RoomScans, tmp_path: Path, what: str
+):
+    process = started(impatient([*slow(six_rooms, tmp_path), "--ray-address", two_nodes.address]), tmp_path)
+    first_part_with(2, process, tmp_path)
+    if what == "the node":
+        two_nodes.remove_node(two_nodes.worker_nodes.copy().pop(), allow_graceful=False)
+    else:
+        two_nodes.head_node.kill_gcs_server()
+    lost_at = time.monotonic()
+    said, _ = process.communicate()
+    assert time.monotonic() - lost_at < 120
+    assert process.returncode == 2, said
+    assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
+
+
+@pytest.mark.parametrize("delay_s", [1.0, 3.0])
+def test_a_sigterm_while_ray_starts_is_an_interrupt(rooms: RoomScans, tmp_path: Path, delay_s: float):
+    process = started(rooms.command(tmp_path, "--ray"), tmp_path)
+    wait_for(lambda: processes_of(tmp_path, "agent.ray_driver"), process)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate()
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert not processes_of(tmp_path)
+
+
+def test_no_process_outlives_a_killed_command(six_rooms: RoomScans, tmp_path: Path):
+    process = started(slow(six_rooms, tmp_path), tmp_path)
+    first_part_with(1, process, tmp_path)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while processes_of(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_ray_that_cannot_start_is_reported_in_one_sentence(rooms: RoomScans, tmp_path: Path):
+    folder = tmp_path / ("too_long_for_a_socket" * 5)
+    folder.mkdir()
+    ended = run_command(rooms.command(tmp_path, "--ray"), env={**os.environ, "RAY_TMPDIR": str(folder)})
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr.startswith("error: --ray: Ray could not start a cluster on this machine (")
 
 
 def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):

@@ -30,6 +30,7 @@ def main(command: list[str]) -> int:
     server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        close_fds=False,  # the parent may pass the server a pipe
         # If the watchdog itself is killed, the server's first process is killed with it; the parent kills the rest.
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
