@@ -193,8 +193,10 @@ def _without_types(task: str, missing: str, benchmark: Benchmark) -> str:
 
 
 def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:
-    """Published scores under the same label as the overall of a summary; none for a partial or unfinished overall."""
+    """Published scores under the label of a summary's overall; none unless it covers as many questions as they do."""
     label = summary["asked"]["overall_label"]
+    if label is None or summary["asked"]["questions"] != benchmark.sizes.get(label):
+        return []
     return [
         f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.source})"
         for each in benchmark.references

@@ -145,14 +145,15 @@ def test_a_micro_average_counts_every_question_once():
     assert overall_label(["a"], micro) == "partial_m_overall_1_task_without_b"
 
 
-def test_published_scores_are_named_only_beside_the_same_label():
+def test_published_scores_are_named_only_beside_the_whole_benchmark():
     rows = [
         {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
         for name in BENCHMARK.scan_types
     ]
-    lines = reference_lines(summarize(rows, BENCHMARK), BENCHMARK)
+    whole = [rows[number % len(rows)] for number in range(4512)]
+    lines = reference_lines(summarize(whole, BENCHMARK), BENCHMARK)
     assert any(line.startswith("published overall_7_task: 36.9 % most frequent answer") for line in lines)
-    assert reference_lines(summarize(rows[1:], BENCHMARK), BENCHMARK) == []
+    assert reference_lines(summarize(rows, BENCHMARK), BENCHMARK) == []
 
 
 @pytest.mark.parametrize(

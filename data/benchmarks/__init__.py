@@ -109,7 +109,7 @@ class Benchmark:
     - `aggregate` combines scores, and `label` is the word for the result: with `label` "overall", the mean over seven
       tasks is "overall_7_task". `summed_last` names tasks whose means come last in the sum.
     - `scan_layouts` maps datasets to paths below their root, beside those that `data.scans` knows.
-    - `references` are published scores.
+    - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Benchmark:
     summed_last: tuple[str, ...] = ()
     scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
