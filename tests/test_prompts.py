@@ -166,6 +166,12 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, model="embedded", prompts=tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=r"^--prompts .*mine.yaml cannot be read \(No such file or directory\)$"):
+        prompts_of(config)
+
+
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')

@@ -180,7 +180,9 @@ def load_prompts(path: Path) -> Prompts:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         return TypeAdapter(Prompts).validate_python({} if values is None else values)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         first = error.errors()[0]
