@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from agent.config import ConfigError, RunConfig
 from agent.ray_worker import POLL_S, Result
-from models.vllm import watchdog
+from models import watchdog
 from rendering.interrupts import ignored_interrupts
 from runs import RunError
 

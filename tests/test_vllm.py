@@ -39,7 +39,7 @@ from models.vllm.prompts import LayoutEncoder, prompt_ids
 from models.vllm.server import Build, ServerProcess, build_of, server_command, server_environment, why_not_started
 from runs.reader import RunReader, run_folders
 
-WATCHDOG = Path(__file__).parents[1] / "models" / "vllm" / "watchdog.py"
+WATCHDOG = Path(__file__).parents[1] / "models" / "watchdog.py"
 VLLM_PYTHON = os.environ.get("VLLM_PYTHON")
 needs_vllm = pytest.mark.skipif(not VLLM_PYTHON, reason="VLLM_PYTHON names no environment with vLLM")
 VIEWS = view_settings_of(EMBEDDED)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models import KV_SHARE, ModelError, ModelOptions
+from models import KV_SHARE, ModelError, ModelOptions, watchdog
 from models.vllm import VLLM_PYTHON, VllmOptions
 
 log = logging.getLogger(__name__)
@@ -258,11 +258,10 @@ class VllmServer:
         command = server_command(self._model, self._options, self._vllm, self.build, port)
         if self._processor_settings:
             command += ["--mm-processor-kwargs", json.dumps(self._processor_settings)]
-        watchdog = str(Path(__file__).with_name("watchdog.py"))
         log.info("Starting a vLLM %s server for %s on 127.0.0.1:%d", self.build.version, self._model, port)
         log.debug("%s", shlex.join(command))
         process = subprocess.Popen(
-            [sys.executable, "-S", watchdog, *command],
+            [sys.executable, "-S", watchdog.__file__, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
