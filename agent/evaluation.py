@@ -113,7 +113,18 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             log.info("%s", plan.why)
             log.info("Run folder: %s", run_log.folder)
             scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent, whole)
-            return answer_and_score(scheduler, run, run_log, config, len(questions))
+            session = Session(run, scheduler)
+            try:
+                answer_questions(scheduler, run, len(questions))
+            except KeyboardInterrupt:
+                with ignored_interrupts():
+                    run_log.export(session.facts())
+                raise
+            except RunError:
+                raise  # nothing more can be written
+            except Exception as error:  # noqa: BLE001 (logged with its traceback; the run can be resumed)
+                return stopped(error, run_log, session)
+            return report(run_log, config, session.facts())
         except KeyboardInterrupt:
             if run_log is None:
                 raise
@@ -195,29 +206,6 @@ def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
     return replace(config, renderer=renderer.name, dtype=cast(DtypeName, dtype))
 
 
-def answer_and_score(scheduler: Scheduler, run: Run, run_log: RunWriter, config: RunConfig, total: int) -> Outcome:
-    """Answer all questions and print the summary. On an interrupt, exports first, then re-raises.
-
-    Logs an unexpected error with its traceback and the command that resumes the run.
-    """
-    session = Session(run, scheduler)
-    try:
-        answer_questions(scheduler, run, total)
-    except KeyboardInterrupt:
-        with ignored_interrupts():
-            run_log.export(session.facts())
-        raise
-    except RunError:
-        raise  # nothing more can be written
-    except Exception as error:
-        what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
-        log.exception("%s; finished turns are on disk. To resume:", what)
-        log.info("%s", run_log.resume_command)
-        run_log.export(session.facts())
-        return Outcome(3, run_log.rows, run_log.folder, error)
-    return report(run_log, config, session.facts())
-
-
 class Session:
     """The figures of this process for summary.json, counted from its creation."""
 
@@ -236,6 +224,16 @@ class Session:
             "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             "peak_device_memory_bytes": self._run.policy.peak_memory_bytes(),
         }
+
+
+def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
+    """Log an unexpected error with its traceback and the command that resumes the run, and export; call it while
+    handling the error."""
+    what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
+    log.exception("%s; finished turns are on disk. To resume:", what)
+    log.info("%s", run_log.resume_command)
+    run_log.export(session.facts())
+    return Outcome(3, run_log.rows, run_log.folder, error)
 
 
 def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:

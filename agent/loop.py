@@ -24,29 +24,24 @@ def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: 
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
             return
+        announce = Announcer(scheduler)
         try:
-            answer_in_lockstep(scheduler, run, progress, alone)
+            while scheduler.has_work:
+                begin(scheduler, run, progress)
+                while batch := scheduler.next_batch() or scheduler.next_few():
+                    if not alone:
+                        announce(batch)
+                    if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
+                        complete_question_sequentially(batch[0], run)
+                    else:
+                        take_turn(batch, scheduler, run)
+                    settle(batch, run, progress)
+                    if scheduler.refill:
+                        begin(scheduler, run, progress)
         except BaseException:
             for state in scheduler.begun:  # the policy may outlive this run
                 run.policy.forget(state)
             raise
-
-
-def answer_in_lockstep(scheduler: Scheduler, run: Run, progress: Progress, alone: bool) -> None:
-    """Answer the questions in batches. A question that is `alone` in its run is answered without announcing batches."""
-    announce = Announcer(scheduler)
-    while scheduler.has_work:
-        begin(scheduler, run, progress)
-        while batch := scheduler.next_batch() or scheduler.next_few():
-            if not alone:
-                announce(batch)
-            if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
-                complete_question_sequentially(batch[0], run)
-            else:
-                take_turn(batch, scheduler, run)
-            settle(batch, run, progress)
-            if scheduler.refill:
-                begin(scheduler, run, progress)
 
 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:

@@ -81,7 +81,14 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     Raises ModelError (including OutOfMemory) before any question has advanced, so the turn can be retried, and
     PolicyError for any other error of the policy. A RenderError fails only its own question.
     """
-    decisions = decide(run.policy, states)
+    try:
+        decisions = run.policy.decide(states)
+    except ModelError:
+        raise
+    except Exception as error:
+        where = source_of_decisions(run.policy, states)
+        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
+    require_decisions(decisions, run.policy, states)
     batch = tuple(state.question.id for state in states)
     pending = [
         run.pool.submit(copy_context().run, act, state, decision)
@@ -100,18 +107,9 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             log.debug(form, state.label, turn.index, *said, done)
 
 
-def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
-    """One decision per question; raises ModelError, or PolicyError for any other error or result of the policy."""
-    shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
-    where = f"{type(policy).__name__}.decide, asked about {shown}"
-    if more := len(states[QUESTIONS_NAMED:]):
-        where += f" and {more} more"
-    try:
-        decisions = policy.decide(states)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
+def require_decisions(decisions: object, policy: Policy, states: Sequence[QuestionState]) -> None:
+    """Raise PolicyError unless the policy returned one valid decision per question."""
+    where = source_of_decisions(policy, states)
     if not isinstance(decisions, Sequence) or isinstance(decisions, str):
         raise PolicyError(f"{where}, returned {_shown(decisions)} instead of a list with a Decision for each question")
     if len(decisions) != len(states):
@@ -119,7 +117,14 @@ def decide(policy: Policy, states: Sequence[QuestionState]) -> list[Decision]:
     for state, decision in zip(states, decisions, strict=True):
         if wrong := _why_not(decision) or _why_no_answer(decision.action, state):
             raise PolicyError(f"{where}, returned {wrong} for {state.label}")
-    return decisions
+
+
+def source_of_decisions(policy: Policy, states: Sequence[QuestionState]) -> str:
+    """The method that decided and the first questions of its batch, for error messages."""
+    shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
+    where = f"{type(policy).__name__}.decide, asked about {shown}"
+    more = len(states[QUESTIONS_NAMED:])
+    return f"{where} and {more} more" if more else where
 
 
 def _why_not(decision: object) -> str:

@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
@@ -30,8 +30,6 @@ _STRAGGLER_COLUMNS = 64
 
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -132,21 +130,23 @@ class ModelRunner:
         self.prepare(reply_format)
         started, reused = time.perf_counter(), self._reusable(batch)
         cached = self._store.cached()
-        result = self._none_if_out_of_memory(lambda: self._generate(batch, reply_format, started, reused))
+        result = None
+        with _UntilOutOfMemory():
+            result = self._generate(batch, reply_format, started, reused)
         if result is None:
+            self._free_unused()
             self._store.release_others(batch)
             evicted = cached - self._store.cached()  # the failed attempt may have lost some already
             if evicted:
                 log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                result = self._none_if_out_of_memory(lambda: self._generate(batch, reply_format, started, reused))
+                with _UntilOutOfMemory():
+                    result = self._generate(batch, reply_format, started, reused)
         if result is None:
+            self._free_unused()
             raise OutOfMemory(
                 f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
             )
-        if not self._reuses_kv:
-            self._store.release_others([])
-        elif self._none_if_out_of_memory(self._store.trim) is None:  # costs cached rows but no reply
-            log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
+        self._trim()
         return result
 
     def release(self, key: int) -> None:
@@ -167,20 +167,21 @@ class ModelRunner:
                 "use fewer --steps, a smaller --image-size or fewer --max-new-tokens"
             )
 
-    def _none_if_out_of_memory(self, work: Callable[[], T]) -> T | None:
-        """The result of `work`, None if it ran out of memory.
+    def _trim(self) -> None:
+        """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""
+        if not self._reuses_kv:
+            self._store.release_others([])
+            return
+        with _UntilOutOfMemory() as attempt:
+            self._store.trim()
+        if attempt.ran_out:
+            self._free_unused()
+            log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
 
-        Returns only after the handler has ended: the handled error references every frame of the failed call, and so
-        would keep its tensors alive.
-        """
-        try:
-            return work()
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
+    def _free_unused(self) -> None:
+        """Return what PyTorch's allocator does not use to the device."""
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
-        return None
 
     def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
         return [self._store.reusable(encoded) for encoded in batch]
@@ -200,8 +201,20 @@ class ModelRunner:
         prefill = self._lay_out_prefill(batch, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         stop = ReplyStop(self._tokenizer, self._end_ids, width, reply_format, self._options.min_new_tokens)
-        processors = self._logits_processors(batch, reply_format.grammar)
-        generated = self._call_generate(cached, prefill, processors, stop)
+        # generate() requires ids for the cached columns too, but does not read them.
+        ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
+        with _roll_back_on_failure(cached):
+            output = self._model.generate(
+                input_ids=ids.to(self._model.device),
+                **self._model_inputs(cached, prefill),
+                max_new_tokens=self._options.max_new_tokens,
+                min_new_tokens=self._options.min_new_tokens or None,
+                pad_token_id=self._pad_id,
+                logits_processor=self._logits_processors(batch, reply_format.grammar),
+                stopping_criteria=StoppingCriteriaList([stop]),
+                custom_generate=self._loop,
+            )
+        generated = output[:, width:].tolist()  # equally many per row; those after a row's end are meaningless
         rows = []
         for row, tokens in enumerate(generated):
             kept = tuple(tokens[: stop.lengths.get(row, len(tokens))])
@@ -209,26 +222,6 @@ class ModelRunner:
         self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
         assert stop.first_token_at is not None
         return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)
-
-    def _call_generate(
-        self, cached: CachedBatch, prefill: _Prefill, processors: LogitsProcessorList, stop: ReplyStop
-    ) -> list[list[int]]:
-        """The generated ids, equally many per row; those after a row's end are meaningless."""
-        options = self._options
-        # generate() requires ids for the cached columns too, but does not read them.
-        ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
-        with _roll_back_on_failure(cached):
-            output = self._model.generate(
-                input_ids=ids.to(self._model.device),
-                **self._model_inputs(cached, prefill),
-                max_new_tokens=options.max_new_tokens,
-                min_new_tokens=options.min_new_tokens or None,
-                pad_token_id=self._pad_id,
-                logits_processor=processors,
-                stopping_criteria=StoppingCriteriaList([stop]),
-                custom_generate=self._loop,
-            )
-        return output[:, ids.shape[1] :].tolist()
 
     def _prefill_stragglers(self, batch: Sequence[EncodedConversation]) -> None:
         """Prefill rows with many more new tokens than the others (new or evicted conversations) up to their last image,
@@ -331,6 +324,22 @@ def _turns_with_new_images(encoded: EncodedConversation, start: int) -> list[Enc
             new.append(turn)
         at += len(turn.ids)
     return new
+
+
+class _UntilOutOfMemory:
+    """Ends the block if it runs out of memory; `ran_out` then says so.
+
+    The error references every frame of the failed call, and so keeps its tensors alive until the block has ended.
+    """
+
+    ran_out = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self.ran_out = isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error)
+        return self.ran_out
 
 
 @contextmanager
