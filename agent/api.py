@@ -10,17 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from agent.builders import benchmark_of, model_policy, questions_of, with_policy
+from agent.builders import benchmark_of, model_options_of, model_policy, questions_of, with_policy
 from agent.command_line import SECTIONS
 from agent.config import FILTERS, ConfigError, RunConfig, config_from_dict, located
 from agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from agent.planning import Plan
 from agent.policies import Policy
+from agent.policies.model import ModelPolicy
 from agent.policies.named import make_policy
 from agent.policies.prompts import prompts_of
+from agent.policies.replies import action_format
 from agent.run_folder import saved_config
 from agent.turns import in_words
 from data.questions import Question, QuestionError, normalized, saved
+from models.transformers.backend import TransformersBackend
 from runs import RunError
 from runs.reader import RunReader, image_name, question_folder
 from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow, TurnRecord
@@ -159,16 +162,29 @@ def explore(
     return _trajectories(config, listed, policy, log_root is not None)
 
 
-def load_policy(model: str | Path = RunConfig.model, **settings: Any) -> Policy:
-    """Load a model once for several calls of `ask` and `explore`.
+def load_policy(model: Any = RunConfig.model, processor: Any = None, **settings: Any) -> Policy:
+    """Load a model once for several calls of `ask` and `explore`, or use one that is loaded.
 
-    `settings` are RunConfig's model settings, such as `dtype` or `temperature`. Raises ConfigError or ModelError.
+    `model` is a value of --model, or with its `processor` a model of transformers, as `TransformersBackend` takes it:
+    its weights may change between calls. In run.json it is named by its name_or_path, else its class; if that is a
+    folder with a views.json, views have the size set there. `settings` are RunConfig's model settings, such as `dtype`
+    or `temperature`. Raises ConfigError or ModelError.
     """
     if wrong := [name for name in settings if name in _field_names() and name not in MODEL_SETTINGS]:
         raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
-    config = _config({"model": str(model)}, None, None, settings)
-    given, config = with_policy(None, config)
-    policy = given or model_policy(config, Plan(1, "memory is planned per run"), prompts_of(config))
+    plan = Plan(1, "memory is planned per run")
+    if isinstance(model, str | Path):
+        if processor is not None:
+            raise ConfigError(f"load_policy loads the processor of {model} itself: leave out processor")
+        given, config = with_policy(None, _config({"model": str(model)}, None, None, settings))
+        policy = given or model_policy(config, plan, prompts_of(config))
+    elif processor is None:
+        raise ConfigError(f"load_policy needs the processor of {type(model).__name__}: pass it as processor")
+    else:
+        name = getattr(model, "name_or_path", "") or type(model).__name__
+        config = _config({"model": name}, None, None, settings)
+        backend = TransformersBackend(model, processor, model_options_of(config, plan), name=name)
+        policy = ModelPolicy(backend, action_format(config.constrained), prompts_of(config))
     policy.name = config.model
     values = {name: getattr(config, name) for name in MODEL_SETTINGS if name != "model"}
     policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}

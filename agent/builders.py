@@ -113,7 +113,12 @@ def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """Load the model of a configuration, with the planned memory; raises ModelError."""
-    options = ModelOptions(
+    return make_backend(config.model, model_options_of(config, plan), server_of(config), vllm_of(config))
+
+
+def model_options_of(config: RunConfig, plan: Plan) -> ModelOptions:
+    """The options of a configuration's model, with the planned memory."""
+    return ModelOptions(
         dtype=plan.model.dtype if plan.model else config.dtype,
         device=config.device,
         max_new_tokens=config.view.max_new_tokens,
@@ -126,7 +131,6 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
-    return make_backend(config.model, options, server_of(config), vllm_of(config))
 
 
 def server_of(config: RunConfig) -> ServerOptions | None:

@@ -18,7 +18,6 @@ from agent.policies.replies import action_format
 from models.conversation import Conversation, Message
 from models.transformers.encoding import ConversationEncoder, as_it_is
 from models.transformers.footprint import Rates, measure_rates, work_of
-from models.transformers.loading import choose_kernels
 from models.transformers.runner import GenerationOptions, ModelRunner
 from models.transformers.shapes import SHAPES
 from models.transformers.untrained import make_config, make_processor
@@ -167,7 +166,6 @@ def best_of(runs: Sequence[Measured]) -> Measured:
 
 def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tuple[PreTrainedModel, ProcessorMixin]:
     """A model of this shape with random weights, created on the device, and its processor."""
-    choose_kernels(device, dtype)
     sizes = SHAPES[shape]
     processor = make_processor(sizes.vocab)
     tokenizer = processor.tokenizer

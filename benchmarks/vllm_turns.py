@@ -57,7 +57,7 @@ def main() -> None:
             theirs = measure(server, workload)
         finally:
             server.close()  # frees the device for the other engine
-        ours = measure(TransformersBackend(folder, options), workload)
+        ours = measure(TransformersBackend.from_checkpoint(folder, options), workload)
     print(report(ours, theirs))
 
 

@@ -29,4 +29,4 @@ def make_backend(
         from models.vllm.backend import VllmBackend
 
         return VllmBackend(checkpoint_of(model), options or ModelOptions(), vllm)
-    return TransformersBackend(checkpoint_of(model), options or ModelOptions())
+    return TransformersBackend.from_checkpoint(checkpoint_of(model), options or ModelOptions())

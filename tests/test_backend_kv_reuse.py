@@ -47,7 +47,7 @@ def plain(checkpoint):
 
 
 def reusing(checkpoint, **options):
-    return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=TOKENS, **options))
+    return TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=TOKENS, **options))
 
 
 def begin(number, words=10):

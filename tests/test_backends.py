@@ -59,7 +59,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def backend(checkpoint):
-    return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=12))
+    return TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=12))
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,9 @@ class TestReplies:
 
     @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"attention": "eager"}])
     def test_work_with_other_dtypes_and_attention_implementations(self, checkpoint, options):
-        backend = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=3, **options))
+        backend = TransformersBackend.from_checkpoint(
+            checkpoint, ModelOptions(device="cpu", max_new_tokens=3, **options)
+        )
         conversations = different_conversations(2)
         for turn in range(2):
             for conversation, reply in zip(conversations, backend.generate(conversations, ACTION), strict=True):
@@ -227,7 +229,9 @@ class TestReplies:
         assert backend.generate([], ACTION) == []
 
     def test_never_contain_added_tokens(self, checkpoint, parts):
-        hot = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=64, temperature=50.0))
+        hot = TransformersBackend.from_checkpoint(
+            checkpoint, ModelOptions(device="cpu", max_new_tokens=64, temperature=50.0)
+        )
         added = set(parts[1].tokenizer.get_added_vocab().values())
         tokens = [token for reply in hot.generate(different_conversations(4), ACTION) for token in reply.tokens]
         assert max(tokens) < len(parts[1].tokenizer)
@@ -237,7 +241,9 @@ class TestReplies:
 class TestConstrainedReplies:
     @pytest.fixture(scope="class")
     def backend(self, checkpoint):
-        return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=1500, temperature=50.0))
+        return TransformersBackend.from_checkpoint(
+            checkpoint, ModelOptions(device="cpu", max_new_tokens=1500, temperature=50.0)
+        )
 
     def test_are_valid_actions_even_with_untrained_weights(self, backend):
         conversations, finished = different_conversations(4), 0
@@ -266,7 +272,7 @@ class TestConstrainedReplies:
                 super().__init__(grammar, *args)
 
         monkeypatch.setattr(runner, "CompiledGrammar", Counted)
-        backend = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=3))
+        backend = TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=3))
         backend.generate([begin("a")], ACTION)
         assert compiled == []
         for _ in range(2):
@@ -276,7 +282,9 @@ class TestConstrainedReplies:
     def test_need_xgrammar(self, checkpoint, monkeypatch):
         monkeypatch.setitem(sys.modules, "xgrammar", None)
         with pytest.raises(ModelError, match="--constrained needs the package xgrammar: pip install xgrammar"):
-            TransformersBackend(checkpoint, ModelOptions(device="cpu")).generate([begin("q")], CONSTRAINED)
+            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu")).generate(
+                [begin("q")], CONSTRAINED
+            )
         with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
             plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [])
 
@@ -284,7 +292,9 @@ class TestConstrainedReplies:
 class TestSampling:
     @pytest.fixture(scope="class")
     def hot(self, checkpoint):
-        return TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=5))
+        return TransformersBackend.from_checkpoint(
+            checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=5)
+        )
 
     def test_is_the_same_in_a_batch_as_alone(self, hot):
         together = hot.generate(different_conversations(3), ACTION)
@@ -293,7 +303,9 @@ class TestSampling:
         ]
 
     def test_depends_on_the_seed_and_the_conversation(self, hot, checkpoint):
-        other = TransformersBackend(checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=6))
+        other = TransformersBackend.from_checkpoint(
+            checkpoint, ModelOptions(device="cpu", max_new_tokens=8, temperature=3.0, seed=6)
+        )
         one = hot.generate([begin("a")], ACTION)[0].tokens
         assert one != other.generate([begin("a")], ACTION)[0].tokens
         assert one != hot.generate([begin("b")], ACTION)[0].tokens
@@ -344,7 +356,7 @@ class TestMemorizedReply:
         return str(folder)
 
     def test_stops_after_the_object(self, parrot):
-        (reply,) = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=60)).generate(
+        (reply,) = TransformersBackend.from_checkpoint(parrot, ModelOptions(device="cpu", max_new_tokens=60)).generate(
             [begin("q")], ACTION
         )
         assert (reply.text, reply.finish_reason) == (self.ACTION, "stop")
@@ -352,7 +364,9 @@ class TestMemorizedReply:
     def test_truncated_within_the_object_continues_with_or_without_reuse(self, parrot):
         replies = []
         for reuse in (True, False):
-            backend = TransformersBackend(parrot, ModelOptions(device="cpu", max_new_tokens=8, kv_reuse=reuse))
+            backend = TransformersBackend.from_checkpoint(
+                parrot, ModelOptions(device="cpu", max_new_tokens=8, kv_reuse=reuse)
+            )
             conversation = begin("q")
             (reply,) = backend.generate([conversation], ACTION)
             assert self.ACTION.startswith(reply.text)
@@ -368,7 +382,9 @@ class TestErrors:
 
         short = write_untrained_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
         with pytest.raises(ModelError, match=r"Q042 needs .* the model takes 64"):
-            TransformersBackend(str(short), ModelOptions(device="cpu")).generate([begin("Q042")], ACTION)
+            TransformersBackend.from_checkpoint(str(short), ModelOptions(device="cpu")).generate(
+                [begin("Q042")], ACTION
+            )
 
     def test_a_conversation_without_a_final_user_message_is_named(self, backend):
         with pytest.raises(ModelError, match="Q042: it does not end with a user message"):
@@ -377,22 +393,22 @@ class TestErrors:
     @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "no-such-model", "a/b/c"])
     def test_a_missing_folder(self, model):
         with pytest.raises(ModelError, match=f"no checkpoint folder {model}"):
-            TransformersBackend(model, ModelOptions())
+            TransformersBackend.from_checkpoint(model, ModelOptions())
 
     def test_a_hosted_models_name_suggests_engine_openai(self):
         with pytest.raises(ModelError, match="--engine openai --base-url URL"):
-            TransformersBackend("gpt-4o", ModelOptions())
+            TransformersBackend.from_checkpoint("gpt-4o", ModelOptions())
 
     def test_a_folder_without_a_checkpoint(self, tmp_path):
         with pytest.raises(ModelError, match=r"no config\.json"):
-            TransformersBackend(str(tmp_path), ModelOptions())
+            TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
 
     def test_a_text_only_model(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
             ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
         ):
-            TransformersBackend(str(tmp_path), ModelOptions())
+            TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
 
     @pytest.mark.parametrize("broken", ["config.json", "model.safetensors", "tokenizer.json"])
     def test_a_truncated_file(self, tmp_path, broken):
@@ -400,7 +416,7 @@ class TestErrors:
         content = (folder / broken).read_bytes()
         (folder / broken).write_bytes(content[: len(content) // 2])
         with pytest.raises(ModelError, match="broken cannot be loaded"):
-            TransformersBackend(str(folder), ModelOptions(device="cpu"))
+            TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
 
     def test_missing_weights(self, tmp_path):
         from safetensors.torch import load_file, save_file
@@ -410,7 +426,7 @@ class TestErrors:
         weights.pop("lm_head.weight")
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(ModelError, match="1 of its weights are missing"):
-            TransformersBackend(str(folder), ModelOptions(device="cpu"))
+            TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
 
     @pytest.mark.parametrize(
         ("name", "value"), [("HF_HUB_OFFLINE", True), ("HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}")]
@@ -418,7 +434,7 @@ class TestErrors:
     def test_an_unreachable_hub_is_asked_once(self, monkeypatch, caplog, name, value):
         monkeypatch.setattr(huggingface_hub.constants, name, value)
         with pytest.raises(ModelError, match=r"is not on this machine, and huggingface\.co cannot be reached"):
-            TransformersBackend("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
+            TransformersBackend.from_checkpoint("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
         assert not [line for line in caplog.messages if "Retrying" in line]
 
     @pytest.mark.parametrize(
@@ -426,15 +442,15 @@ class TestErrors:
     )
     def test_an_unavailable_device(self, checkpoint, device, words):
         with pytest.raises(ModelError, match=words):
-            TransformersBackend(checkpoint, ModelOptions(device=device))
+            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device=device))
 
     def test_an_attention_implementation_that_the_device_lacks(self, checkpoint):
         with pytest.raises(ModelError, match="flash_attention_2 works only on CUDA, in bfloat16 or float16"):
-            TransformersBackend(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
+            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
 
     def test_an_unknown_dtype(self, checkpoint):
         with pytest.raises(ModelError, match=r"int8.*float32"):
-            TransformersBackend(checkpoint, ModelOptions(device="cpu", dtype="int8"))
+            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", dtype="int8"))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Tiny:
     def backend(self, **options) -> TransformersBackend:
         tiles = 4 if self.family.tiled else 1
         values = {"device": "cpu", "max_new_tokens": TOKENS, "tiles_per_view": tiles, **options}
-        return TransformersBackend(self.path, ModelOptions(**values))
+        return TransformersBackend.from_checkpoint(self.path, ModelOptions(**values))
 
     def encoder(self, tiles: int = 1) -> ConversationEncoder:
         processor, config = AutoProcessor.from_pretrained(self.path), AutoConfig.from_pretrained(self.path)
@@ -203,7 +203,7 @@ def test_every_model_type_but_qwen3_vl_moe_has_a_tiny_checkpoint():
 def test_tiles_are_refused_for_families_without_them(tmp_path):
     folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
     with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not split"):
-        TransformersBackend(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
+        TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
     with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
         plan_run(RunConfig(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [])
 

@@ -361,7 +361,7 @@ def served():
 @pytest.fixture(scope="module")
 def both(served, rooms, tmp_path_factory):
     """What transformers and vLLM replied to every turn of a run, and its folder."""
-    backends = BothBackends(TransformersBackend(str(EXPLORER), OPTIONS), served)
+    backends = BothBackends(TransformersBackend.from_checkpoint(str(EXPLORER), OPTIONS), served)
     folder = run_in_process(config_of(rooms, tmp_path_factory.mktemp("both")), ModelPolicy(backends))
     return backends.pairs, folder
 
@@ -390,7 +390,7 @@ class TestReplies:
         assert theirs <= 1.15 * ours
 
     def test_constrained_replies_are_equal(self, served):
-        ours = TransformersBackend(str(EXPLORER), OPTIONS)
+        ours = TransformersBackend.from_checkpoint(str(EXPLORER), OPTIONS)
         conversation, reply_format = begin("constrained"), action_format(constrained=True)
         for seed in (1, 2):
             (expected,), (reply,) = (each.generate([conversation], reply_format) for each in (ours, served))
@@ -461,7 +461,7 @@ def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatc
         conversation.append(Message("user", "Where is the door? " * (3 * number + 1), look(number)))
         conversations.append(conversation)
     ours, theirs = (
-        TransformersBackend(checkpoint, options),
+        TransformersBackend.from_checkpoint(checkpoint, options),
         VllmBackend(checkpoint, options, VllmOptions(2, Path(VLLM_PYTHON))),
     )
     try:

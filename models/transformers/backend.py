@@ -4,60 +4,115 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
-from models import KV_SHARE, ModelOptions, Reply, ReplyFormat, weight_copies
+from models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
 from models.conversation import Conversation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
 
 log = logging.getLogger(__name__)
 
 
 class TransformersBackend:
-    """Replies with a checkpoint of a supported family; `model` is its hub id or folder.
+    """Replies with a model of a supported family: one that is loaded already, or with `from_checkpoint` a checkpoint's.
+
+    `model` and `processor` are what AutoModelForImageTextToText and AutoProcessor load. Weights, adapters included, are
+    used as they are at each call. If they change while conversations are in progress, call `release_all`, because keys
+    and values were computed with the old ones. The model must stay on its device and in its dtype. The processor's
+    padding side does not matter.
+
+    The model stays the caller's. Inside a call it is in eval mode, without gradients, its text layers use our attention
+    (unless theirs is "eager"), and of its generation settings only end and padding tokens apply. Between calls all of
+    this is as the caller left it.
+
+    `options` has `dtype`, `device` and `attention` "auto": the model has them already. With `kv_cache_bytes` None, keys
+    and values may fill half of the memory that is free now: set it if training needs more later. `name` is recorded in
+    run.json; by default it is the model's name_or_path, else its class. `frozen` promises that the weights never
+    change, so that compiled steps on a CPU may use a faster copy of them.
 
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
     may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete. Calls from several
     threads run one after the other.
 
-    Constructing a backend imports torch and transformers and loads the weights; raises ModelError if that fails.
+    Raises ModelError for an unsupported family, a model without weights, head or end token or on several devices, and a
+    processor of another model.
     """
 
     concurrent = False
 
-    def __init__(self, model: str, options: ModelOptions) -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        processor: "ProcessorMixin",
+        options: ModelOptions | None = None,
+        *,
+        name: str | None = None,
+        frozen: bool = False,
+    ) -> None:
         from models.transformers.encoding import ConversationEncoder
         from models.transformers.families import family_of
-        from models.transformers.loading import free_bytes, load_checkpoint, resolve_device, resolve_dtype
+        from models.transformers.given_model import require_model, require_processor
+        from models.transformers.loading import free_bytes
         from models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from models.transformers.steps import require_compiler
 
-        self.name = model
-        where = resolve_device(options.device)
+        options = options or ModelOptions()
+        require_model(model)
+        require_processor(processor, model)
+        if given := [each for each in ("dtype", "device", "attention") if getattr(options, each) != "auto"]:
+            raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
+        if options.compile and model.config.get_text_config()._attn_implementation == "eager":
+            raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
+        self.name = name or model.name_or_path or type(model).__name__
+        where = model.device
         if options.compile:
             require_compiler(where)
-        loaded, processor = load_checkpoint(model, resolve_dtype(options.dtype, where), where, options.attention)
-        reusable = family_of(loaded.config).supports_kv_reuse(loaded.config)
+        reusable = family_of(model.config).supports_kv_reuse(model.config)
         compiled = options.compile and reusable
         if (options.kv_reuse or options.compile) and not reusable:
             log.warning(
-                "%s has layers without an ordinary KV cache: every turn recomputes the whole conversation%s", model,
+                "%s has layers without an ordinary KV cache: every turn recomputes the whole conversation%s", self.name,
                 ", and decoding steps are not compiled" if options.compile else "",
             )  # fmt: skip
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
-            copies = loaded.get_memory_footprint() * weight_copies(compiled, str(where))
+            copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
             kv_bytes = max(0, int((free_bytes(where) - copies) * KV_SHARE))
         steps: Steps = "eager"
         if compiled:
             steps = "compiled graphs" if where.type == "cuda" else "compiled"
         generation = GenerationOptions(
-            options.max_new_tokens, temperature=options.temperature, seed=options.seed, steps=steps
+            options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+            steps=steps,
+            frozen=frozen,
         )
         self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
         self._tokenizer = processor.tokenizer
-        self._encoder = ConversationEncoder(
-            processor, loaded.config, loaded.dtype, tiles_per_view=options.tiles_per_view
-        )
-        self._runner = ModelRunner(loaded, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
+        self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
+        self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:
+        """Load a checkpoint, given by its hub id or folder, which is also the backend's name.
+
+        Imports torch and transformers. Raises ModelError if the checkpoint cannot be loaded.
+        """
+        from models.transformers.loading import load_checkpoint, resolve_device, resolve_dtype
+        from models.transformers.steps import require_compiler
+
+        options = options or ModelOptions()
+        device = resolve_device(options.device)
+        if options.compile:
+            require_compiler(device)
+        dtype = resolve_dtype(options.dtype, device)
+        model, processor = load_checkpoint(checkpoint, dtype, device, options.attention)
+        options = replace(options, dtype="auto", device="auto", attention="auto")
+        return cls(model, processor, options, name=checkpoint, frozen=True)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; every conversation ends with a user message.
@@ -70,7 +125,27 @@ class TransformersBackend:
         if not conversations:
             return []
         with self._lock:
-            return self._generate(conversations, reply_format)
+            started = time.perf_counter()
+            batch = [self._encoder.encode(conversation) for conversation in conversations]
+            encoded_at = time.perf_counter()
+            result = self._runner.run(batch, reply_format)
+            ended = time.perf_counter()
+            return [
+                Reply(
+                    text=self._tokenizer.decode(row.tokens, skip_special_tokens=True),
+                    tokens=row.tokens,
+                    prompt_tokens=len(encoded.ids),
+                    reused_tokens=row.reused,
+                    generated_tokens=len(row.tokens),
+                    finish_reason="stop" if row.finished else "length",
+                    seconds=ended - started,
+                    preprocess_seconds=encoded_at - started,
+                    prefill_seconds=result.prefill_s,
+                    decode_seconds=result.decode_s,
+                    images_encoded=row.images,
+                )
+                for encoded, row in zip(batch, result.rows, strict=True)
+            ]
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's encoding and KV cache; unknown conversations are ignored."""
@@ -78,32 +153,18 @@ class TransformersBackend:
             self._encoder.release(conversation.key)
             self._runner.release(conversation.key)
 
+    def release_all(self) -> None:
+        """Free the encodings and KV caches of all conversations, which the next call computes again.
+
+        Call it after changing the weights while conversations are in progress.
+        """
+        with self._lock:
+            self._encoder.release_all()
+            self._runner.forget()
+
     def peak_memory_bytes(self) -> int:
         """Peak CUDA memory allocated so far; 0 on other devices."""
         return self._runner.peak_memory_bytes()
 
     def close(self) -> None:
         """Does nothing: no work outlives a call."""
-
-    def _generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        started = time.perf_counter()
-        batch = [self._encoder.encode(conversation) for conversation in conversations]
-        encoded_at = time.perf_counter()
-        result = self._runner.run(batch, reply_format)
-        ended = time.perf_counter()
-        return [
-            Reply(
-                text=self._tokenizer.decode(row.tokens, skip_special_tokens=True),
-                tokens=row.tokens,
-                prompt_tokens=len(encoded.ids),
-                reused_tokens=row.reused,
-                generated_tokens=len(row.tokens),
-                finish_reason="stop" if row.finished else "length",
-                seconds=ended - started,
-                preprocess_seconds=encoded_at - started,
-                prefill_seconds=result.prefill_s,
-                decode_seconds=result.decode_s,
-                images_encoded=row.images,
-            )
-            for encoded, row in zip(batch, result.rows, strict=True)
-        ]

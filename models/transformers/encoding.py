@@ -152,6 +152,10 @@ class ConversationEncoder:
         """Free the encoding of the conversation with this key; unknown ones are ignored."""
         self._cache.pop(key, None)
 
+    def release_all(self) -> None:
+        """Free the encodings of all conversations."""
+        self._cache.clear()
+
     def _encode_turn(self, encoded: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
         """The next turn of `encoded`; `messages` is the conversation up to the user message to add."""
         before, user = messages[-2:]

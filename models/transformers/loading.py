@@ -83,30 +83,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
-    """Disable PyTorch defaults that are slow or inexact for us, process-wide."""
-    if device.type == "cuda":
-        # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step would
-        # need one, because it attends to one more column than the last.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    if dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
-        torch.backends.cudnn.allow_tf32 = False
-
-
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, attention: str
 ) -> tuple["PreTrainedModel", "ProcessorMixin"]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder).
 
-    `attention` is a value of `--attention`. Of the checkpoint's generation settings, only end and padding tokens are
-    kept, so that greedy decoding is greedy. Raises ModelError for a checkpoint that is missing, gated, unreachable,
+    `attention` is a value of `--attention`. Raises ModelError for a checkpoint that is missing, gated, unreachable,
     broken or unsupported.
     """
     source = _existing_source(model)
     checkpoint_config(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
-    choose_kernels(device, dtype)
     logging.disable_progress_bar()
     processor = checkpoint_part(AutoProcessor, model)
     try:
@@ -124,10 +112,6 @@ def load_checkpoint(
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
-    tokenizer = processor.tokenizer
-    end_ids = end_tokens(loaded.generation_config, tokenizer)
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    loaded.generation_config = GenerationConfig(eos_token_id=end_ids, pad_token_id=pad_id, do_sample=False)
     return loaded.eval(), processor
 
 

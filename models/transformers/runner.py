@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 import torch
-from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from models import ModelError, OutOfMemory, ReplyFormat
-from models.transformers.attention import use_grouped_sdpa
 from models.transformers.decoding import ReplyStop, RowSampling, SuppressTokens, never_generated
 from models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from models.transformers.families import family_of
 from models.transformers.grammar import CompiledGrammar
+from models.transformers.inference_state import inference_state
 from models.transformers.kv_cache import CachedBatch, KVStore, kv_token_bytes
-from models.transformers.loading import is_out_of_memory
+from models.transformers.loading import end_tokens, is_out_of_memory
 from models.transformers.steps import DecodingLoop
 
 if TYPE_CHECKING:
@@ -34,13 +34,17 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy."""
+    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy.
+
+    With `frozen`, compiled steps may hold copies of the weights.
+    """
 
     max_new_tokens: int
     min_new_tokens: int = 0
     temperature: float = 0.0
     seed: int = 0
     steps: Steps = "eager"
+    frozen: bool = True
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ class _Prefill:
 
 
 class ModelRunner:
-    """Owns the model and its KV cache: lays out a batch, runs it, and splits the output into rows.
+    """Runs a model and owns its KV cache: lays out a batch, runs it, and splits the output into rows.
+
+    Outside `run` the model is as its owner left it. `forget` must be called when its weights have changed.
 
     At most `kv_bytes` of keys and values are kept between calls; with 0, every call recomputes its conversations.
     Buffers are allocated for `planned_tokens` per conversation instead of growing; 0 if unknown.
@@ -95,7 +101,6 @@ class ModelRunner:
         kv_bytes: int,
         planned_tokens: int = 0,
     ) -> None:
-        use_grouped_sdpa(model)
         self._model = model
         self._tokenizer = tokenizer
         self._encoder = encoder
@@ -105,10 +110,18 @@ class ModelRunner:
         text = model.config.get_text_config()
         token_bytes = kv_token_bytes(text, model.dtype.itemsize)
         self._store = KVStore(text.num_hidden_layers, kv_bytes, planned_tokens, token_bytes)
-        self._end_ids: list[int] = model.generation_config.eos_token_id
-        self._pad_id: int = model.generation_config.pad_token_id
+        self._end_ids = end_tokens(model.generation_config, tokenizer)
+        if not self._end_ids:
+            raise ModelError(
+                f"neither the tokenizer nor the generation settings of {type(model).__name__} name an end token: set "
+                "eos_token_id in model.generation_config"
+            )
+        named = (tokenizer.pad_token_id, tokenizer.eos_token_id, self._end_ids[0])
+        self._pad_id = next(each for each in named if each is not None)
+        # Only these of the model's own settings apply, so that greedy decoding is greedy.
+        self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
-        self._loop = DecodingLoop.of(model, options.steps)
+        self._loop = DecodingLoop.of(model, options.steps, options.frozen)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
 
@@ -131,7 +144,7 @@ class ModelRunner:
         started, reused = time.perf_counter(), self._reusable(batch)
         cached = self._store.cached()
         result = None
-        with _UntilOutOfMemory():
+        with _UntilOutOfMemory(), inference_state(self._model, self._settings):
             result = self._generate(batch, reply_format, started, reused)
         if result is None:
             self._free_unused()
@@ -139,7 +152,7 @@ class ModelRunner:
             evicted = cached - self._store.cached()  # the failed attempt may have lost some already
             if evicted:
                 log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                with _UntilOutOfMemory():
+                with _UntilOutOfMemory(), inference_state(self._model, self._settings):
                     result = self._generate(batch, reply_format, started, reused)
         if result is None:
             self._free_unused()
@@ -152,6 +165,10 @@ class ModelRunner:
     def release(self, key: int) -> None:
         """Free the KV cache of the conversation with this key; unknown ones are ignored."""
         self._store.release(key)
+
+    def forget(self) -> None:
+        """Free the keys and values of all conversations."""
+        self._store.release_others([])
 
     def peak_memory_bytes(self) -> int:
         """Peak CUDA memory allocated so far; 0 on other devices."""
@@ -201,6 +218,7 @@ class ModelRunner:
         prefill = self._lay_out_prefill(batch, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         stop = ReplyStop(self._tokenizer, self._end_ids, width, reply_format, self._options.min_new_tokens)
+        processors = self._logits_processors(batch, reply_format.grammar)
         # generate() requires ids for the cached columns too, but does not read them.
         ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
         with _roll_back_on_failure(cached):
@@ -210,7 +228,7 @@ class ModelRunner:
                 max_new_tokens=self._options.max_new_tokens,
                 min_new_tokens=self._options.min_new_tokens or None,
                 pad_token_id=self._pad_id,
-                logits_processor=self._logits_processors(batch, reply_format.grammar),
+                logits_processor=processors,
                 stopping_criteria=StoppingCriteriaList([stop]),
                 custom_generate=self._loop,
             )

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +40,7 @@ Capture = Callable[[Step], Step]
 """Captures a step's kernels without running them; the result replays them on the same tensors."""
 
 
+@cache
 def require_compiler(device: torch.device) -> None:
     """Raise ModelError if `torch.compile` does not work: it needs a C++ compiler, and on CUDA also Triton."""
     try:
@@ -88,30 +89,30 @@ class DecodingLoop:
     until the window is full: one compiled program serves any number of columns, and a captured graph is replayed to the
     window's end. The CPU waits for one value per step, the arg max.
 
-    `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers. On
-    a CPU each holds a copy of the weights in its preferred layout until the process ends. With `capture`, a window's
+    `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers.
+    With `frozen`, on a CPU, each holds a copy of the weights in its preferred layout until the process ends, which is
+    faster, but ignores later changes of the weights. With `capture`, a window's
     first step runs normally and the others replay a graph.
     """
 
-    def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None) -> None:
+    def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
         family = family_of(model.config)
         self._language = model.get_submodule(family.language_model)
         self._head = model.get_submodule(family.head)
         self._dtype = model.dtype
-        self._freezing = model.device.type == "cpu"
+        self._freezing = frozen and model.device.type == "cpu"
         self._run_step = self._compiled_step if compiled else self._step
         self._program = torch.compile(self._step, fullgraph=True)
         self._compiled_for_several: set[bool] = set()
         self._capture = capture
 
     @classmethod
-    def of(cls, model: "PreTrainedModel", steps: str) -> "DecodingLoop | None":
+    def of(cls, model: "PreTrainedModel", steps: str, frozen: bool = True) -> "DecodingLoop | None":
         """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
         if steps == "eager":
             return None
-        return cls(
-            model, compiled="compiled" in steps, capture=GraphCapture(model.device) if "graphs" in steps else None
-        )
+        capture = GraphCapture(model.device) if "graphs" in steps else None
+        return cls(model, "compiled" in steps, capture, frozen)
 
     def __call__(
         self,

@@ -1,0 +1,248 @@
+"""A backend around a model that the caller has loaded, and may be training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import RoomScans
+from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2Config, Qwen2ForCausalLM, Qwen3VLModel
+
+from agent import Trajectory, ask, load_policy
+from agent.config import ConfigError
+from agent.policies.model import ModelPolicy
+from agent.policies.replies import action_format
+from models import EXPLORER, ModelError, ModelOptions
+from models.conversation import Conversation, Message
+from models.engines import make_backend
+from models.transformers.backend import TransformersBackend
+from models.transformers.untrained import ModelSizes, write_untrained_checkpoint
+from models.transformers.untrained_families import write_untrained_family
+
+ACTION = action_format()
+OPTIONS = ModelOptions(max_new_tokens=10)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> str:
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture
+def model(checkpoint: str):
+    return AutoModelForImageTextToText.from_pretrained(checkpoint)
+
+
+@pytest.fixture
+def processor(checkpoint: str):
+    return AutoProcessor.from_pretrained(checkpoint)
+
+
+def begin(number: int, words: int = 5) -> Conversation:
+    view = np.random.default_rng(number).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    asked = Message("user", "Where is the door? " * words, view)
+    return Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room."), asked])
+
+
+def proceed(conversation: Conversation, reply) -> None:
+    conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
+    conversation.append(Message("user", "You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
+
+
+def tokens(replies) -> list[tuple[int, ...]]:
+    return [reply.tokens for reply in replies]
+
+
+def train_a_little(model) -> None:
+    """One step of an optimizer, which changes all weights in place."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    loss = model(input_ids=torch.randint(10, 900, (1, 20))).logits.square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+class TestReplies:
+    def test_equal_those_of_the_checkpoint(self, checkpoint: str, model, processor):
+        conversations = [begin(n, 3 * n + 1) for n in range(3)]
+        loaded = TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=10))
+        given = TransformersBackend(model, processor, OPTIONS)
+        for _ in range(2):
+            replies = given.generate(conversations, ACTION)
+            assert tokens(replies) == tokens(loaded.generate(conversations, ACTION))
+            for conversation, reply in zip(conversations, replies, strict=True):
+                proceed(conversation, reply)
+
+    def test_do_not_depend_on_the_models_state(self, model, processor):
+        expected = tokens(TransformersBackend(model, processor, OPTIONS).generate([begin(0), begin(1, 9)], ACTION))
+        model.train()
+        model.set_attn_implementation("eager")
+        model.generation_config.update(do_sample=True, temperature=9.0, repetition_penalty=5.0, max_new_tokens=2)
+        processor.tokenizer.padding_side = "right"
+        given = TransformersBackend(model, processor, OPTIONS)
+        assert tokens(given.generate([begin(0), begin(1, 9)], ACTION)) == expected
+
+    @pytest.mark.parametrize("compiled", [False, True])
+    def test_follow_weights_that_change_between_turns(self, tmp_path: Path, compiled: bool):
+        """Conversations in progress too, once all are released; the layers are wide enough for frozen steps to copy."""
+        sizes = ModelSizes(hidden=256, heads=8, head_dim=32, mlp=512)
+        wide = write_untrained_checkpoint(tmp_path / "wide", sizes=sizes)
+        model, processor = AutoModelForImageTextToText.from_pretrained(wide), AutoProcessor.from_pretrained(wide)
+        backend = TransformersBackend(model, processor, ModelOptions(max_new_tokens=10, compile=compiled))
+        conversation = begin(0)
+        proceed(conversation, backend.generate([conversation], ACTION)[0])
+        before = tokens(backend.generate([conversation], ACTION))
+        train_a_little(model)
+        backend.release_all()
+        (reply,) = backend.generate([conversation], ACTION)
+        assert reply.reused_tokens == 0
+        fresh = TransformersBackend(model, processor, ModelOptions(max_new_tokens=10, kv_reuse=False))
+        assert [reply.tokens] == tokens(fresh.generate([conversation], ACTION)) != before
+
+    def test_reuse_keys_and_values_again_after_a_release(self, model, processor):
+        backend = TransformersBackend(model, processor, OPTIONS)
+        conversation = begin(0)
+        backend.generate([conversation], ACTION)
+        backend.release_all()
+        proceed(conversation, backend.generate([conversation], ACTION)[0])
+        assert backend.generate([conversation], ACTION)[0].reused_tokens > 0
+
+
+class TestTheCallersModel:
+    def test_is_as_before_after_a_call(self, model, processor):
+        model.train()
+        model.model.visual.eval()
+        model.generation_config.temperature = 0.5
+
+        def state():
+            flags = torch.backends.cudnn.allow_tf32, torch.backends.cuda.cudnn_sdp_enabled()
+            modes = [module.training for module in model.modules()]
+            own = model.generation_config.to_dict()
+            return flags, modes, own, model.dtype, model.config.get_text_config()._attn_implementation
+
+        before = state()
+        TransformersBackend(model, processor, OPTIONS).generate([begin(0)], ACTION)
+        assert state() == before
+
+    def test_is_as_before_after_a_failed_call(self, model, processor):
+        backend = TransformersBackend(model.train(), processor, OPTIONS)
+        hook = model.lm_head.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            backend.generate([begin(0)], ACTION)
+        hook.remove()
+        assert all(module.training for module in model.modules())
+        assert model.config.get_text_config()._attn_implementation == "sdpa"
+
+    def test_can_be_trained_after_a_call(self, model, processor):
+        backend = TransformersBackend(model, processor, OPTIONS)
+        backend.generate([begin(0)], ACTION)
+        before = model.lm_head.weight.clone()
+        train_a_little(model)
+        assert not torch.equal(model.lm_head.weight, before)
+
+
+class TestName:
+    def test_is_the_models_path_unless_given(self, checkpoint: str, model, processor):
+        assert TransformersBackend(model, processor).name == checkpoint
+        assert TransformersBackend(model, processor, name="step 100").name == "step 100"
+
+    def test_is_the_class_of_a_model_without_a_path(self, model, processor):
+        fresh = type(model)(model.config)
+        fresh.name_or_path = fresh.config.name_or_path = ""
+        fresh.generation_config = model.generation_config
+        assert TransformersBackend(fresh, processor).name == "Qwen3VLForConditionalGeneration"
+
+
+class TestRefused:
+    def test_a_wrapped_model(self, model, processor):
+        with pytest.raises(ModelError, match="DataParallel is not a model of transformers: pass the model that"):
+            TransformersBackend(torch.nn.DataParallel(model), processor)
+
+    def test_another_family(self, processor):
+        config = Qwen2Config(
+            hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=9
+        )
+        with pytest.raises(ModelError, match="'qwen2' checkpoint; the supported families are"):
+            TransformersBackend(Qwen2ForCausalLM(config), processor)
+
+    def test_a_model_without_a_head(self, checkpoint: str, processor):
+        with pytest.raises(ModelError, match="Qwen3VLModel has no language-model head"):
+            TransformersBackend(Qwen3VLModel.from_pretrained(checkpoint), processor)
+
+    def test_a_model_without_weights(self, model, processor):
+        with pytest.raises(ModelError, match="has no weights yet"):
+            TransformersBackend(model.to("meta"), processor)
+
+    def test_a_tokenizer_in_place_of_the_processor(self, model, processor):
+        with pytest.raises(ModelError, match="does not process both text and images"):
+            TransformersBackend(model, processor.tokenizer)
+
+    @pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl", "llava_onevision"])
+    def test_the_processor_of_another_family(self, model, family: str, tmp_path: Path):
+        other = AutoProcessor.from_pretrained(write_untrained_family(tmp_path / "other", family))
+        with pytest.raises(ModelError, match=r"is the processor of another model .*: load both from the same"):
+            TransformersBackend(model, other)
+
+    def test_the_processor_of_a_larger_vocabulary(self, model, processor):
+        processor.tokenizer.add_tokens([f"word{n}" for n in range(500)])
+        with pytest.raises(ModelError, match=r"its tokenizer has 1\d+ tokens, the model 1024"):
+            TransformersBackend(model, processor)
+
+    def test_no_end_token(self, model, processor):
+        model.generation_config.eos_token_id = None
+        processor.tokenizer.eos_token = None
+        with pytest.raises(ModelError, match=r"name an end token: set eos_token_id in model\.generation_config"):
+            TransformersBackend(model, processor)
+
+    def test_settings_that_only_loading_applies(self, model, processor):
+        with pytest.raises(ModelError, match="dtype, device cannot be set for a loaded model"):
+            TransformersBackend(model, processor, ModelOptions(dtype="bfloat16", device="cpu"))
+
+    def test_compiling_eager_attention(self, model, processor):
+        model.set_attn_implementation("eager")
+        with pytest.raises(ModelError, match="compile does not work with eager attention"):
+            TransformersBackend(model, processor, ModelOptions(compile=True))
+
+
+def test_no_padding_token_is_needed(model, processor):
+    expected = tokens(TransformersBackend(model, processor, OPTIONS).generate([begin(0), begin(1, 9)], ACTION))
+    processor.tokenizer.pad_token = model.generation_config.pad_token_id = None
+    backend = TransformersBackend(model, processor, OPTIONS)
+    assert tokens(backend.generate([begin(0), begin(1, 9)], ACTION)) == expected
+
+
+class TestFromPython:
+    @pytest.fixture
+    def explorer(self):
+        model = AutoModelForImageTextToText.from_pretrained(EXPLORER, dtype="float32")
+        return model, AutoProcessor.from_pretrained(EXPLORER)
+
+    @staticmethod
+    def asked(rooms: RoomScans, **settings) -> list:
+        scan = min(rooms.root.rglob("*.ply"))
+        found = ask(scan, "How many chair(s) are in this room?", ground_truth="2", renderer="raycast", **settings)
+        assert isinstance(found, Trajectory) and len(found.turns) > 1
+        return [found.answer, found.status, [(turn.pose, turn.reply, turn.action, turn.move) for turn in found.turns]]
+
+    def test_a_loaded_model_gives_the_trajectory_of_its_checkpoint(self, rooms: RoomScans, explorer):
+        expected = self.asked(rooms, model="embedded", steps=3)
+        assert self.asked(rooms, policy=load_policy(*explorer), steps=3) == expected
+        assert self.asked(rooms, policy=ModelPolicy(TransformersBackend(*explorer)), steps=3) == expected
+
+    def test_its_processor_is_required(self, explorer):
+        with pytest.raises(ConfigError, match="needs the processor of Qwen3VLForConditionalGeneration"):
+            load_policy(explorer[0])
+
+    def test_a_checkpoint_takes_no_processor(self, explorer):
+        with pytest.raises(ConfigError, match="loads the processor of embedded itself"):
+            load_policy("embedded", explorer[1])
+
+    def test_its_settings_are_recorded(self, explorer):
+        policy = load_policy(*explorer, temperature=0.5)
+        assert (policy.name, policy.settings["temperature"]) == (str(EXPLORER), 0.5)
+
+
+def test_a_checkpoint_named_on_the_command_line_keeps_its_name(checkpoint: str):
+    assert make_backend(checkpoint, ModelOptions(device="cpu")).name == checkpoint
