@@ -72,6 +72,12 @@ class Reply:
     up to the first token, and decoding. `images_encoded` counts this conversation's images that went through the image
     encoder in this call, `retries` the failed requests to a server before this reply. `dropped` names the settings
     that the server refused ("seed", "temperature"), so that its own defaults applied.
+
+    `logprobs` is empty unless `ModelOptions.logprobs` asks for it. It then has the natural logarithm of each token's
+    probability, in the order of `tokens` and thus without the end token. The probability is the model's own: the
+    softmax of its logits at temperature 1 over the whole vocabulary, before tokens are suppressed or excluded by a
+    grammar and before the temperature, as in a forward pass of the conversation (and in vLLM's "raw_logprobs"). A
+    sampled token was therefore drawn from another distribution unless the temperature is 1 and nothing was excluded.
     """
 
     text: str
@@ -87,6 +93,7 @@ class Reply:
     images_encoded: int = 0
     retries: int = 0
     dropped: tuple[str, ...] = ()
+    logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ class ModelOptions:
       Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
       per conversation; 0 lets them grow with each turn.
     - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
+    - `logprobs` fills `Reply.logprobs`. Only the transformers engine computes them; servers refuse.
     """
 
     dtype: str = "auto"
@@ -117,6 +125,7 @@ class ModelOptions:
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
     tiles_per_view: int = 1
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

@@ -90,6 +90,7 @@ class TransformersBackend:
             seed=options.seed,
             steps=steps,
             frozen=frozen,
+            logprobs=options.logprobs,
         )
         self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
         self._tokenizer = processor.tokenizer
@@ -143,6 +144,7 @@ class TransformersBackend:
                     prefill_seconds=result.prefill_s,
                     decode_seconds=result.decode_s,
                     images_encoded=row.images,
+                    logprobs=row.logprobs,
                 )
                 for encoded, row in zip(batch, result.rows, strict=True)
             ]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import LogitsProcessor, StoppingCriteria
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
 from models import ReplyFormat
 
@@ -98,6 +98,29 @@ class SuppressTokens(LogitsProcessor):
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) with minus infinity for the banned ids."""
         return scores.index_fill(1, self._ids, -torch.inf)
+
+
+class RecordedLogprobs(LogitsProcessor):
+    """Applies `processors` and records the log-probability of each token that greedy decoding will choose.
+
+    It is the model's own, the log-softmax of the logits in float32 before `processors`: without temperature, and with
+    the probability of tokens that `processors` exclude.
+    """
+
+    def __init__(self, processors: LogitsProcessorList) -> None:
+        self._processors = processors
+        self._steps: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """`scores` (rows, vocabulary) as `processors` leave them."""
+        logprobs = scores.float().log_softmax(dim=1)  # a copy: processors may change `scores`
+        scores = self._processors(input_ids, scores)
+        self._steps.append(logprobs.gather(1, scores.argmax(dim=1, keepdim=True)))
+        return scores
+
+    def rows(self) -> list[list[float]]:
+        """Each row's log-probabilities, one per step; those after the row's end are meaningless."""
+        return torch.cat(self._steps, dim=1).tolist()
 
 
 class RowSampling(LogitsProcessor):

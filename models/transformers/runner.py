@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from models import ModelError, OutOfMemory, ReplyFormat
-from models.transformers.decoding import ReplyStop, RowSampling, SuppressTokens, never_generated
+from models.transformers.decoding import RecordedLogprobs, ReplyStop, RowSampling, SuppressTokens, never_generated
 from models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from models.transformers.families import family_of
 from models.transformers.grammar import CompiledGrammar
@@ -36,7 +36,7 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 class GenerationOptions:
     """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy.
 
-    With `frozen`, compiled steps may hold copies of the weights.
+    With `frozen`, compiled steps may hold copies of the weights. `logprobs` also returns log-probabilities.
     """
 
     max_new_tokens: int
@@ -45,6 +45,7 @@ class GenerationOptions:
     seed: int = 0
     steps: Steps = "eager"
     frozen: bool = True
+    logprobs: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class GeneratedRow:
     """One row's generated ids without the end token; `finished` is False if the token limit truncated it.
 
     `reused` counts prompt ids cached by earlier calls, `images` those that went through the image encoder in this call.
+    `logprobs` has one number for each of `tokens`, or none.
     """
 
     tokens: tuple[int, ...]
     finished: bool
     reused: int
     images: int
+    logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,7 @@ class ModelRunner:
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         stop = ReplyStop(self._tokenizer, self._end_ids, width, reply_format, self._options.min_new_tokens)
         processors = self._logits_processors(batch, reply_format.grammar)
+        logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
         # generate() requires ids for the cached columns too, but does not read them.
         ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
         with _roll_back_on_failure(cached):
@@ -228,15 +232,17 @@ class ModelRunner:
                 max_new_tokens=self._options.max_new_tokens,
                 min_new_tokens=self._options.min_new_tokens or None,
                 pad_token_id=self._pad_id,
-                logits_processor=processors,
+                logits_processor=LogitsProcessorList([logprobs]) if logprobs else processors,
                 stopping_criteria=StoppingCriteriaList([stop]),
                 custom_generate=self._loop,
             )
         generated = output[:, width:].tolist()  # equally many per row; those after a row's end are meaningless
+        recorded = logprobs.rows() if logprobs else [[]] * len(batch)
         rows = []
         for row, tokens in enumerate(generated):
-            kept = tuple(tokens[: stop.lengths.get(row, len(tokens))])
-            rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row]))
+            length = stop.lengths.get(row, len(tokens))
+            kept, kept_logprobs = tuple(tokens[:length]), tuple(recorded[row][:length])
+            rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row], kept_logprobs))
         self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
         assert stop.first_token_at is not None
         return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)

@@ -1,0 +1,118 @@
+"""Log-probabilities of generated tokens are those of a forward pass, whatever the batch, cache and decoding steps."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from agent.policies.replies import action_format
+from models import ModelError, ModelOptions, ServerOptions
+from models.conversation import Conversation, Message
+from models.engines import make_backend
+from models.transformers.backend import TransformersBackend
+from models.transformers.encoding import ConversationEncoder
+from models.transformers.untrained import write_untrained_checkpoint
+
+TOKENS = 10
+ACTION = action_format()
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A model and its processor. Every eighth token is an end token, so that rows end at different lengths."""
+    folder = write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    settings["eos_token_id"] += range(0, 860, 8)
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    return AutoModelForImageTextToText.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+
+
+def backend_of(parts, **options) -> TransformersBackend:
+    return TransformersBackend(*parts, ModelOptions(max_new_tokens=TOKENS, **{"logprobs": True, **options}))
+
+
+def begin(number: int) -> Conversation:
+    view = np.random.default_rng(number).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    asked = Message("user", "Where is the door? " * (9 * number + 1), view)
+    return Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room."), asked])
+
+
+def proceed(conversation: Conversation, reply) -> None:
+    conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
+    conversation.append(Message("user", "You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
+
+
+@torch.inference_mode()
+def expected(parts, conversation: Conversation, reply) -> list[float]:
+    """The log-probabilities of a reply's tokens from one forward pass of the whole conversation by transformers."""
+    model, processor = parts
+    encoder = ConversationEncoder(processor, model.config, model.dtype)
+    encoded = encoder.encode(conversation)
+    ids = torch.tensor([[*encoded.ids, *reply.tokens]])
+    images = [encoder.image_inputs(turn) for turn in encoded.turns]
+    kinds = (ids == model.config.image_token_id).int()
+    inputs = {name: torch.cat([each[name] for each in images]) for name in images[0]}
+    logits = model(input_ids=ids, mm_token_type_ids=kinds, **inputs).logits[0, len(encoded.ids) - 1 : -1]
+    return logits.log_softmax(dim=1).gather(1, torch.tensor(reply.tokens)[:, None])[:, 0].tolist()
+
+
+def compiled_as_eager(backend: TransformersBackend) -> TransformersBackend:
+    """The loop of compiled steps without their kernels, which would take seconds to compile."""
+    loop = backend._runner._loop
+    loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
+    return backend
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kv_reuse": False}, {"compile": True}, {"temperature": 3.0}, {"compile": True, "temperature": 3.0}],
+    ids=lambda options: " ".join(options) or "default",
+)
+def test_they_equal_a_forward_pass_on_all_turns(parts, options: dict):
+    backend = backend_of(parts, **options)
+    if "compile" in options:
+        compiled_as_eager(backend)
+    conversations, lengths = [begin(n) for n in range(3)], set()
+    for turn in range(3):
+        replies = backend.generate(conversations, ACTION)
+        for conversation, reply in zip(conversations, replies, strict=True):
+            assert reply.logprobs == pytest.approx(expected(parts, conversation, reply), abs=1e-4)
+            assert (reply.reused_tokens > 0) == (turn > 0 and options.get("kv_reuse", True))
+            lengths.add(len(reply.logprobs))
+            proceed(conversation, reply)
+    assert len(lengths) > 1, "rows must end at different lengths"
+
+
+def test_they_are_the_models_own_under_a_grammar(parts):
+    """Excluded tokens keep their probability; sampled at random, most tokens are unlikely."""
+    conversation = begin(0)
+    (reply,) = backend_of(parts, temperature=50.0).generate([conversation], action_format(constrained=True))
+    assert reply.logprobs == pytest.approx(expected(parts, conversation, reply), abs=1e-4)
+
+
+def test_they_are_the_same_in_a_batch_as_alone(parts):
+    together = backend_of(parts).generate([begin(n) for n in range(3)], ACTION)
+    alone = [backend_of(parts).generate([begin(n)], ACTION)[0] for n in range(3)]
+    assert [reply.tokens for reply in together] == [reply.tokens for reply in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_there_is_one_for_each_token_and_none_for_the_end_token(parts):
+    replies = backend_of(parts).generate([begin(n) for n in range(6)], ACTION)
+    assert {reply.finish_reason for reply in replies} == {"stop", "length"}
+    assert all(len(reply.logprobs) == len(reply.tokens) for reply in replies)
+
+
+def test_they_do_not_change_the_tokens_and_are_off_by_default(parts):
+    (on,) = backend_of(parts).generate([begin(0)], ACTION)
+    (off,) = TransformersBackend(*parts, ModelOptions(max_new_tokens=TOKENS)).generate([begin(0)], ACTION)
+    assert (off.tokens, off.logprobs) == (on.tokens, ())
+
+
+def test_servers_refuse_them():
+    with pytest.raises(ModelError, match="logprobs are computed by the engine transformers only"):
+        make_backend("served", ModelOptions(logprobs=True), ServerOptions(("http://127.0.0.1:9/v1",)))
