@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.policies import Decision, Policy
-from agent.policies.prompts import Prompts, system_message, turn_message
+from agent.policies.prompts import Prompts, checkpoint_prompts, system_message, turn_message
 from agent.policies.replies import action_format, parse_action
 from agent.state import QuestionState
 from models import Backend, Reply, ReplyFormat
 
 
 class ModelPolicy(Policy):
-    """Sends each question's view to a model in the words of `prompts`, and parses the reply as an action."""
+    """Sends each question's view to a model in the words of `prompts`, and parses the reply as an action.
+
+    By default, `prompts` are those of the backend's checkpoint folder, if it has any.
+    """
 
     def __init__(
         self, backend: Backend, reply_format: ReplyFormat | None = None, prompts: Prompts | None = None
@@ -19,7 +22,7 @@ class ModelPolicy(Policy):
         self.name = backend.name
         self.concurrent = backend.concurrent
         self.backend = backend
-        self.prompts = prompts or Prompts()
+        self.prompts = prompts or checkpoint_prompts(backend.name)
         self._format = reply_format or action_format()
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:

@@ -144,14 +144,18 @@ def prompts_of(config: RunConfig) -> Prompts:
 
     Raises ConfigError for a file that cannot be used, QuestionError for an unknown benchmark.
     """
-    folder = EXPLORER if config.model == EMBEDDED else Path(config.model).expanduser()
-    own = folder / PROMPTS_FILE
-    path = config.prompts or (own if own.is_file() else None)
     try:
-        prompts = load_prompts(path) if path else Prompts()
+        prompts = load_prompts(config.prompts) if config.prompts else checkpoint_prompts(config.model)
     except ValueError as error:
         raise ConfigError(f"--prompts {error}" if config.prompts else str(error)) from None
     return prompts.with_advice_of(find_benchmark(config.benchmark))
+
+
+def checkpoint_prompts(model: str) -> Prompts:
+    """The prompts in a model's checkpoint folder, or the default ones; raises ValueError for a file that is damaged."""
+    folder = EXPLORER if model == EMBEDDED else Path(model).expanduser()
+    path = folder / PROMPTS_FILE
+    return load_prompts(path) if path.is_file() else Prompts()
 
 
 @cache
