@@ -18,9 +18,9 @@ from agent.config import NUM_STEPS
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.replies import parse_action
 from agent.state import QuestionState
+from data.benchmarks.vsi_bench import BENCHMARK
 from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
-from data.scoring import score_answer
 from envs.actions import CameraAction
 from envs.environment import Extent, Observation
 from models.conversation import Conversation, Message
@@ -89,7 +89,8 @@ def test_batches_can_be_pickled_for_workers(shards, tmp_path):
 
 def test_the_teacher_answers_nearly_all_questions(episodes):
     unhurried = [each for each in episodes if not each.blind and "last turn" not in each.user[-1]]
-    scores = [score_answer(each.question_type, each.answer, each.ground_truth) for each in unhurried]
+    kinds = BENCHMARK.by_name
+    scores = [kinds[each.question_type].kind.score(each.answer, each.ground_truth) for each in unhurried]
     assert np.mean(scores) > 0.95
 
 
