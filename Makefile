@@ -1,15 +1,25 @@
-# make demo: explore procedural rooms with the included model.  make test: all tests.  make check: style and types.
+# make demo: explore procedural rooms with the included model.  make check: style and types.
+# make test: tests in minutes, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
+WORKERS ?= 2
+# One thread per process: with more threads than cores, the tests' small models become 5 to 10 times slower.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-ray test-vllm check format constraints clean
+.PHONY: demo test test-slow test-all test-ray test-vllm check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
 
 test: .venv/installed-dev
-	$(PY) -m pytest -q
+	$(PYTEST)
+
+test-slow: .venv/installed-dev
+	$(PYTEST) -m "slow and not ray"
+
+test-all: .venv/installed-dev
+	$(PYTEST) -m "not ray"
 
 test-ray: .venv/installed-ray
 	$(PY) -m pytest -q -m ray

@@ -38,7 +38,8 @@ class {name}(Policy):
 
     def decide(self, states):
         assert {condition}, "something is wrong"
-        return [Decision(CameraAction(30.0, answer="2", done=state.turn == 2)) for state in states]
+        answers = ["A" if state.question.options else "2" for state in states]
+        return [Decision(CameraAction(30.0, answer=each, done=state.turn == 2)) for each, state in zip(answers, states)]
 
 not_a_class = 3
 
@@ -51,9 +52,10 @@ class TurnAndAnswer(Policy):
     """Turns left twice, then answers."""
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        done = [state.turn == 2 for state in states]
+        answers = [("A" if state.question.options else "2") if state.turn == 2 else None for state in states]
         return [
-            Decision(CameraAction(rotation_angle_degrees=30.0, answer="2" if end else None, done=end)) for end in done
+            Decision(CameraAction(rotation_angle_degrees=30.0, answer=answer, done=answer is not None))
+            for answer in answers
         ]
 
 

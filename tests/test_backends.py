@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from agent.config import RunConfig
 from agent.planning import plan_run
+from agent.policies.prompts import Prompts
 from agent.policies.replies import ACTION_KEYS, action_format, last_object
 from models import EXPLORER, ModelError, ModelOptions
 from models.conversation import Conversation, Message
@@ -286,7 +287,7 @@ class TestConstrainedReplies:
                 [begin("q")], CONSTRAINED
             )
         with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
-            plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [])
+            plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [], Prompts())
 
 
 class TestSampling:

@@ -6,6 +6,7 @@ import pytest
 
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
+from data.benchmarks.vsi_bench import BENCHMARK
 from data.questions import load_questions
 from data.rooms import QUESTIONS_PER_TYPE, write_rooms
 from data.scoring import aggregate, most_frequent_answer
@@ -49,9 +50,9 @@ def answered(tmp_path_factory):
 
 def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
     seeing, blind, questions = answered
-    overall = aggregate(map(asdict, seeing))["overall"]
-    assert overall > aggregate(map(asdict, blind))["overall"] + 25
-    assert overall > most_frequent_answer(questions)["overall"] + 20
+    overall = aggregate(map(asdict, seeing), BENCHMARK)["overall"]
+    assert overall > aggregate(map(asdict, blind), BENCHMARK)["overall"] + 25
+    assert overall > most_frequent_answer(questions, BENCHMARK)["overall"] + 20
 
 
 def test_the_explorer_replies_validly_and_stops_early(answered):

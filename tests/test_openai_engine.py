@@ -32,7 +32,6 @@ from models.scripted import random_policy
 from runs.reader import RunReader
 from runs.records import TurnRecord
 from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
-from tests.conftest import scripted as scripted_here
 
 KEY = "sk-5f0c-never-to-be-seen"
 PATIENCE_S = 60
@@ -73,7 +72,7 @@ def script() -> Iterator[FaultyServer]:
 @pytest.fixture(scope="module")
 def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the same script in this process."""
-    return run_in_process(rooms.config(tmp_path_factory.mktemp("here")), scripted_here())
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("here")))
 
 
 def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:
@@ -480,7 +479,7 @@ def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, t
     script.answering = long
     folder = run_in_process(behind(rooms, tmp_path, script, num_questions=1, steps=1))
     (turn, *_) = RunReader(folder).turns(1)
-    assert turn.reply.finish_reason == "length" and "cut off after 10 tokens" in turn.parse_error
+    assert turn.reply.finish_reason == "length" and "truncated after 10 tokens" in turn.parse_error
 
 
 def test_a_turn_without_retries_is_written_as_by_older_versions(undisturbed: Path):

@@ -12,6 +12,7 @@ from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeC
 from agent.builders import questions_of
 from agent.config import RunConfig
 from agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
+from agent.policies.prompts import prompts_of
 from agent.scheduler import Scheduler
 from agent.timing import (
     PACES,
@@ -106,10 +107,10 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
     sizes = Footprint(
         "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)
     )
-    tokens = conversation_size(config, questions, sizes).tokens
+    tokens = conversation_size(config, questions, sizes, prompts_of(config)).tokens
     sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // buffer_columns(tokens)))
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    plan = plan_run(config, questions)
+    plan = plan_run(config, questions, prompts_of(config))
     assert plan.batch_size == size
     assert ("MORE than fits" in plan.why) == warned
 
@@ -119,7 +120,7 @@ def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shap
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
     sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    why = plan_run(config, questions_of(config)).why
+    why = plan_run(config, questions_of(config), prompts_of(config)).why
     assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
 
 
@@ -135,7 +136,7 @@ def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> RunC
 
 def test_weights_too_large_for_a_gpu_are_refused_before_loading(large: RunConfig):
     with pytest.raises(ModelError, match=r"needs 62.00 GiB for its weights and cuda:0 has 45.00 GiB free: .* one GPU"):
-        plan_run(large, questions_of(large))
+        plan_run(large, questions_of(large), prompts_of(large))
 
 
 def test_a_plan_reports_weights_that_do_not_fit_and_no_time(large: RunConfig):
@@ -146,7 +147,7 @@ def test_a_plan_reports_weights_that_do_not_fit_and_no_time(large: RunConfig):
 def test_weights_on_a_cpu_may_stay_on_disk(large: RunConfig, monkeypatch):
     sizes = replace(footprints.footprint(), device="cpu")
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    assert plan_run(large, questions_of(large)).batch_size == 1
+    assert plan_run(large, questions_of(large), prompts_of(large)).batch_size == 1
 
 
 def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):

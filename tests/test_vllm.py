@@ -24,6 +24,7 @@ from agent.config import ConfigError, RunConfig
 from agent.evaluation import questions_of
 from agent.planning import plan_run, suited
 from agent.policies.model import ModelPolicy
+from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
 from agent.run_folder import protocol
 from models import EMBEDDED, EXPLORER, ModelError, ModelOptions
@@ -247,13 +248,15 @@ class TestConfig:
     def test_memory_is_planned_for_the_questions_in_flight(self, rooms, tmp_path):
         config = suited(rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", concurrency=1))
         questions = questions_of(config)
-        one, two = (plan_run(replace(config, concurrency=number), questions).kv_bytes for number in (1, 2))
+        one, two = (
+            plan_run(replace(config, concurrency=number), questions, prompts_of(config)).kv_bytes for number in (1, 2)
+        )
         assert two == 2 * one < 2**30
 
     def test_a_length_that_no_turn_fits_is_refused_with_one_that_suffices(self, rooms, tmp_path):
         config = rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", max_model_len=64)
         with pytest.raises(ConfigError, match=r"--max-model-len 64 .*takes \d+ tokens.*use \d+ for \d+ turns"):
-            plan_run(suited(config), questions_of(config))
+            plan_run(suited(config), questions_of(config), prompts_of(config))
 
     def test_flags_of_vllm_need_the_engine(self):
         with pytest.raises(ConfigError, match=r"--tensor-parallel-size.*--engine vllm"):
