@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.api import Trajectory, TrajectoryTurn, ask, explore, load_policy, load_trajectories
+    from agent.api import Trajectory, ask, explore, load_policy, load_trajectories
 
-__all__ = ["Trajectory", "TrajectoryTurn", "ask", "explore", "load_policy", "load_trajectories"]
+__all__ = ["Trajectory", "ask", "explore", "load_policy", "load_trajectories"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,10 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
-
-import numpy as np
 
 from agent.builders import benchmark_of, model_options_of, model_policy, questions_of, with_policy
 from agent.command_line import SECTIONS
@@ -21,65 +18,16 @@ from agent.policies.named import make_policy
 from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
 from agent.run_folder import saved_config
-from agent.turns import in_words
 from data.questions import Question, QuestionError, normalized, saved
 from models.transformers.backend import TransformersBackend
 from runs import RunError
-from runs.reader import RunReader, image_name, question_folder
-from runs.records import ActionRecord, MoveRecord, PoseRecord, ResultRow, TurnRecord
+from runs.reader import RunReader
+from runs.records import ResultRow, Turn
 
 COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
 """Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name != "policy")
 """Settings that `load_policy` accepts."""
-
-
-@dataclass(frozen=True)
-class SavedView:
-    """A turn's view in a run folder."""
-
-    reader: RunReader
-    number: int
-    turn: int
-
-    def read(self) -> np.ndarray:
-        """The view, (H, W, 3) uint8 RGB; raises RunError if its file is missing or damaged."""
-        view = self.reader.image(self.number, self.turn)
-        if view is None:
-            path = question_folder(self.reader.folder, self.number) / image_name(self.turn)
-            raise RunError(f"{path} is missing or damaged: restore it, or run the question again")
-        return view
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TrajectoryTurn:
-    """One turn: its `view`, the camera's pose in it, the reply, and the resulting action and move.
-
-    `reply` is empty for policies without a model. `move` is None for the turn that ended the question. `error` says why
-    a reply could not be parsed.
-    """
-
-    pose: PoseRecord
-    reply: str
-    action: ActionRecord
-    move: MoveRecord | None
-    error: str | None
-    _view: "np.ndarray | SavedView"
-
-    @property
-    def view(self) -> np.ndarray:
-        """What the camera saw, (H, W, 3) uint8 RGB.
-
-        With a run folder, each access reads the PNG again, so that no pixels are kept; raises RunError if it is missing
-        or damaged. Without one, the turn holds the array.
-        """
-        return self._view.read() if isinstance(self._view, SavedView) else self._view
-
-    def __repr__(self) -> str:
-        x, y, z, heading = self.pose.x_m, self.pose.y_m, self.pose.z_m, self.pose.heading_deg
-        texts = {"action": in_words(self.action), "reply": self.reply, "error": self.error}
-        shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
-        return f"TrajectoryTurn(x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +39,7 @@ class Trajectory:
     """
 
     question: Question
-    turns: tuple[TrajectoryTurn, ...]
+    turns: tuple[Turn, ...]
     answer: str | None
     score: float | None
     status: str
@@ -210,10 +158,7 @@ def _trajectories(
     if not on_disk:
         journal = answer_in_memory(config, questions, decides)
         by_id = {question.id: question for question in questions}
-        return [
-            _trajectory(by_id[row.id], row, [_turn(seen.turn, seen.view) for seen in journal.turns_of(row.number)])
-            for row in journal.rows
-        ]
+        return [_trajectory(by_id[row.id], row, journal.turns_of(row.number)) for row in journal.rows]
     if config.ply is None and config.questions is None:  # given as objects
         config = replace(config.checked(), questions=_question_file(questions, config.log_root))
     outcome = main_vsi_bench_loop(config, policy=decides)
@@ -232,17 +177,11 @@ def _from_folder(reader: RunReader, questions: Sequence[Question]) -> list[Traje
         if row.id not in by_id:
             source = reader.facts.config.get("questions") or "the benchmark"
             raise RunError(f"{reader.folder} has answered question {row.id}, which is not in {source} any more")
-        number = row.number
-        turns = [_turn(turn, SavedView(reader, number, turn.turn)) for turn in reader.turns(number)]
-        found.append(_trajectory(by_id[row.id], row, turns))
+        found.append(_trajectory(by_id[row.id], row, reader.turns(row.number)))
     return found
 
 
-def _turn(turn: TurnRecord, view: np.ndarray | SavedView) -> TrajectoryTurn:
-    return TrajectoryTurn(turn.pose, turn.reply.text, turn.action, turn.move, turn.parse_error, view)
-
-
-def _trajectory(question: Question, row: ResultRow, turns: Sequence[TrajectoryTurn]) -> Trajectory:
+def _trajectory(question: Question, row: ResultRow, turns: Sequence[Turn]) -> Trajectory:
     return Trajectory(
         question=question,
         turns=tuple(turns),

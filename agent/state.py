@@ -1,16 +1,13 @@
 """The state of one question: its observations, turns, status and answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from agent.policies.replies import ParsedAction
 from data.questions import Question
 from envs.actions import CameraAction
 from envs.environment import ExplorationEnv, Observation
-from models import Reply
-from models.conversation import Conversation, Message
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome
+from models.conversation import Conversation
+from runs.records import Turn
 
 
 class Status(StrEnum):
@@ -29,34 +26,6 @@ class Failure:
 
     part: str
     message: str
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One finished turn.
-
-    `pose` is the camera's pose before the action. `move` is the action's outcome, None if the turn ended the question.
-    `batch` has the ids of all questions in the same generate() call, including this one. `render_s` is the wall time of
-    the move and of rendering the next view, in seconds.
-    """
-
-    index: int
-    pose: CameraPose
-    reply: Reply
-    parsed: ParsedAction
-    move: MoveOutcome | None
-    batch: tuple[str, ...]
-    render_s: float = 0.0
-
-    @property
-    def is_final(self) -> bool:
-        """Whether this turn ended the question."""
-        return self.move is None
-
-    @property
-    def message(self) -> Message:
-        """The reply as a message of the conversation."""
-        return Message("assistant", self.reply.text, tokens=self.reply.tokens)
 
 
 @dataclass
@@ -109,12 +78,12 @@ class QuestionState:
     @property
     def answer(self) -> str | None:
         """The final answer; None if there is none."""
-        return self.turns[-1].parsed.action.answer if self.status is Status.ANSWERED else None
+        return self.turns[-1].action.answer if self.status is Status.ANSWERED else None
 
     @property
     def elapsed_s(self) -> float:
         """Wall seconds of all turns. A batched call counts in full for each of its questions."""
-        return sum(turn.reply.seconds + turn.render_s for turn in self.turns)
+        return sum(turn.reply.seconds + turn.seconds.render for turn in self.turns)
 
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset."""
@@ -128,16 +97,16 @@ class QuestionState:
 
     def record(self, turn: Turn, after: Observation | None) -> None:
         """Append a finished turn and the observation after its move, None if the turn ended the question."""
-        assert turn.index == self.turn and (after is None) == turn.is_final, (
-            f"{self.label}: turn {turn.index} is not the next turn, or does not match its observation"
+        assert turn.turn == self.turn and (after is None) == turn.is_final, (
+            f"{self.label}: turn {turn.turn} is not the next turn, or does not match its observation"
         )
         if self.conversation.messages and self.conversation.messages[-1].role == "user":
-            self.conversation.append(turn.message)
+            self.conversation.append(turn.reply.message)
         self.turns.append(turn)
         if after is not None:
             self.observations.append(after)
         else:
-            answered = turn.parsed.error is None and turn.parsed.action.answer is not None
+            answered = turn.parse_error is None and turn.action.answer is not None
             self.status = Status.ANSWERED if answered else Status.EXHAUSTED
 
     def fail(self, part: str, message: str) -> None:
@@ -149,4 +118,5 @@ class QuestionState:
         """Release the scan and the images, once the result is written."""
         self.env = None
         self.observations = []
+        self.turns = [replace(turn, seen=None) for turn in self.turns]
         self.conversation = Conversation(self.question.id)

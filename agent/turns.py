@@ -12,9 +12,8 @@ from threading import Event
 from typing import Any
 
 from agent.policies import Decision, Policy, PolicyError
-from agent.policies.replies import ParsedAction
-from agent.records import journaled_turns, messages_of, record_turn
-from agent.state import QuestionState, Turn
+from agent.records import messages_of, record_turn
+from agent.state import QuestionState
 from data.scans import ScanNotFound
 from envs.actions import LIMITS, CameraAction
 from envs.environment import ExplorationEnv, Observation
@@ -23,7 +22,7 @@ from models import ModelError, Reply
 from rendering.renderers import RenderError
 from rendering.scene import SceneError
 from runs.journal import Journal
-from runs.records import ActionRecord
+from runs.records import Turn, TurnSeconds
 
 log = logging.getLogger(__name__)
 
@@ -61,16 +60,16 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
     first view cannot be rendered.
     """
     with failing(state):
-        env, journal = ExplorationEnv(run.library, state.steps), journaled_turns(run.log, state.number)
-        if not journal:
+        env, recorded = ExplorationEnv(run.library, state.steps), run.log.turns_of(state.number)
+        if not recorded:
             env.reset(state.question)
             state.begin(env)
             return
-        env.reset_at(run.library.scene_of(state.question), journal[0].turn.pose, journal[0].view)
+        env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].view)
         state.begin(env)
-        views = [entry.view for entry in journal[1:]]
-        for entry, view in zip_longest((entry.turn for entry in journal), views):
-            state.record(entry, None if entry.move is None else env.resume(entry.move, view))
+        for turn, following in zip_longest(recorded, recorded[1:]):
+            view = following and following.view
+            state.record(turn, None if turn.move is None else env.resume(turn.move, view))
         run.policy.recall(state)
         run.log.messages(state.number, messages_of(state))
 
@@ -100,11 +99,11 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             turn = finish_turn(state, decision, after, batch, render_s)
             record_turn(run.log, state, run.library)
             ended_without_answer = turn.is_final and not decision.action.done
-            outcome = "no turns left" if ended_without_answer else in_words(decision.action)
+            outcome = "no turns left" if ended_without_answer else decision.action.in_words
             done = f"{decision.error}; {outcome}" if decision.error else outcome
             said = decision.reply.text.strip().split("\n")
             form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
-            log.debug(form, state.label, turn.index, *said, done)
+            log.debug(form, state.label, turn.turn, *said, done)
 
 
 def require_decisions(decisions: object, policy: Policy, states: Sequence[QuestionState]) -> None:
@@ -190,22 +189,23 @@ def finish_turn(
     state: QuestionState, decision: Decision, after: Observation | None, batch: tuple[str, ...], render_s: float
 ) -> Turn:
     """Append the turn to the question's state; `after` is the observation that follows, if any."""
-    parsed = ParsedAction(decision.action, decision.clamped, decision.error)
-    move = None if after is None else after.move
-    turn = Turn(state.turn, state.observation.pose, decision.reply, parsed, move, batch, render_s)
+    reply = decision.reply
+    turn = Turn(
+        turn=state.turn,
+        pose=state.observation.pose,
+        action=decision.action,
+        clamped=decision.clamped,
+        parse_error=decision.error,
+        move=None if after is None else after.move,
+        reply=reply,
+        batch=batch,
+        seconds=TurnSeconds(
+            preprocess=round(reply.preprocess_seconds, 4),
+            prefill=round(reply.prefill_seconds, 4),
+            decode=round(reply.decode_seconds, 4),
+            render=render_s,
+        ),
+        seen=state.observation.view,
+    )
     state.record(turn, after)
     return turn
-
-
-def in_words(action: CameraAction | ActionRecord) -> str:
-    """An action in words, such as "left 30°, forward 1 m"."""
-    if action.done:
-        return f"answers {action.answer}"
-    parts = [
-        (action.rotation_angle_degrees, "left", "right", "°"),
-        (action.forward_meters, "forward", "back", " m"),
-        (action.left_meters, "step left", "step right", " m"),
-        (action.z_delta_meters, "up", "down", " m"),
-    ]
-    moves = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
-    return ", ".join(moves) or "stays"

@@ -34,3 +34,17 @@ class CameraAction:
         for name, limit in LIMITS.items():
             if not abs(getattr(self, name)) <= limit:  # also true for NaN
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from -{limit:g} to {limit:g}")
+
+    @property
+    def in_words(self) -> str:
+        """The action in words, such as "left 30°, forward 1 m"."""
+        if self.done:
+            return f"answers {self.answer}"
+        parts = [
+            (self.rotation_angle_degrees, "left", "right", "°"),
+            (self.forward_meters, "forward", "back", " m"),
+            (self.left_meters, "step left", "step right", " m"),
+            (self.z_delta_meters, "up", "down", " m"),
+        ]
+        moves = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
+        return ", ".join(moves) or "stays"

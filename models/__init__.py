@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import not_
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from models.conversation import Conversation
+from pydantic import Field
+
+from models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL in this repository, trained on procedural rooms."""
@@ -22,6 +25,13 @@ LARGEST_RESPONSE = 16 << 20
 """Bytes of a server's response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
 KV_SHARE = 0.5
 """Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
+
+
+Value = TypeVar("Value")
+NotRecorded = Annotated[Value, Field(exclude=True)]
+"""A field that is left out of the JSON of a run folder."""
+OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
+"""A field that is left out of the JSON of a run folder while it is 0, empty or None."""
 
 
 class ModelError(Exception):
@@ -78,6 +88,8 @@ class Reply:
     softmax of its logits at temperature 1 over the whole vocabulary, before tokens are suppressed or excluded by a
     grammar and before the temperature, as in a forward pass of the conversation (and in vLLM's "raw_logprobs"). A
     sampled token was therefore drawn from another distribution unless the temperature is 1 and nothing was excluded.
+
+    The run folder records replies with these names. It has the parts of `seconds` among those of the turn instead.
     """
 
     text: str
@@ -87,13 +99,18 @@ class Reply:
     generated_tokens: int = 0
     finish_reason: Literal["stop", "length"] = "stop"
     seconds: float = 0.0
-    preprocess_seconds: float = 0.0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
+    preprocess_seconds: NotRecorded[float] = 0.0
+    prefill_seconds: NotRecorded[float] = 0.0
+    decode_seconds: NotRecorded[float] = 0.0
     images_encoded: int = 0
-    retries: int = 0
-    dropped: tuple[str, ...] = ()
-    logprobs: tuple[float, ...] = ()
+    retries: OmittedIfEmpty[int] = 0
+    dropped: OmittedIfEmpty[tuple[str, ...]] = ()
+    logprobs: OmittedIfEmpty[tuple[float, ...]] = ()
+
+    @property
+    def message(self) -> Message:
+        """The reply as a message of the conversation."""
+        return Message("assistant", self.text, tokens=self.tokens)
 
 
 @dataclass(frozen=True)

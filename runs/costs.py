@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from runs.records import TurnRecord
+from runs.records import Turn
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
 """Parts of a generate() call, which all questions of a batch share."""
@@ -14,7 +14,7 @@ OWN_PARTS = ("render", "write")
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 
 
-def costs(turns: Iterable[TurnRecord], batch_size: int | None) -> dict[str, Any]:
+def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
     """The sums over all turns, for summary.json.
 
     `seconds` by part: those of a batched call count once, those of render and write add up although they overlap.

@@ -1,20 +1,9 @@
 """The interface through which the loop records turns and results, and its in-memory implementation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from runs.records import ResultRow, TurnRecord
-
-
-@dataclass(frozen=True)
-class SeenTurn:
-    """A finished turn and its view, (H, W, 3) uint8."""
-
-    turn: TurnRecord
-    view: np.ndarray
+from runs.records import ResultRow, Turn
 
 
 class Journal(Protocol):
@@ -30,18 +19,17 @@ class Journal(Protocol):
     def is_done(self, question_id: str) -> bool:
         """Whether this question has a result."""
 
-    def turns_of(self, number: int) -> list[SeenTurn]:
-        """The finished turns of a question."""
+    def turns_of(self, number: int) -> list[Turn]:
+        """The finished turns of a question in progress, with their views in memory."""
 
     def turn(
         self,
         number: int,
-        turn: TurnRecord,
-        view: np.ndarray,
+        turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Record a finished turn, its view (H, W, 3) uint8 with its PNG encoder, and the conversation so far."""
+        """Record a finished turn, its view, which `png` encodes, and the conversation so far."""
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Record a question's conversation so far."""
@@ -55,7 +43,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._rows: dict[str, ResultRow] = {}
-        self._turns: dict[int, list[SeenTurn]] = {}
+        self._turns: dict[int, list[Turn]] = {}
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -66,20 +54,19 @@ class MemoryJournal:
         """Whether this question has a result."""
         return question_id in self._rows
 
-    def turns_of(self, number: int) -> list[SeenTurn]:
-        """The finished turns of a question."""
+    def turns_of(self, number: int) -> list[Turn]:
+        """The finished turns of a question in progress, with their views in memory."""
         return list(self._turns.get(number, ()))
 
     def turn(
         self,
         number: int,
-        turn: TurnRecord,
-        view: np.ndarray,
+        turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
         """Keep a finished turn and its view."""
-        self._turns.setdefault(number, []).append(SeenTurn(turn, view))
+        self._turns.setdefault(number, []).append(turn)
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
         """Does nothing."""

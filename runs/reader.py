@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from data.questions import QuestionError
 from data.text import on_disk
 from runs import RunError
-from runs.records import SCHEMA, ResultRow, RunFacts, ScanRecord, TurnRecord
+from runs.records import SCHEMA, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 
 Record = TypeVar("Record")
 
@@ -75,27 +75,25 @@ class RunReader:
         folders = (path.parent.name for path in self.folder.glob("q*/turns.jsonl"))
         return sorted(int(name[1:]) for name in folders if name[1:].isdecimal())
 
-    def turns(self, number: int) -> list[TurnRecord]:
+    def turns(self, number: int) -> list[Turn]:
         """A question's finished turns; empty if it has not begun."""
-        return _records(journal_path(self.folder, number), TurnRecord.from_json)
+        folder = question_folder(self.folder, number)
+        turns = _records(journal_path(self.folder, number), Turn.from_json)
+        return [replace(turn, seen=SavedView(folder / image_name(turn.turn))) for turn in turns]
 
     def scan(self, number: int) -> ScanRecord | None:
         """The scan recorded with a question's turn 0; None if it has not begun or no scan was recorded."""
-        first = _records(journal_path(self.folder, number), TurnRecord.from_json, at_most=1)
+        first = _records(journal_path(self.folder, number), Turn.from_json, at_most=1)
         return first[0].scan if first else None
 
-    def all_turns(self) -> Iterator[TurnRecord]:
+    def all_turns(self) -> Iterator[Turn]:
         """The turns of all questions."""
         for number in self.begun:
             yield from self.turns(number)
 
     def image(self, number: int, turn: int) -> np.ndarray | None:
         """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
-        try:
-            with Image.open(question_folder(self.folder, number) / image_name(turn)) as image:
-                return np.array(image.convert("RGB"))
-        except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
-            return None
+        return SavedView(question_folder(self.folder, number) / image_name(turn)).load()
 
     def messages(self, number: int) -> list[dict[str, str]]:
         """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""

@@ -4,15 +4,64 @@ experiment_logs/README.md documents each key.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from textwrap import shorten
 from typing import Any, Self
+
+import numpy as np
+from PIL import Image
+from pydantic import TypeAdapter, ValidationError
+
+from envs.actions import CameraAction
+from models import NotRecorded, OmittedIfEmpty, Reply
+from rendering.camera import CameraPose
+from rendering.motion import MoveOutcome
+from runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
 
 
+class Record:
+    """A dataclass that is read from a JSON object, and written to one, by pydantic and its own type hints alone."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The record of a parsed object without its unknown keys; raises ValueError that says all that is wrong."""
+        try:
+            return _adapter(cls).validate_python(values)
+        except ValidationError as error:
+            raise ValueError(_reasons(error)) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as an object for `json.dumps`."""
+        return _adapter(type(self)).dump_python(self)
+
+
+@cache
+def _adapter(record: type) -> TypeAdapter[Any]:
+    return TypeAdapter(record)
+
+
+def _reasons(error: ValidationError) -> str:
+    """What is wrong with an object: its missing keys, then its wrong values, by key."""
+    missing, wrong = [], []
+    for problem in error.errors(include_url=False):
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            missing.append(key)
+            continue
+        why = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] != "value_error":  # those of our own name the value
+            why += f", got {repr(problem['input'])[:80]}"
+        wrong.append(f"{key}: {why}" if key else why)
+    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
+
+
 @dataclass(frozen=True)
-class ResultRow:
+class ResultRow(Record):
     """A line of results.jsonl: the outcome of a question."""
 
     number: int
@@ -32,7 +81,7 @@ class ResultRow:
     seconds: float
 
     def __post_init__(self) -> None:
-        if self.score is not None and not (isinstance(self.score, int | float) and 0 <= self.score <= 1):
+        if self.score is not None and not 0 <= self.score <= 1:
             raise ValueError(f"its score is {self.score!r}, not between 0 and 1")
 
     @property
@@ -40,71 +89,12 @@ class ResultRow:
         """Whether an error of the scan, the renderer or the model ended the question."""
         return self.status == "failed"
 
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The row of a parsed line; raises ValueError with the reason if it is malformed."""
-        _require(line, field_names(cls))
-        return cls(**{name: line[name] for name in field_names(cls)})
-
-
-@dataclass(frozen=True)
-class PoseRecord:
-    """The camera's pose: metres in the scan's coordinates, degrees."""
-
-    x_m: float
-    y_m: float
-    z_m: float
-    heading_deg: float
-    pitch_deg: float
-
-
-@dataclass(frozen=True)
-class ActionRecord:
-    """An action as carried out."""
-
-    rotation_angle_degrees: float
-    forward_meters: float
-    left_meters: float
-    z_delta_meters: float
-    answer: str | None
-    done: bool
-
-
-@dataclass(frozen=True)
-class MoveRecord:
-    """The result of a move, and whether a surface (`blocked`) or the scene's bounds (`clipped`) stopped it."""
-
-    pose: PoseRecord
-    requested_m: float
-    moved_m: float
-    blocked: bool
-    clipped: bool
-
-
-@dataclass(frozen=True)
-class ReplyRecord:
-    """The model's reply and its costs.
-
-    `seconds` is the time of the whole batch's call. `retries` and `dropped` are not written when they are 0 and empty.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    prompt_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    finish_reason: str
-    seconds: float
-    images_encoded: int
-    retries: int = 0
-    dropped: tuple[str, ...] = ()
-
 
 @dataclass(frozen=True)
 class TurnSeconds:
     """Seconds by part. The first three are of the whole batch's call, the others of the question alone.
 
-    RunWriter sets `write`.
+    `render` is the wall time of the move and of rendering the next view. RunWriter sets `write`.
     """
 
     preprocess: float
@@ -123,50 +113,67 @@ class ScanRecord:
 
 
 @dataclass(frozen=True)
-class TurnRecord:
-    """A line of turns.jsonl: a finished turn.
+class SavedView:
+    """A view in a file of a run folder."""
 
-    `move` is None if the turn ended the question. Only turn 0 has `scan`.
+    path: Path
+
+    def load(self) -> np.ndarray | None:
+        """The view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
+        try:
+            with Image.open(self.path) as image:
+                return np.array(image.convert("RGB"))
+        except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
+            return None
+
+
+@dataclass(frozen=True, repr=False)
+class Turn(Record):
+    """A finished turn, and a line of turns.jsonl, which leaves out the view.
+
+    `pose` is the camera's pose before the action. `clamped` names each value outside its range as "name value ->
+    limit". `parse_error` says why the reply could not be parsed; the action is then a small rotation. `move` is the
+    action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
+    the ids of all questions in the same generate() call, including this one. Only a recorded turn 0 has `scan`.
     """
 
     turn: int
-    pose: PoseRecord
-    action: ActionRecord
+    pose: CameraPose
+    action: CameraAction
     clamped: tuple[str, ...]
     parse_error: str | None
-    move: MoveRecord | None
-    reply: ReplyRecord
+    move: MoveOutcome | None
+    reply: Reply
     batch: tuple[str, ...]
     seconds: TurnSeconds
-    scan: ScanRecord | None = None
+    scan: OmittedIfEmpty[ScanRecord | None] = None
+    seen: NotRecorded[Any] = field(default=None, compare=False)
+    """The view or the file that has it, see `view`."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The line as an object; omits `scan`, `retries` and `dropped` if they are empty."""
-        line = asdict(self)
-        if self.scan is None:
-            del line["scan"]
-        for name in ("retries", "dropped"):
-            if not line["reply"][name]:
-                del line["reply"][name]
-        return line
+    @property
+    def is_final(self) -> bool:
+        """Whether this turn ended the question."""
+        return self.move is None
 
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """The turn of a parsed line; raises KeyError, TypeError or ValueError if it is malformed."""
-        _require(line, [name for name in field_names(cls) if name != "scan"])
-        move, reply = line["move"], line["reply"]
-        return cls(
-            turn=line["turn"],
-            pose=PoseRecord(**line["pose"]),
-            action=ActionRecord(**line["action"]),
-            clamped=tuple(line["clamped"]),
-            parse_error=line["parse_error"],
-            move=MoveRecord(**{**move, "pose": PoseRecord(**move["pose"])}) if move else None,
-            reply=ReplyRecord(**reply | {key: tuple(reply.get(key, ())) for key in ("tokens", "dropped")}),
-            batch=tuple(line["batch"]),
-            seconds=TurnSeconds(**line["seconds"]),
-            scan=ScanRecord(**line["scan"]) if "scan" in line else None,
-        )
+    @property
+    def view(self) -> np.ndarray:
+        """What the camera saw, (H, W, 3) uint8 RGB.
+
+        A turn of a run folder reads its PNG at each access, so that no pixels are kept; raises RunError if it is
+        missing or damaged. Any other turn holds the array.
+        """
+        if not isinstance(self.seen, SavedView):
+            return self.seen
+        view = self.seen.load()
+        if view is None:
+            raise RunError(f"{self.seen.path} is missing or damaged: restore it, or run the question again")
+        return view
+
+    def __repr__(self) -> str:
+        x, y, z, heading = self.pose.x_m, self.pose.y_m, self.pose.z_m, self.pose.heading_deg
+        texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
+        shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
+        return f"Turn({self.turn}, x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunFacts(Record):
     """run.json: the questions, settings and versions of a run.
 
     `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
@@ -206,10 +213,10 @@ class RunFacts:
     packages: dict[str, str | None]
     python: str
     host: str
-    resumed: tuple[dict[str, Any], ...] = ()
-    part: PartRecord | None = None
-    merged: tuple[dict[str, Any], ...] = ()
-    prompts: dict[str, Any] | None = None
+    resumed: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
+    part: OmittedIfEmpty[PartRecord | None] = None
+    merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
+    prompts: OmittedIfEmpty[dict[str, Any] | None] = None
 
     @property
     def last_versions(self) -> dict[str, Any]:
@@ -227,28 +234,7 @@ class RunFacts:
         """The facts after one more resumption."""
         return replace(self, resumed=(*self.resumed, resumption))
 
-    def to_json(self) -> dict[str, Any]:
-        """run.json as an object; omits optional keys that are empty."""
-        return {name: value for name, value in asdict(self).items() if value or name not in OPTIONAL_FACTS}
 
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Self:
-        """The facts of a parsed run.json; raises ValueError or TypeError if it is malformed."""
-        _require(facts, [name for name in field_names(cls) if name not in OPTIONAL_FACTS])
-        known = {name: facts[name] for name in field_names(cls) if name in facts}
-        part = facts.get("part")
-        known["part"] = PartRecord(**{**part, "settings": tuple(part["settings"])}) if part else None
-        return cls(**{**known, "resumed": tuple(facts.get("resumed", ())), "merged": tuple(facts.get("merged", ()))})
-
-
-OPTIONAL_FACTS = ("resumed", "part", "merged", "prompts")
-
-
-def field_names(record: type[ResultRow] | type[TurnRecord] | type[RunFacts]) -> list[str]:
+def field_names(record: type[ResultRow]) -> list[str]:
     """A record's keys, in order."""
     return [field.name for field in fields(record)]
-
-
-def _require(record: Mapping[str, Any], keys: list[str]) -> None:
-    if lacking := [key for key in keys if key not in record]:
-        raise ValueError(f"missing keys: {', '.join(lacking)}")

@@ -14,20 +14,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data.scoring import summarize
 from runs import RunError, RunInUse
 from runs.costs import costs
-from runs.journal import SeenTurn
 from runs.provenance import changed_versions, current_versions
 from runs.reader import RunReader, image_name, journal_path, question_folder
-from runs.records import SCHEMA, PartRecord, ResultRow, RunFacts, TurnRecord, field_names
+from runs.records import SCHEMA, PartRecord, ResultRow, RunFacts, Turn, field_names
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +127,12 @@ class RunWriter:
             del self._rows[id]
         return len(failed)
 
-    def turns_of(self, number: int) -> list[SeenTurn]:
+    def turns_of(self, number: int) -> list[Turn]:
         """The turns of a question in progress with their views.
 
         Removes the first turn without a complete image and all later ones from the journal.
         """
-        turns: list[SeenTurn] = []
+        turns: list[Turn] = []
         records = self._reader.turns(number)
         for index, record in enumerate(records):
             view = self._reader.image(number, index)
@@ -144,7 +141,7 @@ class RunWriter:
                     "q%03d: the image of turn %d is missing or damaged; repeating from this turn", number, index
                 )
                 break
-            turns.append(SeenTurn(record, view))
+            turns.append(replace(record, seen=view))
         if len(turns) < len(records):
             self._write_or_fail(_keep_lines, journal_path(self.folder, number), len(turns))
         return turns
@@ -152,8 +149,7 @@ class RunWriter:
     def turn(
         self,
         number: int,
-        turn: TurnRecord,
-        view: np.ndarray,
+        turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
@@ -171,7 +167,7 @@ class RunWriter:
 
     def result(self, row: ResultRow) -> None:
         """Write the result of a finished question after all its turns."""
-        self._enqueue(_append, self.folder / "results.jsonl", asdict(row), durable=True)
+        self._enqueue(_append, self.folder / "results.jsonl", row.to_json(), durable=True)
         self._rows[row.id] = row
 
     def adopt(self, number: int, run: Path) -> bool:
@@ -219,7 +215,7 @@ class RunWriter:
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []
         batch_size = sessions[-1]["batch_size"] if sessions else None
-        facts, rows = self._reader.facts, [asdict(row) for row in self.rows]
+        facts, rows = self._reader.facts, [row.to_json() for row in self.rows]
         summary: dict[str, Any] = {"protocol": facts.protocol, "model": facts.config["model"]}
         summary["questions"] = {"count": facts.questions, "sha256": facts.questions_sha256}
         part = ""
@@ -382,7 +378,7 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
     return round(time.perf_counter() - started, 4)
 
 
-def _write_turn(folder: Path, drawn: Future[float], turn: TurnRecord, messages: Sequence[dict[str, str]]) -> None:
+def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, str]]) -> None:
     """Write a turn's line, once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
     _append(folder / "turns.jsonl", turn.to_json())

@@ -11,7 +11,7 @@ ALLOWED = {
     "data": set(),
     "models": set(),
     "envs": {"rendering", "data"},
-    "runs": {"data"},
+    "runs": {"envs", "models", "rendering", "data"},
     "agent": {"envs", "models", "runs", "rendering", "data"},
 }
 """The packages of this repository that each may import, beside itself."""

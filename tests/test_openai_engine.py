@@ -30,7 +30,7 @@ from models.openai.endpoint import Endpoint
 from models.openai.router import COOL_DOWN_S, EndpointRouter
 from models.scripted import random_policy
 from runs.reader import RunReader
-from runs.records import TurnRecord
+from runs.records import Turn
 from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 KEY = "sk-5f0c-never-to-be-seen"
@@ -485,7 +485,7 @@ def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, t
 def test_a_turn_without_retries_is_written_as_by_older_versions(undisturbed: Path):
     line = json.loads((undisturbed / "q001" / "turns.jsonl").read_text().splitlines()[0])
     assert not {"retries", "dropped"} & line["reply"].keys()
-    assert TurnRecord.from_json(line).reply.retries == 0
+    assert Turn.from_json(line).reply.retries == 0
 
 
 @pytest.mark.parametrize(

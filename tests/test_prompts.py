@@ -12,7 +12,6 @@ from agent.policies.model import ModelPolicy
 from agent.policies.prompts import Prompts, explorer_prompts, load_prompts, prompts_of, system_message, turn_message
 from agent.policies.replies import LOOK_AROUND, ParsedAction
 from agent.run_folder import saved_prompts
-from agent.state import Turn
 from data.benchmarks.vsi_bench import BENCHMARK
 from envs.actions import CameraAction
 from envs.environment import Extent, Observation
@@ -21,6 +20,7 @@ from models.scripted import ScriptedBackend, random_policy
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 from runs.reader import RunReader
+from runs.records import Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
 
 QUESTION = vsi_question(
@@ -37,7 +37,8 @@ def observation(turn: int, moves_left: int, move: MoveOutcome | None = None) -> 
 
 def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:
     move = MoveOutcome(HERE, 1.0, moved_m, blocked, clipped)
-    turn = Turn(0, HERE, Reply(""), parsed, move, ("1",))
+    seconds = TurnSeconds(0.0, 0.0, 0.0, 0.0)
+    turn = Turn(0, HERE, parsed.action, parsed.clamped, parsed.error, move, Reply(""), ("1",), seconds)
     return turn_message(explorer_prompts(), QUESTION, observation(1, 7, move), turn).text
 
 

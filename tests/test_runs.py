@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
@@ -14,12 +14,13 @@ from conftest import RoomScans, only_run, results, run_in_process
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.model import ModelPolicy
 from agent.run_folder import saved_config
-from models import Reply, ReplyFormat
+from agent.state import QuestionState
+from models import OmittedIfEmpty, Reply, ReplyFormat
 from models.conversation import Conversation
 from models.scripted import ScriptedBackend, random_policy
 from runs import RunError
 from runs.reader import RunReader, run_folders
-from runs.records import ResultRow, TurnRecord
+from runs.records import ResultRow, Turn
 from runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parent / "data" / "run_schema1"
@@ -97,8 +98,8 @@ def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Pat
 
 def test_records_survive_reading_and_writing(interrupted: Path):
     written = (
-        ("results.jsonl", lambda line: asdict(ResultRow.from_json(line))),
-        ("q*/turns.jsonl", lambda line: TurnRecord.from_json(line).to_json()),
+        ("results.jsonl", lambda line: ResultRow.from_json(line).to_json()),
+        ("q*/turns.jsonl", lambda line: Turn.from_json(line).to_json()),
     )
     for name, again in written:
         for path in interrupted.glob(name):
@@ -168,7 +169,7 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
 
 
 def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path):
-    glances: list[tuple[int, list[TurnRecord]]] = []
+    glances: list[tuple[int, list[Turn]]] = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_in_process, rooms.config(tmp_path, batch_size=3))
         while not running.done():
@@ -203,3 +204,51 @@ def test_missing_files_read_as_empty(tmp_path: Path):
     assert reader.summary is None and reader.image(1, 0) is None
     with pytest.raises(RunError, match=r"run\.json"):
         _ = reader.facts
+
+
+def test_a_new_field_of_a_turn_is_declared_in_one_place(interrupted: Path):
+    @dataclass(frozen=True, repr=False)
+    class Judged(Turn):
+        confidence: OmittedIfEmpty[float | None] = None
+
+    (old, *_) = RunReader(interrupted).turns(1)
+    judged = Judged.from_json(old.to_json() | {"confidence": 0.5})
+    assert (judged.confidence, judged.to_json()) == (0.5, old.to_json() | {"confidence": 0.5})
+    assert Judged.from_json(old.to_json()).to_json() == old.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda line: line.pop("pose"), "missing keys: pose"),
+        (lambda line: [line.pop("move"), line["reply"].pop("text")], "missing keys: move, reply.text"),
+        (lambda line: line["pose"].update(x_m="left"), "pose.x_m: Input should be a valid number.*, got 'left'"),
+        (lambda line: line["action"].update(left_meters=9.0), "action: left_meters is 9.0: it must be from -2 to 2"),
+        (lambda line: line.update(clamped=3), "clamped: Input should be a valid tuple, got 3"),
+    ],
+)
+def test_what_is_wrong_with_a_damaged_turn_is_named(interrupted: Path, change: Callable[[dict], object], why: str):
+    path = interrupted / "q001" / "turns.jsonl"
+    line = json.loads(path.read_text().splitlines()[0])
+    change(line)
+    path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(RunError, match=rf"turns.jsonl, line 1 is damaged \({why}\)"):
+        RunReader(interrupted).turns(1)
+
+
+def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
+    """Replies and their costs, poses and moves, in the classes that the loop uses; a reply may hold odd characters."""
+    odd = ModelPolicy(ScriptedBackend(lambda chat: 'I see \ud800 {"forward_meters": 1}'))
+    states = []
+
+    class Keeping(ModelPolicy):
+        def forget(self, state: QuestionState) -> None:
+            states.append((state.number, list(state.turns)))
+
+    folder = run_in_process(rooms.config(tmp_path, num_questions=2, steps=2), Keeping(odd.backend))
+    for number, turns in states:
+        saved = RunReader(folder).turns(number)
+        assert [replace(turn, seconds=turn.seconds, scan=None) for turn in saved] == [
+            replace(turn, seconds=there.seconds) for turn, there in zip(turns, saved, strict=True)
+        ]
+        assert all((turn.view == there.view).all() for turn, there in zip(turns, saved, strict=True))

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policies.replies import ParsedAction
 from agent.scheduler import Scheduler
-from agent.state import QuestionState, Status, Turn
+from agent.state import QuestionState, Status
 from envs.actions import CameraAction
 from models import Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs.records import Turn, TurnSeconds
 from tests.conftest import vsi_question
 
 POSE = CameraPose(0, 0, 1.6, 0)
@@ -25,8 +25,9 @@ def waiting(number: int) -> QuestionState:
 
 def take_turn(state: QuestionState, last: bool) -> None:
     """Record one turn without a model or a view."""
-    parsed = ParsedAction(CameraAction(answer="1", done=True) if last else CameraAction())
-    state.turns.append(Turn(state.turn, POSE, Reply(""), parsed, None if last else STAY, ("x",)))
+    action, move = (CameraAction(answer="1", done=True), None) if last else (CameraAction(), STAY)
+    seconds = TurnSeconds(0.0, 0.0, 0.0, 0.0)
+    state.turns.append(Turn(state.turn, POSE, action, (), None, move, Reply(""), ("x",), seconds))
     state.status = Status.ANSWERED if last else Status.ACTIVE
 
 

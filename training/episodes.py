@@ -86,8 +86,8 @@ def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Ite
                 ask(state, explorer_prompts())
                 _take(state, Reply(teacher.reply(state)))
                 missing.append(still_missing(state.question, teacher.notes))
-                parsed = state.turns[-1].parsed
-                assert parsed.error is None and not parsed.clamped, f"invalid action: {state.turns[-1].reply.text}"
+                turn = state.turns[-1]
+                assert turn.parse_error is None and not turn.clamped, f"invalid action: {turn.reply.text}"
             replies = tuple(turn.reply.text for turn in state.turns)
             yield _episode(state, teacher, replies, state.answer, missing)
 

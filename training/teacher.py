@@ -210,7 +210,7 @@ def _start(state: QuestionState) -> CameraPose:
 
 
 def _walked(state: QuestionState) -> bool:
-    return any(turn.parsed.action.forward_meters for turn in state.turns)
+    return any(turn.action.forward_meters for turn in state.turns)
 
 
 def _env(state: QuestionState) -> ExplorationEnv:

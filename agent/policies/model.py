@@ -35,8 +35,8 @@ class ModelPolicy(Policy):
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
         for turn in state.turns:
-            ask(state, self.prompts, turn.index)
-            state.conversation.append(turn.message)
+            ask(state, self.prompts, turn.turn)
+            state.conversation.append(turn.reply.message)
 
     def forget(self, state: QuestionState) -> None:
         """Release the conversation's cached keys and values."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agent.config import ConfigError, RunConfig
-from agent.state import Turn
 from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question
 from envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from envs.environment import Observation
 from models import EMBEDDED, EXPLORER
 from models.conversation import Message
+from runs.records import Turn
 
 PROMPTS_FILE = "prompts.yaml"
 """The file of Prompts in a checkpoint folder."""
@@ -234,12 +234,12 @@ def _question_text(prompts: Prompts, question: Question) -> str:
 def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     """The outcome of the last turn: reply errors, clamped numbers, rotation and move."""
     lines = []
-    if turn.parsed.error:
-        lines.append(words.unreadable.format(error=turn.parsed.error))
-    if turn.parsed.clamped:
-        lines.append(words.clamped.format(values=", ".join(turn.parsed.clamped)))
+    if turn.parse_error:
+        lines.append(words.unreadable.format(error=turn.parse_error))
+    if turn.clamped:
+        lines.append(words.clamped.format(values=", ".join(turn.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
-    move, turned = turn.move, turn.parsed.action.rotation_angle_degrees
+    move, turned = turn.move, turn.action.rotation_angle_degrees
     side = "left" if turned >= 0 else "right"
     lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
     if move.blocked or move.clipped:

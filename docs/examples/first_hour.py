@@ -33,7 +33,7 @@ print(trajectory.answer, trajectory.status)
 
 # %% Look at what it saw, said and did.
 for turn in trajectory.turns:
-    thought = turn.reply.partition("{")[0].strip()
+    thought = turn.reply.text.partition("{")[0].strip()
     print(f"at x {turn.pose.x_m:.1f}, y {turn.pose.y_m:.1f}, heading {turn.pose.heading_deg:.0f} degrees: {thought}")
 
 # %% Save all of its views side by side.
