@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
             from agent.demo import demo_defaults, run_demo
             from agent.evaluation import main_vsi_bench_loop
             from agent.ray_run import answer_on_ray
-            from agent.run_folder import run_to_resume, saved_config
+            from agent.run_folder import questions_to_resume, run_to_resume, saved_config
             from data.questions import QuestionError
             from data.scans import ScanNotFound
             from models import ModelError
@@ -42,6 +42,8 @@ def main(argv: list[str]) -> int:
         if config.continue_from is not None:
             if folder := run_to_resume(located(config)):
                 config = resumed(saved_config(folder), given)
+                if given.names("questions"):
+                    questions_to_resume(folder, config, named=True)  # refuses a file that has changed
                 return (answer_on_ray if config.ray else main_vsi_bench_loop)(config, folder).status
             config = replace(config, continue_from=None, retry_failed=False)
         if config.demo:

@@ -1,8 +1,7 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,39 +16,14 @@ from agent.policies.model import ModelPolicy
 from agent.policies.named import make_policy
 from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
-from agent.run_folder import saved_config
-from data.questions import Question, QuestionError, normalized, saved
+from data.questions import Question, QuestionError, normalized
 from models.transformers.backend import TransformersBackend
-from runs import RunError
-from runs.reader import RunReader
-from runs.records import ResultRow, Turn
+from runs.trajectories import Trajectory, load_trajectories, trajectories
 
 COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
 """Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name != "policy")
 """Settings that `load_policy` accepts."""
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """The turns of one question, in order, and its outcome.
-
-    `status` is "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if
-    there is none. `score` is between 0 and 1, or None without a ground truth.
-    """
-
-    question: Question
-    turns: tuple[Turn, ...]
-    answer: str | None
-    score: float | None
-    status: str
-    error: str | None
-
-    def __repr__(self) -> str:
-        return (
-            f"Trajectory({self.question.question!r}, {len(self.turns)} turns, answer={self.answer!r}, "
-            f"score={self.score}, status={self.status!r}{f', error={self.error!r}' if self.error else ''})"
-        )
 
 
 def ask(
@@ -93,7 +67,7 @@ def explore(
     the rows of a file, they may have a `ground_truth` of None: they are asked but not scored. All of them are asked,
     also types that the benchmark excludes. Raises QuestionError listing the bad ones by position, from 1, and id.
 
-    With `log_root`, they are also saved there, so that the run can be resumed; the trajectories are the same.
+    With `log_root`, the run folder there holds them, so that the run can be resumed; the trajectories are the same.
 
     Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
     if it does not exist.
@@ -139,15 +113,6 @@ def load_policy(model: Any = RunConfig.model, processor: Any = None, **settings:
     return policy
 
 
-def load_trajectories(folder: str | Path) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder; raises RunError, ConfigError or QuestionError.
-
-    Reads no view: each `turn.view` reads its own.
-    """
-    reader = RunReader(Path(folder).expanduser().absolute())
-    return _from_folder(reader, questions_of(saved_config(reader.folder)))
-
-
 def _trajectories(
     config: RunConfig, questions: Sequence[Question], policy: Policy | type[Policy] | str | None, on_disk: bool
 ) -> list[Trajectory]:
@@ -157,39 +122,14 @@ def _trajectories(
         raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and implement `decide`")
     if not on_disk:
         journal = answer_in_memory(config, questions, decides)
-        by_id = {question.id: question for question in questions}
-        return [_trajectory(by_id[row.id], row, journal.turns_of(row.number)) for row in journal.rows]
-    if config.ply is None and config.questions is None:  # given as objects
-        config = replace(config.checked(), questions=_question_file(questions, config.log_root))
-    outcome = main_vsi_bench_loop(config, policy=decides)
+        return trajectories(questions, journal.rows, journal.turns_of)
+    outcome = main_vsi_bench_loop(config, policy=decides, questions=questions)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:
         raise KeyboardInterrupt
     assert outcome.folder is not None, "a run that answers questions has a folder"
-    return _from_folder(RunReader(outcome.folder), questions)
-
-
-def _from_folder(reader: RunReader, questions: Sequence[Question]) -> list[Trajectory]:
-    by_id = {question.id: question for question in questions}
-    found = []
-    for row in reader.rows:
-        if row.id not in by_id:
-            source = reader.facts.config.get("questions") or "the benchmark"
-            raise RunError(f"{reader.folder} has answered question {row.id}, which is not in {source} any more")
-        found.append(_trajectory(by_id[row.id], row, reader.turns(row.number)))
-    return found
-
-
-def _trajectory(question: Question, row: ResultRow, turns: Sequence[Turn]) -> Trajectory:
-    return Trajectory(
-        question=question,
-        turns=tuple(turns),
-        answer=row.answer,
-        score=row.score,
-        status=row.status,
-        error=row.error,
-    )
+    return load_trajectories(outcome.folder)
 
 
 def _config(
@@ -221,15 +161,3 @@ def _config(
 
 def _field_names() -> list[str]:
     return [field.name for field in fields(RunConfig) if field.name != "policy"]
-
-
-def _question_file(questions: Sequence[Question], log_root: Path) -> Path:
-    """Save the questions below `log_root` in a file named by their hash; raises RunError."""
-    text = saved(questions)
-    path = log_root / f"questions_{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsonl"
-    try:
-        log_root.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror})") from None
-    return path

@@ -15,7 +15,7 @@ from agent.policies.named import make_policy, named_policy, policy_name
 from agent.policies.prompts import Prompts
 from agent.policies.replies import action_format
 from data.benchmarks import Benchmark, find_benchmark
-from data.questions import Question, ask_one, load_questions
+from data.questions import Question, questions_asked
 from data.scans import LAYOUTS, Layouts
 from envs.library import CameraSettings, SceneLibrary
 from models import Backend, ModelOptions, ServerOptions
@@ -43,25 +43,7 @@ def questions_of(config: RunConfig) -> list[Question]:
             reader_of(config.ply)
         except SceneError as error:
             raise ConfigError(f"--ply {error}") from None
-        return [
-            ask_one(
-                config.question,
-                config.ply.stem,
-                config.options,
-                config.question_type,
-                config.ground_truth,
-                benchmark_of(config),
-            )
-        ]
-    return load_questions(
-        config.questions,
-        benchmark_of(config),
-        datasets=config.datasets,
-        question_types=config.question_types,
-        scenes=config.scenes,
-        ids=config.ids,
-        num_questions=config.num_questions,
-    )
+    return questions_asked(vars(config), benchmark_of(config))
 
 
 def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:

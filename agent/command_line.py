@@ -46,6 +46,10 @@ class Given:
     values: dict[str, Any]
     source: str
 
+    def names(self, setting: str) -> bool:
+        """Whether the file or a flag sets this RunConfig field."""
+        return setting in self.values or any(each.partition("=")[0] == flag(setting) for each in self.flags)
+
     def over(self, base: RunConfig) -> RunConfig:
         """`base` overridden by the file's values, then by the flags.
 

@@ -33,7 +33,7 @@ from agent.run_folder import (
     config_to_resume,
     note_resumption,
     open_folder,
-    part_record,
+    questions_to_resume,
     require_same_scans,
     saved_prompts,
 )
@@ -42,7 +42,7 @@ from agent.state import QuestionState
 from agent.turns import (
     Run,
 )
-from data.questions import Question, fingerprint
+from data.questions import Question
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
 from rendering.interrupts import ignored_interrupts
@@ -72,17 +72,24 @@ class Outcome(NamedTuple):
     """The error behind status 3."""
 
 
-def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: Policy | None = None) -> Outcome:
+def main_vsi_bench_loop(
+    config: RunConfig,
+    folder: Path | None = None,
+    policy: Policy | None = None,
+    questions: Sequence[Question] | None = None,
+) -> Outcome:
     """Answer every question of a run and score it.
 
-    `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names. Raises
+    `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `questions`
+    those that it names for a new run. Raises
     ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError
     if its folder can no longer be written.
     """
     policy, config = with_policy(policy, config.checked())
     if folder is not None:
         config = config_to_resume(folder, config)
-    whole = questions_of(config)
+        questions = questions_to_resume(folder, config)
+    whole = questions_of(config) if questions is None else questions
     questions = part_of(whole, config)
     if config.plan:
         report_plan(questions, config)
@@ -102,9 +109,8 @@ def main_vsi_bench_loop(config: RunConfig, folder: Path | None = None, policy: P
             config, plan, renderer, policy = start_up(config, questions, policy, prompts, stack)
             if run_log is None:
                 config = resolved(config, renderer, plan)
-                part = part_record(config, whole)
                 read = policy.prompts if isinstance(policy, ModelPolicy) else None
-                run_log = begin_folder(config, fingerprint(questions), len(questions), part, read)
+                run_log = begin_folder(config, questions, whole, read)
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
@@ -182,7 +188,6 @@ def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Jou
 def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
     """Open the run to resume; with --retry-failed, requeue its failed questions. Raises RunError."""
     run_log = open_folder(folder, config)
-    run_log.require_questions(fingerprint(questions), fingerprint(whole))
     if config.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
     require_same_scans(run_log, questions, whole, config)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agent.builders import layouts_of, questions_of, with_policy
-from agent.config import RunConfig
+from agent.config import FILTERS, RunConfig
 from agent.console import Progress, log_to_file
 from agent.evaluation import (
     Outcome,
@@ -29,13 +30,13 @@ from agent.planning import LARGEST_BATCH
 from agent.policies.prompts import prompts_of
 from agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from agent.run_folder import begin_folder, note_resumption
-from data.questions import Question, fingerprint
+from agent.run_folder import begin_folder, note_resumption, questions_to_resume
+from data.questions import Question
 from data.scans import ScanNotFound, find_scan
 from rendering.interrupts import ignored_interrupts
 from runs.merge import FoundPart, sessions_of, take_part
 from runs.provenance import changed_versions, current_versions
-from runs.reader import RunReader, find_part, run_folders
+from runs.reader import QUESTIONS_FILE, RunReader, find_part, run_folders
 from runs.records import ResultRow, RunFacts
 from runs.writer import RunWriter
 
@@ -59,7 +60,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
         return main_vsi_bench_loop(config, folder)
     require_ray()
     _, config = with_policy(None, config.checked())
-    questions = questions_of(config)
+    questions = questions_of(config) if folder is None else questions_to_resume(folder, config)
     report_scans(questions, config)
     with ExitStack() as stack:
         run = RayRun(config, questions, stack)
@@ -146,7 +147,7 @@ class RayRun:
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
             prompts = prompts_of(self.config) if self.config.asks_model else None
-            self.log = begin_folder(self.config, fingerprint(self._questions), len(self._questions), prompts=prompts)
+            self.log = begin_folder(self.config, self._questions, prompts=prompts)
             self._stack.callback(self.log.close)
         else:
             note_resumption(self.log, self.config)
@@ -170,6 +171,9 @@ class Parts:
             replicas="auto",
             continue_from=config.continue_from if config.retry_failed else None,
         )
+        if RunReader(run_log.folder).has_questions:  # workers need no other file, and no filter
+            filters: dict[str, Any] = {**dict.fromkeys(FILTERS, ()), "num_questions": None}
+            self._config = replace(self._config, questions=run_log.folder / QUESTIONS_FILE, **filters)
         scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}

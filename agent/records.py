@@ -30,6 +30,7 @@ def result_row(state: QuestionState) -> ResultRow:
         turns=state.turn,
         parse_errors=sum(turn.parse_error is not None for turn in state.turns),
         seconds=round(state.elapsed_s, 3),
+        scores=question.more_scores(state.answer),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent.builders import benchmark_of, layouts_of
+from agent.builders import benchmark_of, layouts_of, part_of, questions_of
 from agent.config import (
     ConfigError,
     RunConfig,
@@ -29,20 +29,21 @@ from runs.writer import RunWriter, new_run_folder
 
 def begin_folder(
     config: RunConfig,
-    fingerprint: str,
-    number_of_questions: int,
-    part: PartRecord | None = None,
+    questions: Sequence[Question],
+    whole: Sequence[Question] | None = None,
     prompts: Prompts | None = None,
 ) -> RunWriter:
-    """Create a folder below `config.log_root` with run.json, which saves the view settings as resolved.
+    """Create a folder below `config.log_root` with the questions and run.json, which has the view settings as resolved.
 
-    `part` describes the part of a run that it is, if any. `prompts` are those that a model reads. Raises RunError.
+    `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads. Raises
+    RunError.
     """
-    config = replace(config, **asdict(config.view))
+    whole = questions if whole is None else whole
+    config, part = replace(config, **asdict(config.view)), part_record(config, whole)
     folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
-    run.begin(config_to_dict(config), number_of_questions, fingerprint, protocol(config, prompts), part, record)
+    run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record)
     return run
 
 
@@ -84,6 +85,18 @@ def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
     if begun.model != wanted.model:
         raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     return as_begun(begun, wanted)
+
+
+def questions_to_resume(folder: Path, config: RunConfig, named: bool = False) -> Sequence[Question]:
+    """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
+
+    Reads the source again for a run of an earlier version, which has no copy, and if the source was `named` again for
+    this resumption or is another file. Raises RunError if that has other questions.
+    """
+    reader, again = RunReader(folder), named or config.questions != located(saved_config(folder)).questions
+    whole = reader.questions if reader.has_questions and not again else questions_of(config)
+    reader.require_questions(part_of(whole, config), whole)
+    return whole
 
 
 def require_same_scans(

@@ -77,6 +77,10 @@ class AnswerKind(Protocol):
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth."""
         ...
 
+    def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
+        """Further scores by name, for the result row; they count towards no task or overall. By default none."""
+        return {}
+
 
 def plain_text(value: object) -> str | None:
     """A JSON string or number as text; None for anything else, also true and false."""
@@ -94,7 +98,7 @@ def first_word(answer: str | float) -> str:
 
 
 @dataclass(frozen=True)
-class Letter:
+class Letter(AnswerKind):
     """The letter of an option, scored 1 or 0 by its first word, ignoring case, as VSI-Bench does."""
 
     name = "letter"
@@ -129,7 +133,7 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(AnswerKind):
     """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy.
 
     Mean relative accuracy is the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source:
@@ -173,15 +177,17 @@ class Number:
         """The mean relative accuracy of the answer's first word; 0 if that is not a number."""
         if not _is_positive(truth):
             raise ValueError(f"ground truth {truth!r} must be a finite number above 0")
-        try:
-            number = float(first_word(answer)) if answer is not None else math.nan
-        except ValueError:
-            return 0.0
-        return float(np.mean(abs(number - float(truth)) / float(truth) <= 1 - MRA_THRESHOLDS))
+        error = _relative_error(answer, truth)
+        return 0.0 if error is None else float(np.mean(error <= 1 - MRA_THRESHOLDS))
+
+    def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
+        """`relative_error`: |answer - truth| / truth, 0 for an exact answer; none if the answer is not a number."""
+        error = _relative_error(answer, truth)
+        return {} if error is None or not math.isfinite(error) else {"relative_error": round(error, 6)}
 
 
 @dataclass(frozen=True)
-class YesNo:
+class YesNo(AnswerKind):
     """Yes or no, scored 1 or 0."""
 
     name = "yes_no"
@@ -217,7 +223,7 @@ class YesNo:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(AnswerKind):
     """Any text, scored 1 if it equals the ground truth and 0 otherwise.
 
     Ignores case, surrounding and repeated white space and a final period, like the exact match of SQuAD
@@ -267,6 +273,14 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
     if name not in kinds:
         raise ValueError(f"answer_kind {name!r} is unknown; the kinds are {', '.join(KIND_NAMES)}")
     return kinds[name]
+
+
+def _relative_error(answer: str | float | None, truth: str) -> float | None:
+    """The relative error of the answer's first word; None if that is not a number."""
+    try:
+        return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
+    except ValueError:
+        return None
 
 
 def _is_positive(text: str) -> bool:

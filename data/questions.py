@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
@@ -28,15 +28,26 @@ from data.question_files import (
 )
 from data.text import escaped
 
-__all__ = ["Question", "QuestionError", "ask_one", "fingerprint", "load_questions", "normalized", "saved", "with_kind"]
+__all__ = [
+    "Question",
+    "QuestionError",
+    "ask_one",
+    "fingerprint",
+    "load_questions",
+    "load_saved",
+    "normalized",
+    "questions_asked",
+    "saved",
+    "with_kind",
+]
 
 logger = logging.getLogger(__name__)
 
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
 AS_GIVEN = "as_given"
-"""A column that is true in files of Question objects (`saved`). Such a row may have a `ground_truth` of null, and is
-asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
+"""A column that is true in the files of `saved`. Such a row has COLUMNS whatever the benchmark's are, may have a
+`ground_truth` of null, and is asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
@@ -91,6 +102,10 @@ class Question:
     def score(self, answer: str | None) -> float | None:
         """The score of an answer, 0 to 1 (0 for None); None without a ground truth."""
         return None if self.ground_truth is None else self.kind.score(answer, self.ground_truth)
+
+    def more_scores(self, answer: str | None) -> dict[str, float]:
+        """Further scores of an answer by name; none without a ground truth."""
+        return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
 
 
 class _Undeclared:
@@ -207,8 +222,57 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
 
 
 def saved(questions: Iterable[Question]) -> str:
-    """The contents of a .jsonl file from which `load_questions` reads these `normalized` questions again."""
-    return "".join(json.dumps({**question.row, AS_GIVEN: True}) + "\n" for question in questions)
+    """The contents of a .jsonl file with every column of these questions and the kinds of their answers.
+
+    `load_saved` reads them exactly as they are. The file is also one for `load_questions`.
+    """
+    kinds = ({"answer_kind": each.kind.name, "unit": each.kind.unit} for each in questions)
+    rows = ({**each.row, **kind, AS_GIVEN: True} for each, kind in zip(questions, kinds, strict=True))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
+    """The questions of a file that `saved` wrote, exactly as they were; raises QuestionError if it is damaged."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise QuestionError(f"{path} cannot be read ({error}); restore it, or start a new run") from None
+    questions = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            questions.append(_restored(json.loads(line), benchmark))
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"missing {error}" if isinstance(error, KeyError) else error
+            raise QuestionError(f"{path}, line {number} is damaged ({why}); restore it, or start a new run") from None
+    return questions
+
+
+def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
+    """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
+    kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
+    columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
+    return Question(**columns, kind=kind, declares_kind=not known)
+
+
+def _kind_of(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:
+    """The kind of this name and unit, and whether it is that of the type in the benchmark; raises ValueError."""
+    known = benchmark.type_of(question_type)
+    if known is not None and (known.kind.name, known.kind.unit) == (name, unit):
+        return known.kind, True
+    return kind_named(name, unit), False
+
+
+def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> list[Question]:
+    """The questions that the settings of a run ask for, by the names of RunConfig; raises QuestionError.
+
+    They come from `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`.
+    """
+    if settings["ply"] is not None and settings["question"] is not None:
+        scene, own = Path(settings["ply"]).stem, ("options", "question_type", "ground_truth")
+        return [ask_one(settings["question"], scene, **{name: settings[name] for name in own}, benchmark=benchmark)]
+    filters = {name: settings[name] for name in ("datasets", "question_types", "scenes", "ids", "num_questions")}
+    source = settings["questions"]
+    return load_questions(None if source is None else Path(source), benchmark, **filters)
 
 
 def ask_one(
@@ -342,7 +406,8 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
         try:
             if isinstance(row, QuestionError):
                 raise row
-            question = _parse_row(benchmark.read_row(row), number, f"{name}, {noun} {number}", benchmark)
+            columns = row if _is_as_given(row) else benchmark.read_row(row)
+            question = _parse_row(columns, number, f"{name}, {noun} {number}", benchmark)
             if question.id in first_row:
                 raise QuestionError(
                     f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
@@ -381,7 +446,7 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
         question=text if isinstance(text, str) else "",
         options=_options(row.get("options"), place),
         ground_truth=_truth(row["ground_truth"], place),
-        kind=_declared_kind(row, place),
+        kind=_declared_kind(row, place, benchmark),
     )
     try:
         question = with_kind(question, benchmark)
@@ -393,13 +458,13 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
     return question
 
 
-def _declared_kind(row: Row, place: str) -> AnswerKind:
+def _declared_kind(row: Row, place: str, benchmark: Benchmark) -> AnswerKind:
     """The kind in the columns `answer_kind` and `unit`; UNDECLARED if both are absent or empty."""
     kind, unit = (_cell(row.get(name), name, place) for name in ("answer_kind", "unit"))
     if not kind and not unit:
         return UNDECLARED
     try:
-        return kind_named(kind, unit)
+        return _kind_of(kind, unit, str(row["question_type"]).strip(), benchmark)[0]
     except ValueError as error:
         raise QuestionError(f"{place}: {error}") from None
 

@@ -59,7 +59,8 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     - "with_scan": percentages over the questions with a scan.
     - "types": per question type and for "all", the counts "questions", "answered", "exhausted", "failed" and
       "without_scan"; "mean_turns" of questions that did not fail (None if all did); and, except for "all", "percent"
-      over all questions (None if none was scored).
+      over all questions (None if none was scored). "scores" has the means of further scores ("relative_error") over the
+      questions that have them, if any has.
 
     "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are of types
     outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall.
@@ -75,7 +76,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row["question_type"] == name]
         scores = [_score(row) for row in of_type if _has_truth(row)]
-        types[name] = _outcomes(of_type) | {"percent": 100 * mean(scores) if scores else None}
+        types[name] = _outcomes(of_type) | {"percent": 100 * mean(scores) if scores else None} | _more_scores(of_type)
     types["all"] = _outcomes(rows)
     return {
         "pending": pending,
@@ -123,6 +124,14 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
     return summary
+
+
+def _more_scores(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.get("scores", {}).items():
+            values.setdefault(name, []).append(value)
+    return {"scores": {name: mean(of_name) for name, of_name in values.items()}} if values else {}
 
 
 def _outcomes(rows: Sequence[Row]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.benchmarks import Benchmark
+from data.answers import AnswerKind
 from runs import RunError
 from runs.provenance import changed_versions
 from runs.reader import RunReader
@@ -80,6 +80,8 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
     folder.mkdir()
     run = RunWriter(folder, "the same command")
     try:
+        if own := next((reader for part in parts if (reader := RunReader(part.folder)).has_questions), None):
+            run.save_questions(own.questions)  # line n is question n, in every part
         run.describe(merged_facts(parts))
         linked = []
         for part in parts:
@@ -98,21 +100,29 @@ def take_part(run: RunWriter, part: FoundPart) -> bool:
     """
     pending = {number for number in part.begun if number not in part.rows or not run.is_done(part.rows[number].id)}
     linked = [run.adopt(number, part.folder) for number in sorted(pending)]
-    benchmark = RunReader(part.folder).benchmark
+    kinds = kinds_of(RunReader(part.folder))
     for number in sorted(pending & part.rows.keys()):
-        run.result(rescored(part.rows[number], benchmark, part.folder))
+        run.result(rescored(part.rows[number], kinds, part.folder))
     return all(linked)
 
 
-def rescored(row: ResultRow, benchmark: Benchmark, folder: Path) -> ResultRow:
-    """The row with its score recomputed from its answer; logs a change."""
-    known = benchmark.type_of(row.question_type)
-    if known is None or row.ground_truth is None:
+def kinds_of(reader: RunReader) -> dict[str, AnswerKind]:
+    """The kinds of a run's answers, by question id; for a run of an earlier version those of its benchmark's types."""
+    if reader.has_questions:
+        return {question.id: question.kind for question in reader.questions}
+    types = ((row.id, reader.benchmark.type_of(row.question_type)) for row in reader.rows)
+    return {id: known.kind for id, known in types if known is not None}
+
+
+def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> ResultRow:
+    """The row with its scores recomputed from its answer; logs a change."""
+    kind = kinds.get(row.id)
+    if kind is None or row.ground_truth is None:
         return row
-    score = known.kind.score(row.answer, row.ground_truth)
+    score = kind.score(row.answer, row.ground_truth)
     if score != row.score:
         log.warning("%s: q%03d scores %s, not %s as saved", folder, row.number, score, row.score)
-    return replace(row, score=score)
+    return replace(row, score=score, scores=kind.more_scores(row.answer, row.ground_truth))
 
 
 def sessions_of(folder: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from data.benchmarks import DEFAULT, Benchmark, find_benchmark
-from data.questions import QuestionError
+from data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from data.text import on_disk
 from runs import RunError
 from runs.records import SCHEMA, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 
 Record = TypeVar("Record")
+QUESTIONS_FILE = "questions.jsonl"
+"""The copy of a run's questions in its folder."""
 
 
 class RunReader:
@@ -51,6 +53,35 @@ class RunReader:
             return find_benchmark(self.facts.config.get("benchmark", DEFAULT))
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
+
+    @property
+    def has_questions(self) -> bool:
+        """Whether the folder has its own copy of the questions; those of earlier versions have none."""
+        return (self.folder / QUESTIONS_FILE).exists()
+
+    @property
+    def questions(self) -> list[Question]:
+        """All questions of the run by number, those of the other parts too.
+
+        Reads them again from where they came from if the folder has no copy, and then raises QuestionError if that
+        cannot be read.
+        """
+        if not self.has_questions:
+            return questions_asked(self.facts.config, self.benchmark)
+        try:
+            return load_saved(self.folder / QUESTIONS_FILE, self.benchmark)
+        except QuestionError as error:
+            raise RunError(str(error)) from None
+
+    def require_questions(self, questions: Sequence[Question], whole: Sequence[Question]) -> None:
+        """Raise RunError unless the run was begun with these questions.
+
+        `whole` are those of all parts, which define the question numbers.
+        """
+        facts = self.facts
+        same = facts.questions_sha256 == fingerprint(questions)
+        if not same or (facts.part and facts.part.questions_sha256 != fingerprint(whole)):
+            raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     @property
     def rows(self) -> list[ResultRow]:

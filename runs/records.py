@@ -62,7 +62,10 @@ def _reasons(error: ValidationError) -> str:
 
 @dataclass(frozen=True)
 class ResultRow(Record):
-    """A line of results.jsonl: the outcome of a question."""
+    """A line of results.jsonl: the outcome of a question.
+
+    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone.
+    """
 
     number: int
     id: str
@@ -79,6 +82,7 @@ class ResultRow(Record):
     turns: int
     parse_errors: int
     seconds: float
+    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:

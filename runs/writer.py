@@ -19,11 +19,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from data.questions import Question, fingerprint, saved
 from data.scoring import summarize
 from runs import RunError, RunInUse
 from runs.costs import costs
 from runs.provenance import changed_versions, current_versions
-from runs.reader import RunReader, image_name, journal_path, question_folder
+from runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path, question_folder
 from runs.records import SCHEMA, PartRecord, ResultRow, RunFacts, Turn, field_names
 
 log = logging.getLogger(__name__)
@@ -62,44 +63,40 @@ class RunWriter:
     def begin(
         self,
         config: dict[str, Any],
-        questions: int,
-        fingerprint: str,
+        questions: Sequence[Question],
+        whole: Sequence[Question],
         protocol: str,
         part: PartRecord | None = None,
         prompts: dict[str, Any] | None = None,
     ) -> None:
-        """Write the run.json of a new run.
+        """Write the questions.jsonl and the run.json of a new run.
 
-        `config` is the configuration as JSON values, `fingerprint` that of the questions. Scores are comparable only
-        between equal protocols. `part` describes the part of a run that it is, if any. `prompts` are the templates that
-        the model reads, with their hash.
+        `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
+        are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
+        are the templates that the model reads, with their hash.
         """
         facts = RunFacts(
             schema=SCHEMA,
             started=_now(),
             config=config,
-            questions=questions,
-            questions_sha256=fingerprint,
+            questions=len(questions),
+            questions_sha256=fingerprint(questions),
             protocol=protocol,
             **current_versions(),
             host=socket.gethostname(),
             part=part,
             prompts=prompts,
         )
+        self.save_questions(whole)
         self.describe(facts)
+
+    def save_questions(self, whole: Sequence[Question]) -> None:
+        """Write questions.jsonl, whose line n is question n of the run, also in the folder of a part."""
+        self._replace(QUESTIONS_FILE, saved(whole))
 
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
-
-    def require_questions(self, fingerprint: str, whole: str | None = None) -> None:
-        """Raise RunError unless the run was begun with the questions of this fingerprint.
-
-        For a part of a run, `whole` is the fingerprint of all questions, which define the question numbers.
-        """
-        facts = self._reader.facts
-        if facts.questions_sha256 != fingerprint or (facts.part and facts.part.questions_sha256 != whole):
-            raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     def note_resumption(self, changed: dict[str, Any]) -> None:
         """Record in run.json that the run is resumed, with which versions, and which settings `changed`.
@@ -390,8 +387,11 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as a table, with a column for each of their further scores."""
+    names = sorted({name for row in rows for name in row.get("scores", ())})
+    columns = [name for name in field_names(ResultRow) if name != "scores"]
     text = io.StringIO()
-    writer = csv.DictWriter(text, field_names(ResultRow))
+    writer = csv.DictWriter(text, [*columns, *(f"scores.{name}" for name in names)], extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(row | {f"scores.{name}": value for name, value in row.get("scores", {}).items()} for row in rows)
     return text.getvalue()

@@ -150,6 +150,7 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: P
     on_disk = explore((each for each in listed), log_root=tmp_path / "logs", **settings)
     assert content(on_disk) == content(in_memory)
     folder = only_run(tmp_path / "logs")
+    assert list((tmp_path / "logs").iterdir()) == [folder], "the run folder stands alone"
     (folder / "results.jsonl").write_text("")
     resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
@@ -190,10 +191,19 @@ def test_a_part_of_a_list_is_the_same_in_memory(rooms: RoomScans, tmp_path: Path
     assert content(explore(questions, **settings)) == content(explore(questions, log_root=tmp_path, **settings))
 
 
-def test_a_result_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
+def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl", num_questions=3)
+    config.questions.write_text(rooms.questions.read_text())
+    folder = run_in_process(config)
+    config.questions.unlink()
+    assert [each.question for each in load_trajectories(folder)] == load_questions(rooms.questions)[:3]
+
+
+def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl")
     config.questions.write_text(rooms.questions.read_text())
     folder = run_in_process(config)
+    (folder / "questions.jsonl").unlink()
     config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
         load_trajectories(folder)

@@ -23,7 +23,6 @@ from agent.policies.model import ModelPolicy
 from agent.run_folder import begin_folder
 from agent.state import QuestionState
 from agent.turns import Run
-from data.questions import fingerprint
 from envs.actions import CameraAction
 from models import ModelError, OutOfMemory, Reply, ReplyFormat
 from models.conversation import Conversation
@@ -223,7 +222,7 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int
     """A run with a custom backend."""
     config = rooms.config(log_root, **changes)
     questions = questions_of(config)
-    run_log = begin_folder(config, fingerprint(questions), len(questions))
+    run_log = begin_folder(config, questions)
     library = library_of(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
         run = Run(library, ModelPolicy(backend), run_log, pool)

@@ -20,11 +20,12 @@ from agent.parts import Part, cut
 from agent.ray_cluster import replicas_of, require_listening
 from agent.ray_run import Parts, Watch, number_of_parts
 from agent.ray_worker import SharedFolderProbe, Worker
-from agent.run_folder import begin_folder
-from data.questions import Question, fingerprint, load_questions
+from agent.run_folder import begin_folder, saved_config
+from data.answers import Number
+from data.questions import Question, load_questions
 from runs import RunError
 from runs.__main__ import main as runs_command
-from runs.merge import merge
+from runs.merge import merge, rescored
 from runs.reader import RunReader, run_folders
 from runs.writer import RunWriter
 from tests.conftest import vsi_question
@@ -128,6 +129,40 @@ def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: P
     merge(tmp_path / "merged", there)
     assert f"q{rows[0]['number']:03d} scores" in caplog.text
     assert scores(tmp_path / "merged") == scores(one_run)
+
+
+def test_questions_of_a_type_of_their_own_are_scored_again(parts: list[Path], caplog):
+    row = replace(RunReader(parts[0]).rows[0], question_type="mine", answer="3", ground_truth="4", score=1.0)
+    again = rescored(row, {row.id: Number("lamps")}, parts[0])
+    assert (again.score, again.scores) == (0.6, {"relative_error": 0.25})
+
+
+def test_parts_and_their_merged_run_have_the_questions_of_the_whole_run(
+    one_run: Path, parts: list[Path], tmp_path: Path
+):
+    merge(tmp_path / "merged", parts)
+    whole = (one_run / "questions.jsonl").read_text()
+    assert {(folder / "questions.jsonl").read_text() for folder in (*parts, tmp_path / "merged")} == {whole}
+
+
+def test_parts_of_an_earlier_version_are_merged(one_run: Path, parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path / "parts")
+    for part in there:
+        (part / "questions.jsonl").unlink()
+    merge(tmp_path / "merged", there)
+    assert scores(tmp_path / "merged") == scores(one_run)
+    assert not (tmp_path / "merged" / "questions.jsonl").exists()
+
+
+def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    (part,) = copies(parts[:1], tmp_path)
+    keep_rows(part, 1)
+    config = replace(saved_config(part), questions=tmp_path / "gone.jsonl")
+    facts = json.loads((part / "run.json").read_text())
+    facts["config"]["questions"] = str(config.questions)
+    (part / "run.json").write_text(json.dumps(facts))
+    assert main_vsi_bench_loop(config, part).status == 0
+    assert results(part) == results(parts[0])
 
 
 def test_a_missing_part_is_named_and_nothing_is_left(parts: list[Path], tmp_path: Path):
@@ -279,10 +314,18 @@ def test_a_worker_waits_until_a_lost_one_releases_its_part(
 def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Iterator[Parts]:
     """The parts of a run, as workers have left them."""
     config, questions = six_rooms.config(tmp_path), load_questions(six_rooms.questions)
-    run_log = begin_folder(config, fingerprint(questions), len(questions))
+    run_log = begin_folder(config, questions)
     copies(parts, run_log.folder / "parts")
     yield Parts(run_log, config, questions, SHARDS)
     run_log.close()
+
+
+def test_workers_need_no_question_file_but_that_of_the_run(
+    six_rooms: RoomScans, on_workers: Parts, parts: list[Path], tmp_path: Path
+):
+    config = replace(on_workers.config(Part(2, SHARDS)), log_root=tmp_path / "worker")
+    assert results(run_in_process(config)) == results(parts[1])
+    assert config.questions != six_rooms.questions and config.questions.name == "questions.jsonl"
 
 
 def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):

@@ -17,6 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.answers import Number
+from data.benchmarks import find_benchmark
 from data.benchmarks.vsi_bench import BENCHMARK
 from data.questions import (
     Question,
@@ -24,6 +26,7 @@ from data.questions import (
     ask_one,
     fingerprint,
     load_questions,
+    load_saved,
     normalized,
     saved,
     with_kind,
@@ -622,3 +625,21 @@ def test_importing_loads_nothing_heavy() -> None:
         "print(sorted({'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'agent', 'rendering'} & set(sys.modules)))"
     )
     assert run_python(code).stdout == "[]\n"
+
+
+def test_saved_questions_are_read_exactly_as_they_were(tmp_path: Path) -> None:
+    toy = find_benchmark(f"{Path(__file__).parents[1]}/docs/examples/toy_benchmark.py:TOY")
+    questions = [
+        ask_one("How many chair(s) are in this room?", "odd \udce9 \u2028 name", ground_truth="3"),
+        ask_one("Which one?", "room", options=("left", "right")),
+        *load_questions(SAMPLE),
+        with_kind(Question("5", "mine", "room", "their own", "How wide?", kind=Number("cm")), BENCHMARK),
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text(saved(questions))
+    assert load_saved(path, BENCHMARK) == questions
+    assert fingerprint(load_saved(path, BENCHMARK)) == fingerprint(questions)
+    assert all({"answer_kind", "unit"} <= json.loads(line).keys() for line in path.read_text().splitlines())
+    lamps = [with_kind(Question("1", "mine", "room", "lamp_count", "How many lamps?", ground_truth="2"), toy)]
+    path.write_text(saved(lamps))
+    assert load_saved(path, toy) == load_questions(path, toy) == lamps

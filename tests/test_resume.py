@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -20,10 +21,12 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_
 
 from agent.evaluation import main_vsi_bench_loop
 from agent.run_folder import begin_folder, note_resumption
-from data.questions import fingerprint, load_questions
+from data.questions import load_questions
 from runs import RunError
 from runs.reader import find_run
 from runs.writer import RunWriter
+
+COUNTING = "object_counting"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,47 @@ def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomSc
     folder = only_run(tmp_path)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
+
+
+def own_questions(rooms: RoomScans, tmp_path: Path) -> RoomScans:
+    """The same rooms with a question file that a test may change."""
+    return replace(rooms, questions=Path(shutil.copy(rooms.questions, tmp_path / "own.jsonl")))
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_text("")], ids=["deleted", "changed"])
+def test_a_killed_run_resumes_without_its_question_file(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path, change: Callable[[Path], object]
+):
+    logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
+    killed = stop_after(own.command(logs, "--batch-size", "3"), logs, 7, signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    change(own.questions)
+    ended = run_command(continued(rooms, logs))
+    assert ended.returncode == 0, ended.stderr
+    assert results(only_run(logs)) == results(undisturbed)
+    assert trajectories(only_run(logs)) == trajectories(undisturbed)
+
+
+def test_a_changed_question_file_that_is_named_again_is_refused(rooms: RoomScans, tmp_path: Path):
+    logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
+    main_vsi_bench_loop(own.config(logs, num_questions=1))
+    named = continued(rooms, logs, "--questions", str(own.questions))
+    assert run_command(named).returncode == 0
+    own.questions.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]))
+    refused = run_command(named)
+    assert (refused.returncode, "was begun with other questions" in refused.stderr) == (2, True)
+
+
+def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, num_questions=2)
+    folder = run_in_process(config)
+    copy = folder / "questions.jsonl"
+    copy.write_text("".join(copy.read_text().splitlines(keepends=True)[:1]))
+    with pytest.raises(RunError, match="was begun with other questions"):
+        main_vsi_bench_loop(config, folder)
+    copy.write_text('{"id": "1"}\n')
+    with pytest.raises(RunError, match=r"questions.jsonl, line 1 is damaged \(missing 'answer_kind'\)"):
+        main_vsi_bench_loop(config, folder)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -103,7 +147,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
     rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
 ):
     config = rooms.config(tmp_path)
-    run_log = begin_folder(config, fingerprint(load_questions(rooms.questions)), 8)
+    run_log = begin_folder(config, load_questions(rooms.questions))
     run_log.close()
 
     def interrupt(*_: object) -> None:
@@ -117,7 +161,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
 
 def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
     config = rooms.config(tmp_path)
-    run_log = begin_folder(config, fingerprint(load_questions(rooms.questions)), 8)
+    run_log = begin_folder(config, load_questions(rooms.questions))
     note_resumption(run_log, config)
     assert not caplog.text
     monkeypatch.setattr("runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
@@ -139,7 +183,7 @@ def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomSca
 
 
 def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Path):
-    run_log = begin_folder(rooms.config(tmp_path), "", 1)
+    run_log = begin_folder(rooms.config(tmp_path), [])
     path = run_log.folder / "results.jsonl"
     both_queued = Event()
 
@@ -248,6 +292,23 @@ def test_the_exports_contain_every_row(rooms: RoomScans, undisturbed: Path):
     with (undisturbed / "results.csv").open(newline="") as table:
         kept = [(row["id"], row["status"], float(row["score"])) for row in csv.DictReader(table)]
     assert kept == [(row["id"], row["status"], row["score"]) for row in rows]
+
+
+def test_further_scores_are_exported_and_averaged(undisturbed: Path):
+    found = {row["id"]: row["scores"] for row in results(undisturbed) if row["scores"]}
+    with (undisturbed / "results.csv").open(newline="") as table:
+        written = {row["id"]: row["scores.relative_error"] for row in csv.DictReader(table)}
+    assert found and {id: float(value) for id, value in written.items() if value} == {
+        id: scores["relative_error"] for id, scores in found.items()
+    }
+    types = json.loads((undisturbed / "summary.json").read_text())["types"]
+    counted = [row["scores"]["relative_error"] for row in results(undisturbed) if row["question_type"] == COUNTING]
+    assert types[COUNTING]["scores"]["relative_error"] == pytest.approx(sum(counted) / len(counted))
+
+
+def test_a_row_without_further_scores_is_written_as_by_older_versions(undisturbed: Path):
+    lines = [json.loads(line) for line in (undisturbed / "results.jsonl").read_text().splitlines()]
+    assert {"scores" in line for line in lines} == {True, False}
 
 
 def test_a_resumed_run_keeps_its_protocol(rooms: RoomScans, undisturbed: Path, tmp_path: Path):

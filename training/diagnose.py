@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.builders import questions_of
-from agent.run_folder import saved_config
 from data.questions import Question, QuestionError
 from data.text import escaped_lines
 from runs import RunError
@@ -37,8 +35,8 @@ class Answered:
 def answered(run: Path) -> Iterator[Answered]:
     """The scored questions of a run, without failed ones. Raises RunError or QuestionError if the run or its questions
     cannot be read."""
-    questions = {question.id: question for question in questions_of(saved_config(run))}
     reader = RunReader(run)
+    questions = {question.id: question for question in reader.questions}
     for row in reader.rows:
         if row.score is None or row.failed:
             continue

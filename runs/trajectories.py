@@ -1,0 +1,58 @@
+"""Trajectories: what the questions of a finished run saw, did and answered."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.questions import Question
+from runs import RunError
+from runs.reader import RunReader
+from runs.records import ResultRow, Turn
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """The turns of one question, in order, and its outcome.
+
+    `status` is "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if
+    there is none. `score` is between 0 and 1, or None without a ground truth.
+    """
+
+    question: Question
+    turns: tuple[Turn, ...]
+    answer: str | None
+    score: float | None
+    status: str
+    error: str | None
+
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory({self.question.question!r}, {len(self.turns)} turns, answer={self.answer!r}, "
+            f"score={self.score}, status={self.status!r}{f', error={self.error!r}' if self.error else ''})"
+        )
+
+
+def load_trajectories(folder: str | Path) -> list[Trajectory]:
+    """The trajectories of the finished questions in a run folder; raises RunError.
+
+    Reads no view: each `turn.view` reads its own. The folder is enough, unless an earlier version began the run: then
+    reads its questions from where they came from, and raises QuestionError if that fails.
+    """
+    reader = RunReader(Path(folder).expanduser().absolute())
+    questions, rows = reader.questions, reader.rows
+    known = {question.id for question in questions}
+    if lost := [row.id for row in rows if row.id not in known]:
+        source = reader.facts.config.get("questions") or "the benchmark"
+        raise RunError(f"{reader.folder} has answered question {lost[0]}, which is not in {source} any more")
+    return trajectories(questions, rows, reader.turns)
+
+
+def trajectories(
+    questions: Sequence[Question], rows: Iterable[ResultRow], turns_of: Callable[[int], Sequence[Turn]]
+) -> list[Trajectory]:
+    """The trajectory of each result row; `turns_of` returns the turns of a question by number."""
+    by_id = {question.id: question for question in questions}
+    return [
+        Trajectory(by_id[row.id], tuple(turns_of(row.number)), row.answer, row.score, row.status, row.error)
+        for row in rows
+    ]
