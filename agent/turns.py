@@ -68,7 +68,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
         env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].view)
         state.begin(env)
         for turn, following in zip_longest(recorded, recorded[1:]):
-            view = following and following.view
+            view = following.view if following else None
             state.record(turn, None if turn.move is None else env.resume(turn.move, view))
         run.policy.recall(state)
         run.log.messages(state.number, messages_of(state))

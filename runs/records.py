@@ -3,7 +3,7 @@
 experiment_logs/README.md documents each key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -40,9 +40,7 @@ class Record:
         return _adapter(type(self)).dump_python(self)
 
 
-@cache
-def _adapter(record: type) -> TypeAdapter[Any]:
-    return TypeAdapter(record)
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _reasons(error: ValidationError) -> str:
