@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
-import yaml
 
 from agent.config import FILTERS, ConfigError, RunConfig, as_begun, config_from_dict, config_to_dict, flag
+from data.plain_yaml import read_yaml
 from data.text import argument_text
 
 SECTIONS = {
@@ -152,9 +152,9 @@ def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
 def _read_yaml(path: Path) -> dict[str, Any]:
     """The YAML file with keys as RunConfig fields. Values stay text, to be converted by each field's type."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_TextIds)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
+        values = read_yaml(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--config {path}: cannot be read as YAML: {error}") from None
     values = {} if values is None else values  # an empty file, or one of comments
     if not isinstance(values, dict):
         raise ConfigError(f"--config {path}: expected a mapping of names to values, such as `batch_size: 8`")
@@ -162,18 +162,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if "continue" in names:
         names["continue_from"] = names.pop("continue")
     return names
-
-
-class _TextIds(yaml.SafeLoader):
-    """Reads all values except null as text, to be converted by each field's type.
-
-    A scene name such as 0042 or 12_3 thus keeps every character, and an option may be called yes.
-    """
-
-
-_TextIds.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern) for tag, pattern in resolvers if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}

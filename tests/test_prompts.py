@@ -1,6 +1,7 @@
 """The wording that the shipped explorer was trained on, the default wording, and wordings from files."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from agent.config import ConfigError
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.model import ModelPolicy
-from agent.policies.prompts import Prompts, explorer_prompts, load_prompts, prompts_of, system_message, turn_message
+from agent.policies.prompts import (
+    Prompts,
+    checkpoint_prompts,
+    explorer_prompts,
+    load_prompts,
+    prompts_of,
+    system_message,
+    turn_message,
+)
 from agent.policies.replies import LOOK_AROUND, ParsedAction
 from agent.run_folder import saved_prompts
 from data.benchmarks.vsi_bench import BENCHMARK
@@ -19,6 +28,7 @@ from models import Reply
 from models.scripted import ScriptedBackend, random_policy
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
+from runs import RunError
 from runs.reader import RunReader
 from runs.records import Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
@@ -155,6 +165,15 @@ def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):
         ("sytem: Look", "sytem: "),
         ("- a list", "mine.yaml: "),
         ("system: [", "mine.yaml cannot be read as YAML"),
+        ("system: !!timestamp soon", "mine.yaml cannot be read as YAML: could not determine a constructor"),
+        ("system: !!int many", "mine.yaml cannot be read as YAML: could not determine a constructor"),
+        ("{a: " * 3000, "mine.yaml cannot be read as YAML: it is nested too deeply"),
+        ("opening: '{question.__class__}'", r"opening cannot be filled in .*it takes {question}"),
+        ("opening: '{question!r}'", "opening cannot be filled in .*no conversion"),
+        ("opening: '{question:>1000000000}'", "opening cannot be filled in .*at most two digits"),
+        ("position: '{x:.{heading}f}'", "position cannot be filled in .*at most two digits"),
+        ('system: "\\ud800"', "system cannot be filled in .*surrogates not allowed"),
+        ('advice: {route_planning: "\\ud800"}', "advice for 'route_planning' contains an unpaired surrogate"),
     ],
 )
 def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
@@ -165,6 +184,28 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=f"^--prompts .*{words}"):
         main_vsi_bench_loop(config)
     assert not (tmp_path / "runs").exists()
+
+
+def test_values_of_a_prompts_file_stay_text(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("opening: 2024-13-45\nsystem: yes\n")
+    prompts = load_prompts(tmp_path / "mine.yaml")
+    assert (prompts.opening, prompts.system) == ("2024-13-45", "yes")
+
+
+def test_a_dangling_link_to_a_checkpoints_prompts_is_an_error(tmp_path: Path):
+    (tmp_path / "prompts.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(ValueError, match=r"prompts.yaml cannot be read \(No such file or directory\)"):
+        checkpoint_prompts(str(tmp_path))
+
+
+def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_path: Path):
+    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
+    folder = run_in_process(rooms.config(tmp_path / "runs", model="served", num_questions=1), policy)
+    facts = json.loads((folder / "run.json").read_text())
+    facts["prompts"]["templates"]["opening"] = "{oops}"
+    (folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match=r"^[^\n]*its prompts are damaged \(opening cannot be filled in [^\n]*$"):
+        saved_prompts(folder)
 
 
 def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):

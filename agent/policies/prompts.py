@@ -5,10 +5,13 @@ A checkpoint may bring its own in prompts.yaml, and `--prompts FILE` names other
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, ClassVar
 
 from agent.config import ConfigError, RunConfig
@@ -93,6 +96,9 @@ class Prompts:
     def __post_init__(self) -> None:
         _check(self, "")
         _check(self.outcome, "outcome.")
+        for kind, text in self.advice.items():
+            if re.search("[\ud800-\udfff]", kind + text):
+                raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
 
     @property
     def sha256(self) -> str:
@@ -132,11 +138,27 @@ def _check(record: Prompts | OutcomePrompts, prefix: str) -> None:
         if name not in _EXAMPLES:
             continue
         try:
+            _check_placeholders(getattr(record, each.name), _EXAMPLES[name])
             getattr(record, each.name).format(**_EXAMPLES[name])
         except (KeyError, IndexError, ValueError, AttributeError) as error:
             known = ", ".join(f"{{{key}}}" for key in _EXAMPLES[name]) or "no placeholders"
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{name} cannot be filled in ({why}): it takes {known}; write {{{{ for a brace") from None
+
+
+def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
+    """Raise ValueError or KeyError unless the template has plain names only, as far as `format` would read them.
+
+    A checkpoint of others may bring templates: they must neither look into objects nor ask for gigabytes of padding.
+    """
+    template.encode()  # an unpaired surrogate is a ValueError
+    for _, name, form, conversion in Formatter().parse(template):
+        if name is None:
+            continue
+        if name not in known:
+            raise KeyError(name)
+        if conversion or "{" in (form or "") or re.search("[0-9]{3}", form or ""):
+            raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
 
 
 def prompts_of(config: RunConfig) -> Prompts:
@@ -155,7 +177,8 @@ def checkpoint_prompts(model: str) -> Prompts:
     """The prompts in a model's checkpoint folder, or the default ones; raises ValueError for a file that is damaged."""
     folder = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     path = folder / PROMPTS_FILE
-    return load_prompts(path) if path.is_file() else Prompts()
+    # A dangling link, as in a half-copied checkpoint, is an error instead of other prompts than the model was trained on.
+    return load_prompts(path) if os.path.lexists(path) else Prompts()
 
 
 @cache
@@ -171,29 +194,35 @@ def prompts_record(prompts: Prompts) -> dict[str, Any]:
 
 def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
     """The prompts in a run.json; raises ValueError if they are damaged."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Prompts).validate_python(record["templates"])
+    return _validated(record["templates"])
 
 
 def load_prompts(path: Path) -> Prompts:
     """The prompts in a YAML file; a field that is left out keeps its default. Raises ValueError naming the file."""
-    import yaml
+    from data.plain_yaml import read_yaml
+
+    try:
+        values = read_yaml(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as YAML: {error}") from None
+    try:
+        return _validated({} if values is None else values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _validated(values: object) -> Prompts:
+    """Parsed YAML or JSON as Prompts; raises ValueError with the first field that is wrong."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return TypeAdapter(Prompts).validate_python({} if values is None else values)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from None
+        return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"{path}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
-        ) from None
+        raise ValueError(f"{place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def system_message(prompts: Prompts, question: Question) -> Message:

@@ -1,0 +1,37 @@
+"""Reads YAML files in which every value is text: a scene called 0042 or an option called yes stays as it is."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_KEPT = ("null", "merge", "str", "seq", "map")
+_TAG = "tag:yaml.org,2002:"
+
+
+class _TextLoader(yaml.SafeLoader):
+    """Reads all values except null as text, and refuses tags that would make them something else."""
+
+
+_TextLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in (f"{_TAG}null", f"{_TAG}merge")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_TextLoader.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAG) in _KEPT
+}
+
+
+def read_yaml(path: Path) -> Any:
+    """The contents of a YAML file as texts, None, lists and dictionaries; None if it is empty.
+
+    Raises OSError, or ValueError with the reason if it is not such YAML.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_TextLoader)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
