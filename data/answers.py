@@ -156,7 +156,7 @@ class Number(AnswerKind):
         match = NUMBER.match(text) if text else None
         if text is None or match is None:
             return None
-        spellings = UNIT_WORDS.get(self.unit, ("", self.unit.lower()))
+        spellings = UNIT_WORDS.get(self.unit, ("", self.unit.rstrip(".").lower()))
         if text[match.end() :].strip().rstrip(".").lower() not in spellings:
             return None
         return match.group() if math.isfinite(float(match.group())) else None
@@ -268,7 +268,8 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
     if name == Number.name:
         return Number(unit)
     if unit:
-        raise ValueError(f"unit {unit!r} is for answers of kind number, not {name}")
+        instead = f"not {name}" if name else "and answer_kind is empty"
+        raise ValueError(f"unit {unit!r} is for answers of kind number, {instead}")
     kinds: dict[str, AnswerKind] = {each.name: each for each in (LETTER_KIND, YES_NO_KIND, TEXT_KIND)}
     if name not in kinds:
         raise ValueError(f"answer_kind {name!r} is unknown; the kinds are {', '.join(KIND_NAMES)}")

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,9 +31,19 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
             f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "
             "it, or name its file"
         ) from error
+    except NotLoadable:
+        raise
+    except (Exception, SystemExit) as error:  # the file is not ours, so it may raise anything, even sys.exit()
+        raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: fix it") from error
     if not hasattr(module, attribute):
         raise NotLoadable(f"{source} has no {attribute}")
     return getattr(module, attribute)
+
+
+def _raised(error: BaseException) -> str:
+    """An error in words, with the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{traceback.format_exception_only(error)[-1].strip()} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def _module(source: str) -> ModuleType:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data.answers import AnswerKind, kind_named
-from data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
 from data.question_files import (
     COLUMNS,
     OPTIONAL_COLUMNS,
@@ -139,6 +139,8 @@ def with_kind(question: Question, benchmark: Benchmark) -> Question:
                 "and unit"
             )
         return replace(question, kind=known.kind)
+    if question.question_type in RESERVED:
+        raise QuestionError(f"question_type cannot be {question.question_type}: summaries use that name")
     if known is None:
         return replace(question, declares_kind=True)
     if known.kind != question.kind:
@@ -406,8 +408,8 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
         try:
             if isinstance(row, QuestionError):
                 raise row
-            columns = row if _is_as_given(row) else benchmark.read_row(row)
-            question = _parse_row(columns, number, f"{name}, {noun} {number}", benchmark)
+            place = f"{name}, {noun} {number}"
+            question = _parse_row(_our_columns(row, place, benchmark), number, place, benchmark)
             if question.id in first_row:
                 raise QuestionError(
                     f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
@@ -429,12 +431,28 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
     return questions
 
 
-def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Question:
-    missing = [column for column in COLUMNS if column not in row and column not in OPTIONAL_COLUMNS]
+def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
+    """A row with our columns: read by the benchmark, unless it comes from a Question and has them already."""
+    if _is_as_given(row):
+        return row
+    missing = [column for column in benchmark.columns if column not in row and column not in OPTIONAL_COLUMNS]
     if missing:
         raise QuestionError(
             f"{place}: missing column {listed(missing)}; {benchmark.title}'s columns are {listed(benchmark.columns)}"
         )
+    try:
+        ours = benchmark.read_row(row)
+    except Exception as error:  # the function is not ours
+        raise QuestionError(f"{place}: the read_row of {benchmark.title} failed ({error!r})") from error
+    if not isinstance(ours, Mapping):
+        raise QuestionError(f"{place}: the read_row of {benchmark.title} returned {ours!r}, not a mapping of columns")
+    return ours
+
+
+def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Question:
+    missing = [column for column in COLUMNS if column not in row and column not in OPTIONAL_COLUMNS]
+    if missing:
+        raise QuestionError(f"{place}: the read_row of {benchmark.title} leaves out {listed(missing)}")
     question_id = _name(row.get("id", number), "id", place)
     place = f"{place} (id {question_id})"
     text = row["question"]
@@ -475,6 +493,8 @@ def _cell(value: object, column: str, place: str) -> str:
         return ""
     if not isinstance(value, str):
         raise QuestionError(f"{place}: {column} is {value!r}; it must be text")
+    if not _is_unicode(value):
+        raise QuestionError(f"{place}: {column} {value!r} contains an unpaired surrogate; write it as UTF-8")
     return value.strip()
 
 

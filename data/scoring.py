@@ -1,10 +1,11 @@
 """The scores of a run: means over types and tasks, the overall with its label, and the summary."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from data.benchmarks import Benchmark, mean
+from data.benchmarks import Benchmark, BenchmarkError, mean
 from data.questions import Question
 
 Row = Mapping[str, Any]
@@ -27,7 +28,21 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
         if _in_overall(row, benchmark):
             scores[row["question_type"]].append(_score(row))
     present = {name: values for name, values in scores.items() if values}
-    return benchmark.aggregate(benchmark, present) if present else {}
+    return _combined(benchmark, present) if present else {}
+
+
+def _combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """What the benchmark's `aggregate` returns; raises BenchmarkError unless it is finite numbers with "overall"."""
+    kept = "fix it; the answers are kept, and resuming the run scores them"
+    try:
+        percents = {name: float(value) for name, value in benchmark.aggregate(benchmark, scores).items()}
+    except Exception as error:  # the function is not ours
+        raise BenchmarkError(f"the aggregate of {benchmark.title} failed ({error!r}): {kept}") from error
+    if "overall" not in percents or not all(map(math.isfinite, percents.values())):
+        raise BenchmarkError(
+            f'the aggregate of {benchmark.title} returned {percents}, not finite numbers with "overall": {kept}'
+        )
+    return percents
 
 
 def _in_overall(row: Row, benchmark: Benchmark) -> bool:

@@ -10,7 +10,7 @@ from agent.evaluation import main_vsi_bench_loop
 from data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
 from data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
 from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question, QuestionError, load_questions, with_kind
+from data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
 from data.scoring import aggregate, overall_label, reference_lines, summarize
 from runs.reader import RunReader
 from tests.conftest import RoomScans, only_run, run_command
@@ -91,6 +91,9 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
         ({}, r"row 1 \(id chess\): unknown question_type 'chess'; the types of VSI-Bench are object_c.*answer_kind"),
         ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
         ({"answer_kind": "text", "unit": "m"}, "unit 'm' is for answers of kind number"),
+        ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
+        ({"answer_kind": "number", "unit": "\ud800"}, "contains an unpaired surrogate; write it as UTF-8"),
+        ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
         ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
         ({"answer_kind": "letter"}, "needs at least two options"),
         ({"answer_kind": "number"}, "ground_truth 'white' of a chess question is not a finite number above 0"),
@@ -116,7 +119,7 @@ def test_a_known_type_keeps_its_kind(tmp_path: Path):
     ("name", "words"),
     [
         ("vsibench", "there is no such benchmark; there is vsi-bench, or name your own as path/to/file.py:NAME"),
-        ("nowhere.py:TOY", "there is no file nowhere.py"),
+        ("nowhere.py:TOY", "^--benchmark nowhere.py:TOY: there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
         (TOY.replace("TOY", "LETTER_KIND"), "Letter is not a Benchmark"),
     ],
@@ -124,6 +127,111 @@ def test_a_known_type_keeps_its_kind(tmp_path: Path):
 def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):
     with pytest.raises(BenchmarkError, match=words):
         find_benchmark(name)
+
+
+RECORD = """
+from data.answers import Number
+from data.benchmarks import Benchmark, QuestionType
+def made(**changes):
+    types = (QuestionType("object_counting", Number("objects")),)
+    return Benchmark(**{"name": "mine", "title": "Mine", "types": types, **changes})
+"""
+
+
+def benchmark_in(folder: Path, source: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(f"{RECORD}{source}\n")
+    return f"{path}:MINE"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("1 / 0", r"raises ZeroDivisionError: division by zero \(mine.py, line 7\) when it is imported: fix it"),
+        ("import sys; sys.exit(5)", r"raises SystemExit: 5 \(mine.py, line 7\)"),
+        ("def f(): f()\nf()", "raises RecursionError: "),
+        ("MINE = made(types=5)", "ValueError: types must be a tuple of at least one QuestionType"),
+        ("MINE = made(types=())", "types must be a tuple of at least one QuestionType"),
+        ("MINE = made(types=2 * made().types)", "several types have the name 'object_counting'"),
+        ("MINE = made(types=(QuestionType('all', Number()),))", "no type or task can be called 'all'"),
+        ("MINE = made(types=(QuestionType('a', Number(), 'overall'),))", "no type or task can be called 'overall'"),
+        ("MINE = made(types=(QuestionType('a', Number(), advice=5),))", "'a': name, task, advice and wording must be"),
+        ("MINE = made(types=(QuestionType('a', 'number'),))", "type 'a': its kind is 'number'"),
+        ("MINE = made(types=(QuestionType('a', Number(), wording='(('),))", "'a': its wording is not a regular expr"),
+        ("MINE = made(scan_layouts={'d': '{scene}.ply'})", "scan_layouts of 'd' must be a tuple of paths"),
+        ("MINE = made(scan_layouts={'d': ('{room}.ply',)})", "scan_layouts of 'd': '{room}.ply' may use {scene} only"),
+    ],
+)
+def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: str):
+    with pytest.raises(BenchmarkError, match=words):
+        find_benchmark(benchmark_in(tmp_path, source))
+
+
+@pytest.mark.parametrize(
+    ("combine", "words"),
+    [
+        ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\)\)"),
+        ("lambda benchmark, scores: None", r"failed \(AttributeError"),
+        ("lambda benchmark, scores: {'overall': 'high'}", r"failed \(ValueError"),
+        ("lambda benchmark, scores: {'overall': float('nan')}", "returned {'overall': nan}, not finite numbers"),
+        ("lambda benchmark, scores: {'a': 1}", "returned {'a': 1.0}, not finite numbers with \"overall\""),
+    ],
+)
+def test_a_broken_aggregate_says_that_the_answers_are_kept(tmp_path: Path, combine: str, words: str):
+    mine = find_benchmark(benchmark_in(tmp_path, f"MINE = made(aggregate={combine})"))
+    rows = [{"question_type": "object_counting", "score": 1.0}]
+    with pytest.raises(BenchmarkError, match=f"the aggregate of Mine {words}.*resuming the run scores them"):
+        aggregate(rows, mine)
+
+
+def test_an_aggregate_may_return_numpy_numbers(tmp_path: Path):
+    source = "import numpy as np\nMINE = made(aggregate=lambda benchmark, scores: {'overall': np.int64(3)})"
+    rows = [{"question_type": "object_counting", "score": 1.0}]
+    assert json.dumps(aggregate(rows, find_benchmark(benchmark_in(tmp_path, source)))) == '{"overall": 3.0}'
+
+
+def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: RoomScans, tmp_path: Path):
+    named = benchmark_in(tmp_path, "MINE = made(aggregate=lambda benchmark, scores: 1 / 0)")
+    counting = next(row for row in rooms.rows if row["question_type"] == "object_counting")
+    (tmp_path / "one.jsonl").write_text(json.dumps(counting))
+    flags = ["--benchmark", named, "--questions", str(tmp_path / "one.jsonl")]
+    ended = run_command(rooms.command(tmp_path / "runs", *flags))
+    assert (ended.returncode, "Traceback" in ended.stderr, ended.stderr.count("\n")) == (2, False, 1)
+    benchmark_in(tmp_path, "MINE = made()")
+    folder = only_run(tmp_path / "runs")
+    assert run_command([*rooms.command(tmp_path / "runs")[:2], "--continue", str(folder)]).returncode == 0
+    assert RunReader(folder).summary["asked"]["overall_label"] == "mine_overall_1_task"
+
+
+READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'question': row['text']['en']})"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"text": "How many?"}, "row 1: missing column place; Mine's columns are text, place"),
+        ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\)\)"),
+        ({"text": {"en": "How many?"}, "place": "s"}, "row 1: the read_row of Mine leaves out dataset, scene_name"),
+    ],
+)
+def test_a_row_that_read_row_cannot_read_is_named(tmp_path: Path, row: dict, words: str):
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    with pytest.raises(QuestionError, match=words):
+        load_questions(tmp_path / "q.jsonl", find_benchmark(benchmark_in(tmp_path, READ_ROW)))
+
+
+def test_question_objects_need_no_read_row(tmp_path: Path):
+    mine = find_benchmark(benchmark_in(tmp_path, READ_ROW))
+    (question,) = normalized([Question("1", "d", "s", "object_counting", "How many?", ground_truth="3")], mine)
+    (tmp_path / "saved.jsonl").write_text(saved([question]))
+    assert load_questions(tmp_path / "saved.jsonl", mine) == [question]
+
+
+def test_a_benchmark_file_is_run_once(tmp_path: Path):
+    named = benchmark_in(tmp_path, "MINE = made()")
+    mine = find_benchmark(named)
+    Path(named.rpartition(":")[0]).unlink()
+    assert find_benchmark(named) is mine
 
 
 def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScans, tmp_path: Path):
@@ -166,6 +274,7 @@ def test_published_scores_are_named_only_beside_the_whole_benchmark():
         (YES_NO_KIND, None, None),
         (Number("kg"), "80 kg", "80"),
         (Number("kg"), "80 m", None),
+        (Number("ft."), "80 ft.", "80"),
         (Number(), "80", "80"),
         (TEXT_KIND, "  two words ", "two words"),
         (TEXT_KIND, " ", None),

@@ -6,9 +6,10 @@ Each is a record in a module of this package, or in a file of yours: `--benchmar
 import importlib
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from data.loading import NotLoadable, load_attribute
@@ -37,6 +38,15 @@ class QuestionType:
     wording: str = ""
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a field that cannot be used."""
+        if not all(isinstance(each, str) for each in (self.name, self.task, self.advice, self.wording)):
+            raise ValueError(f"type {self.name!r}: name, task, advice and wording must be text")
+        if not hasattr(self.kind, "takes_options"):
+            raise ValueError(f"type {self.name!r}: its kind is {self.kind!r}; import one from data.answers")
+        try:
+            re.compile(self.wording)
+        except re.error as error:
+            raise ValueError(f"type {self.name!r}: its wording is not a regular expression ({error})") from None
         object.__setattr__(self, "task", self.task or self.name)
 
 
@@ -46,6 +56,10 @@ OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)
 """The type of a user's own question with options."""
 OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}
 """The types of questions that belong to no benchmark."""
+
+
+RESERVED = frozenset(("all", "overall"))
+"""Names that the tables of a summary use beside those of types and tasks."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,15 @@ class Benchmark:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Raises ValueError for types or scan layouts that cannot be used."""
+        if not (isinstance(self.types, tuple) and self.types and all(isinstance(e, QuestionType) for e in self.types)):
+            raise ValueError("types must be a tuple of at least one QuestionType")
+        if twice := [name for name, number in Counter(each.name for each in self.types).items() if number > 1]:
+            raise ValueError(f"several types have the name {twice[0]!r}")
+        if taken := {*(each.name for each in self.types), *(each.task for each in self.types)} & RESERVED:
+            raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
+        for dataset, paths in self.scan_layouts.items():
+            _check_layout(dataset, paths)
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
 
     @cached_property
@@ -152,13 +175,27 @@ class Benchmark:
         return OPEN_CHOICE if has_options else OPEN
 
 
+def _check_layout(dataset: str, paths: object) -> None:
+    if not isinstance(paths, tuple) or not all(isinstance(path, str) for path in paths):
+        raise ValueError(f"scan_layouts of {dataset!r} must be a tuple of paths")
+    for path in paths:
+        try:
+            path.format(scene="")
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"scan_layouts of {dataset!r}: {path!r} may use {{scene}} only ({error!r})") from None
+
+
 def benchmark_names() -> list[str]:
     """The names of the benchmarks in this package."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
+@cache
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark that --benchmark names, here or as path/to/file.py:NAME; raises BenchmarkError."""
+    """The benchmark that --benchmark names, here or as path/to/file.py:NAME; raises BenchmarkError.
+
+    A file is run once per process, so that a run keeps its benchmark whatever happens to the file.
+    """
     if name in benchmark_names():
         return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BENCHMARK
     if ":" not in name:
