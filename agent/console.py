@@ -52,8 +52,11 @@ class ConsoleHandler(logging.Handler):
         self.setFormatter(LogFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line without interpreting markup."""
-        console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        """Print one line without interpreting markup. If that fails, as on a full disk, stops printing."""
+        try:
+            console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        except OSError:
+            console.on_broken_pipe()
 
 
 def log_to_console(every_turn: bool) -> None:
