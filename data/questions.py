@@ -388,6 +388,10 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
             f"{_LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with data.questions."
             "Question(id, dataset, scene_name, question_type, question), or pass a single text to ask"
         )
+    if question.kind is not UNDECLARED and not hasattr(question.kind, "takes_options"):
+        return QuestionError(
+            f"{_LIST}, question {number}: its kind is {question.kind!r}; import one from data.answers, or leave it out"
+        )
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     return {**{name: getattr(question, name) for name in COLUMNS}, "options": options, AS_GIVEN: True, **declared}

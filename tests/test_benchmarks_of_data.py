@@ -227,6 +227,12 @@ def test_question_objects_need_no_read_row(tmp_path: Path):
     assert load_questions(tmp_path / "saved.jsonl", mine) == [question]
 
 
+def test_a_question_object_with_something_else_as_its_kind_is_named():
+    wrong: object = "number"
+    with pytest.raises(QuestionError, match="question 1: its kind is 'number'; import one from"):
+        normalized([Question("1", "d", "s", "mine", "How many?", ground_truth="3", kind=wrong)])
+
+
 def test_a_benchmark_file_is_run_once(tmp_path: Path):
     named = benchmark_in(tmp_path, "MINE = made()")
     mine = find_benchmark(named)

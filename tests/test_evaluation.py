@@ -360,7 +360,7 @@ def test_an_answer_of_the_wrong_form_is_no_answer(rooms: RoomScans, tmp_path: Pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_run_survives_an_output_that_takes_no_more(rooms: RoomScans, tmp_path: Path):
     command = rooms.command(tmp_path / "runs", "--num-questions", "2")
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Final answer" in (only_run(tmp_path / "runs") / "run.log").read_text()
