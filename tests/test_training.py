@@ -1,6 +1,7 @@
 """The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
 
 import dataclasses
+import hashlib
 import json
 import pickle
 import re
@@ -24,7 +25,7 @@ from data.rooms.furniture import CATEGORIES
 from envs.actions import CameraAction
 from envs.environment import Extent, Observation
 from models.conversation import Conversation, Message
-from models.scripted import ScriptedBackend
+from models.scripted import ScriptedBackend, random_policy
 from models.transformers.encoding import ConversationEncoder
 from models.transformers.untrained import ModelSizes
 from rendering.camera import CameraPose
@@ -39,7 +40,7 @@ from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_de
 from training.practice import make_counting, make_practice
 from training.reading import asked, think
 from training.splits import SPLITS
-from training.store import read_shard, shards_in, write_shard
+from training.store import Transcript, read_shard, shards_in, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
 from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
 
@@ -247,9 +248,30 @@ def test_a_pupils_notes_are_matched_to_nearby_objects():
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
 
 
-def test_the_same_room_gives_the_same_demonstrations(episodes):
-    again = next(room_episodes(seed=7, index=0))
-    assert again.replies == episodes[0].replies and np.array_equal(again.images, episodes[0].images)
+def transcripts_sha256(episodes):
+    """A hash of all that is said in some episodes; poses, moves and notes are in it as text."""
+    texts = [[getattr(each, field.name) for field in dataclasses.fields(Transcript)] for each in episodes]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
+
+
+def test_a_room_always_gives_the_same_demonstrations(episodes):
+    assert transcripts_sha256(episodes) == "7b8ffe48c886cb3ec499a88d4219e28f2b6ce12945c91a77e5df8ab7bb34d315"
+
+
+def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations():
+    episodes = list(room_episodes(8, 1))
+    assert any(each.blind for each in episodes)
+    assert any(each.out_of_moves and len(each.replies) <= NUM_STEPS for each in episodes)
+    assert transcripts_sha256(episodes) == "5571fda8052b184b9e17d4761c6b39ab52b81755d9bfbc844ad74210c5965700"
+
+
+def test_a_pupil_always_gets_the_same_corrections(lessons):
+    assert transcripts_sha256(lessons) == "2e0c38eb074f19b8951fec6492e3cf94711c3e62c451594a3d3d8eed549d6187"
+
+
+def test_a_pupil_that_answers_early_always_gets_the_same_corrections():
+    lessons = pupil_episodes(7, 0, ScriptedBackend(random_policy(3)))
+    assert transcripts_sha256(lessons) == "bde796965c9e9ba2080367bec2a14b1d7710848ebcb85c12f7765a77b3770726"
 
 
 def test_the_splits_share_no_room():
