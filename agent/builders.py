@@ -17,7 +17,7 @@ from agent.policies.replies import action_format
 from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question, questions_asked
 from data.scans import LAYOUTS, Layouts
-from envs.library import CameraSettings, SceneLibrary
+from envs.library import CameraSettings, ScanLibrary
 from models import Backend, ModelOptions, ServerOptions
 from models.engines import make_backend
 from models.vllm import VLLM_PYTHON, VllmOptions
@@ -57,13 +57,17 @@ def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
         raise ConfigError(f"--shard {part}: {error}") from None
 
 
-def library_of(config: RunConfig, renderer: Renderer) -> SceneLibrary:
-    """The library of a configuration's scans."""
+def camera_of(config: RunConfig) -> CameraSettings:
+    """The settings of a configuration's views."""
     view = config.view
-    camera = CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
+    return CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
+
+
+def library_of(config: RunConfig, renderer: Renderer) -> ScanLibrary:
+    """The library of a configuration's scans."""
     cache_bytes = int(config.scene_cache_gib * 2**30)
     layouts = layouts_of(config)
-    return SceneLibrary(renderer, camera, config.scan_root, config.ply, config.up_axis, cache_bytes, layouts)
+    return ScanLibrary(renderer, camera_of(config), config.scan_root, config.ply, config.up_axis, cache_bytes, layouts)
 
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:

@@ -35,11 +35,10 @@ def result_row(state: QuestionState) -> ResultRow:
 
 
 def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -> None:
-    """Record a question's last turn, and with turn 0 its scan; raises the errors of `journal.turn`."""
+    """Record a question's last turn, and with turn 0 its scan file, if any; raises the errors of `journal.turn`."""
     turn = state.turns[-1]
-    if turn.turn == 0:
-        scan = ScanRecord(str(library.scan_of(state.question)), library.sha256_of(state.question))
-        turn = replace(turn, scan=scan)
+    if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
+        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256))
     journal.turn(state.number, turn, png_of(state, turn.turn), messages_of(state))
 
 

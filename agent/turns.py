@@ -54,7 +54,7 @@ def failing(state: QuestionState) -> Iterator[None]:
 
 
 def initialize_question_state(state: QuestionState, run: Run) -> None:
-    """Place the question in its scan at view 0, the best of four headings, and replay the recorded turns, if any.
+    """Place the question in its scene at view 0, and replay the recorded turns, if any.
 
     An interrupted question resumes after its last complete turn. Fails the question if its scan cannot be loaded or its
     first view cannot be rendered.

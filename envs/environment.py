@@ -68,7 +68,7 @@ class ExplorationEnv:
         return self._observation
 
     def reset(self, question: Question) -> Observation:
-        """Load the question's scan and start at its first view, the best of four headings.
+        """Load the question's scene and start at its first view.
 
         Raises ScanNotFound, SceneError or RenderError.
         """

@@ -1,11 +1,12 @@
-"""Finds, preloads and shares the scans of a run, and renders views of them."""
+"""Where questions take place: scans from files, or a scene in memory, and views of them."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,7 +37,43 @@ class CameraSettings:
         return Intrinsics(*self.image_size, self.focal_px)
 
 
-class SceneLibrary:
+class ScanFile(NamedTuple):
+    """A scan's file and its `scan_sha256`."""
+
+    path: Path
+    sha256: str
+
+
+class SceneLibrary(Protocol):
+    """The scene and the first view of each question, and views of scenes. Methods may be called from many threads.
+
+    `ScanLibrary` loads scans from files, `OneSceneLibrary` has one scene in memory.
+    """
+
+    camera: CameraSettings
+
+    def scene_of(self, question: Question) -> Scene:
+        """The question's scene; raises ScanNotFound or SceneError."""
+
+    def first_view(self, question: Question) -> FirstView:
+        """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
+
+    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
+        """Render the view of a pose, (H, W, 3) uint8; raises RenderError."""
+
+    def scan_file(self, question: Question) -> ScanFile | None:
+        """The file of the question's scene, None if there is none; raises ScanNotFound or SceneError."""
+
+    def load_ahead(self, questions: Iterable[Question]) -> None:
+        """Prepare the scenes of the next questions in the background; errors are raised on use."""
+
+
+def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
+    """The best of four headings near the middle of a scene; raises RenderError."""
+    return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
+
+
+class ScanLibrary:
     """Loads scans and renders views of them. All questions about a scan share it and its first view.
 
     Searches for scans below `scan_root`, unless `ply` is the scan file of all questions. Caches up to `cache_bytes` of
@@ -78,9 +115,10 @@ class SceneLibrary:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
         return self._scenes.get(self.scan_of(question))
 
-    def sha256_of(self, question: Question) -> str:
-        """The `scan_sha256` of the question's scan file; raises ScanNotFound or SceneError."""
-        return self._fingerprint(self.scan_of(question))
+    def scan_file(self, question: Question) -> ScanFile:
+        """The question's scan file; raises ScanNotFound or SceneError."""
+        path = self.scan_of(question)
+        return ScanFile(path, self._fingerprint(path))
 
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question's scan, shared by all questions about it.
@@ -114,7 +152,7 @@ class SceneLibrary:
     def _load_first_view(self, path: Path) -> FirstView:
         scene = self._scenes.get(path)
         self._fingerprint(path)  # hash the file now, while it is in the page cache
-        return self.draw_first_view(scene)
+        return draw_first_view(scene, self.renderer, self.camera)
 
     def _fingerprint(self, path: Path) -> str:
         if path not in self._sha256:
@@ -124,7 +162,32 @@ class SceneLibrary:
                 raise SceneError(f"{path} cannot be read ({error.strerror or error})") from error
         return self._sha256[path]
 
-    def draw_first_view(self, scene: Scene) -> FirstView:
-        """Render view 0 of a scene; raises RenderError."""
-        camera = self.camera
-        return first_view(scene, self.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
+
+class OneSceneLibrary:
+    """A scene in memory. Each question starts at its own pose: `starts`, by question id."""
+
+    def __init__(
+        self, scene: Scene, starts: Mapping[str, CameraPose], renderer: Renderer, camera: CameraSettings
+    ) -> None:
+        self.renderer = renderer
+        self.camera = camera
+        self._scene, self._starts = scene, starts
+
+    def scene_of(self, question: Question) -> Scene:
+        """The scene, whatever the question."""
+        return self._scene
+
+    def first_view(self, question: Question) -> FirstView:
+        """The view from the question's start, without scores of headings; raises RenderError."""
+        pose = self._starts[question.id]
+        return FirstView(pose, self.view(self._scene, pose), ())
+
+    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
+        """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
+        return self.renderer.render(scene, pose, self.camera.intrinsics)
+
+    def scan_file(self, question: Question) -> None:
+        """None: the scene is in memory."""
+
+    def load_ahead(self, questions: Iterable[Question]) -> None:
+        """Does nothing: the scene is loaded."""

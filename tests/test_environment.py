@@ -1,5 +1,7 @@
 """The environment of a question: reset, step and resume."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import RoomScans
@@ -8,7 +10,7 @@ from data.questions import load_questions
 from data.scans import ScanNotFound
 from envs.actions import CameraAction
 from envs.environment import ExplorationEnv
-from envs.library import CameraSettings, SceneLibrary
+from envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
 from rendering.renderers import RenderError, make_renderer
 
 CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
@@ -16,7 +18,7 @@ CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
 
 @pytest.fixture(scope="module")
 def library(rooms: RoomScans):
-    made = SceneLibrary(make_renderer("raycast"), CAMERA, rooms.root)
+    made = ScanLibrary(make_renderer("raycast"), CAMERA, rooms.root)
     yield made
     made.close()
 
@@ -26,7 +28,7 @@ def question(rooms: RoomScans):
     return load_questions(rooms.questions)[0]
 
 
-def test_a_reset_shows_view_0_with_all_moves_left(library: SceneLibrary, question):
+def test_a_reset_shows_view_0_with_all_moves_left(library: ScanLibrary, question):
     first = ExplorationEnv(library, 3).reset(question)
     assert (first.turn, first.moves_left, first.move) == (0, 3, None)
     assert first.view.shape == (64, 96, 3) and first.view.std() > 0
@@ -36,7 +38,19 @@ def test_a_reset_shows_view_0_with_all_moves_left(library: SceneLibrary, questio
     assert first.pose.z_m - first.extent.floor_z_m == pytest.approx(1.6, abs=0.05)
 
 
-def test_steps_turn_then_move_and_count_down(library: SceneLibrary, question):
+def test_in_a_scene_in_memory_each_question_starts_at_its_own_pose(library: ScanLibrary, question):
+    scene, usual = library.scene_of(question), library.first_view(question).pose
+    starts = {question.id: usual.turned(90.0), "other": usual}
+    in_memory = OneSceneLibrary(scene, starts, library.renderer, CAMERA)
+    turned = ExplorationEnv(library, 1)
+    turned.reset(question)
+    started, stepped = ExplorationEnv(in_memory, 1).reset(question), turned.step(CameraAction(90.0))
+    assert started.pose == stepped.pose and np.array_equal(started.view, stepped.view)
+    other = ExplorationEnv(in_memory, 1).reset(replace(question, id="other"))
+    assert np.array_equal(other.view, library.first_view(question).image)
+
+
+def test_steps_turn_then_move_and_count_down(library: ScanLibrary, question):
     env = ExplorationEnv(library, 2)
     first = env.reset(question)
     second = env.step(CameraAction(rotation_angle_degrees=90.0, forward_meters=0.3))
@@ -49,7 +63,7 @@ def test_steps_turn_then_move_and_count_down(library: SceneLibrary, question):
         env.step(CameraAction())
 
 
-def test_resuming_with_a_known_outcome_equals_taking_its_action(library: SceneLibrary, question):
+def test_resuming_with_a_known_outcome_equals_taking_its_action(library: ScanLibrary, question):
     action = CameraAction(rotation_angle_degrees=-30.0, forward_meters=2.0)
     stepped, resumed = ExplorationEnv(library, 3), ExplorationEnv(library, 3)
     first = stepped.reset(question)
@@ -61,7 +75,7 @@ def test_resuming_with_a_known_outcome_equals_taking_its_action(library: SceneLi
     assert np.array_equal(found.view, expected.view)
 
 
-def test_a_render_error_leaves_the_environment_unchanged(library: SceneLibrary, question, monkeypatch):
+def test_a_render_error_leaves_the_environment_unchanged(library: ScanLibrary, question, monkeypatch):
     env = ExplorationEnv(library, 3)
     first = env.reset(question)
 
@@ -76,9 +90,7 @@ def test_a_render_error_leaves_the_environment_unchanged(library: SceneLibrary, 
     assert env.step(CameraAction(forward_meters=0.2)).turn == 1
 
 
-def test_a_question_without_its_scan_raises(library: SceneLibrary, question):
-    from dataclasses import replace
-
+def test_a_question_without_its_scan_raises(library: ScanLibrary, question):
     with pytest.raises(ScanNotFound):
         ExplorationEnv(library, 3).reset(replace(question, scene_name="nowhere"))
 

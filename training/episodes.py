@@ -20,7 +20,7 @@ from data.questions import Question, with_kind
 from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
 from envs.environment import ExplorationEnv
-from envs.library import SceneLibrary
+from envs.library import ScanLibrary, draw_first_view
 from models import Backend, Reply
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
@@ -139,7 +139,7 @@ def _take(state: QuestionState, reply: Reply) -> None:
 
 
 @contextmanager
-def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]:
+def _libraries(config: RunConfig) -> Iterator[tuple[ScanLibrary, ScanLibrary]]:
     """A library with real views and one with blank views."""
     seeing, blind = library_of(config, RaycastRenderer()), library_of(config, BlindRenderer())
     with closing(seeing), closing(blind):
@@ -147,14 +147,14 @@ def _libraries(config: RunConfig) -> Iterator[tuple[SceneLibrary, SceneLibrary]]
 
 
 def _opened(
-    seed: int, index: int, seeing: SceneLibrary, blind: SceneLibrary
+    seed: int, index: int, seeing: ScanLibrary, blind: ScanLibrary
 ) -> Iterator[tuple[QuestionState, Teacher]]:
     """The questions of a room, ready for the first turn, each with a separate teacher."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
-    first = seeing.draw_first_view(scene)
+    first = draw_first_view(scene, seeing.renderer, seeing.camera)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
