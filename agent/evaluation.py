@@ -1,7 +1,6 @@
 """Runs an evaluation: questions and scans in, a run folder with scored answers out."""
 
 import logging
-import os
 import resource
 import time
 from collections.abc import Sequence
@@ -39,9 +38,7 @@ from agent.run_folder import (
 )
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
-from agent.turns import (
-    Run,
-)
+from agent.turns import VIEW_THREADS, Run
 from data.questions import Question
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
@@ -53,9 +50,6 @@ from runs.records import ResultRow
 from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
-
-VIEW_THREADS = min(8, os.cpu_count() or 1)
-"""The number of views rendered in parallel."""
 
 
 class Outcome(NamedTuple):

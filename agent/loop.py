@@ -8,11 +8,21 @@ from contextvars import copy_context
 from threading import Event
 
 from agent.console import Progress, counted
+from agent.policies import Policy
 from agent.records import result_row
 from agent.scheduler import Scheduler
 from agent.state import QuestionState
-from agent.turns import Run, complete_question_sequentially, failing, initialize_question_state, run_batched_turn
+from agent.turns import (
+    VIEW_THREADS,
+    Run,
+    complete_question_sequentially,
+    failing,
+    initialize_question_state,
+    run_batched_turn,
+)
+from envs.library import SceneLibrary
 from models import ModelError, OutOfMemory
+from runs.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +52,19 @@ def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: 
             for state in scheduler.begun:  # the policy may outlive this run
                 run.policy.forget(state)
             raise
+
+
+def answer_in_one_batch(
+    states: Sequence[QuestionState], library: SceneLibrary, policy: Policy, journal: Journal
+) -> None:
+    """Answer questions (at least one) in lockstep, all in one batch, without a configuration.
+
+    Uses the loop of real runs: a question that fails is a failed row of the journal. Raises PolicyError.
+    """
+    with ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view") as pool:
+        run = Run(library, policy, journal, pool)
+        turns, total = 1 + max(state.steps for state in states), len(journal.rows) + len(states)
+        answer_questions(Scheduler(states, len(states), turns), run, total, show_progress=False)
 
 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:

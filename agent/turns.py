@@ -1,6 +1,7 @@
 """The turns of a question: begin, decide, move, render, record."""
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render", ModelError: "model"}
 """The part named in a failed row, by error. Only these errors fail a question; all others stop the run."""
 
+VIEW_THREADS = min(8, os.cpu_count() or 1)
+"""The number of views rendered in parallel."""
 QUESTIONS_NAMED = 3
 """The most questions of a batch that a PolicyError names."""
 

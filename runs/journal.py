@@ -39,11 +39,12 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps turns, views and results in memory, but not conversations."""
+    """Keeps turns, views, conversations and results in memory."""
 
     def __init__(self) -> None:
         self._rows: dict[str, ResultRow] = {}
         self._turns: dict[int, list[Turn]] = {}
+        self._conversations: dict[int, Sequence[dict[str, str]]] = {}
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -58,6 +59,10 @@ class MemoryJournal:
         """The finished turns of a question in progress, with their views in memory."""
         return list(self._turns.get(number, ()))
 
+    def conversation_of(self, number: int) -> Sequence[dict[str, str]]:
+        """The conversation of a question so far; empty without a model."""
+        return self._conversations.get(number, ())
+
     def turn(
         self,
         number: int,
@@ -65,11 +70,13 @@ class MemoryJournal:
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
-        """Keep a finished turn and its view."""
+        """Keep a finished turn, its view and the conversation so far."""
         self._turns.setdefault(number, []).append(turn)
+        self._conversations[number] = messages
 
     def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Does nothing."""
+        """Keep a question's conversation so far."""
+        self._conversations[number] = messages
 
     def result(self, row: ResultRow) -> None:
         """Keep the result of a finished question."""

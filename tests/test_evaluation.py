@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from threading import Barrier, Event
@@ -18,7 +19,7 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 from agent.builders import cuda_device_of, library_of, questions_of
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop, schedule
-from agent.loop import answer_questions
+from agent.loop import answer_in_one_batch, answer_questions
 from agent.policies import Decision, Policy
 from agent.policies.model import ModelPolicy
 from agent.run_folder import begin_folder
@@ -29,6 +30,7 @@ from models import ModelError, OutOfMemory, Reply, ReplyFormat
 from models.conversation import Conversation
 from models.scripted import ScriptedBackend, random_policy
 from rendering.renderers import make_renderer
+from runs.journal import MemoryJournal
 from runs.reader import RunReader
 
 
@@ -254,6 +256,17 @@ class TurnLeft(Policy):
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
+
+
+def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_path: Path, caplog):
+    caplog.set_level("INFO", "agent.loop")
+    config, journal = rooms.config(tmp_path), MemoryJournal()
+    states = [QuestionState(number, each, number) for number, each in enumerate(questions_of(config)[:3], start=1)]
+    with closing(library_of(config, make_renderer("raycast"))) as library:
+        answer_in_one_batch(states, library, TurnLeft(), journal)
+    assert [row.turns for row in journal.rows] == [2, 3, 4]
+    assert [len(journal.turns_of(number)) for number in (1, 2, 3)] == [2, 3, 4]
+    assert "BATCHED TURN 3/3" in caplog.text
 
 
 def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomScans, tmp_path: Path, caplog):

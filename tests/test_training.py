@@ -24,6 +24,7 @@ from data.rooms import make_room, room_questions
 from data.rooms.furniture import CATEGORIES
 from envs.actions import CameraAction
 from envs.environment import Extent, Observation
+from models import OutOfMemory
 from models.conversation import Conversation, Message
 from models.scripted import ScriptedBackend, random_policy
 from models.transformers.encoding import ConversationEncoder
@@ -269,9 +270,28 @@ def test_a_pupil_always_gets_the_same_corrections(lessons):
     assert transcripts_sha256(lessons) == "2e0c38eb074f19b8951fec6492e3cf94711c3e62c451594a3d3d8eed549d6187"
 
 
-def test_a_pupil_that_answers_early_always_gets_the_same_corrections():
-    lessons = pupil_episodes(7, 0, ScriptedBackend(random_policy(3)))
+class LimitedPupil(ScriptedBackend):
+    """Replies at random; fits at most `most` conversations in memory."""
+
+    def __init__(self, most):
+        super().__init__(random_policy(3))
+        self.most = most
+
+    def generate(self, conversations, reply_format):
+        if len(conversations) > self.most:
+            raise OutOfMemory(f"{len(conversations)} conversations do not fit")
+        return super().generate(conversations, reply_format)
+
+
+@pytest.mark.parametrize("most", [26, 8])
+def test_a_pupil_that_answers_early_gets_the_same_corrections_in_any_memory(most):
+    lessons = pupil_episodes(7, 0, LimitedPupil(most))
     assert transcripts_sha256(lessons) == "bde796965c9e9ba2080367bec2a14b1d7710848ebcb85c12f7765a77b3770726"
+
+
+def test_a_pupil_that_fails_gives_no_lessons():
+    with pytest.raises(RuntimeError, match=r"failed \(model\): 1 conversations do not fit"):
+        next(pupil_episodes(7, 0, LimitedPupil(0)))
 
 
 def test_the_splits_share_no_room():

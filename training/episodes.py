@@ -1,35 +1,35 @@
 """Demonstrations: the teacher's conversations in procedural rooms, generated with the code of real runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
-from agent.builders import library_of
+from agent.builders import camera_of
 from agent.config import NUM_STEPS, RunConfig
-from agent.policies.model import ask, read
+from agent.loop import answer_in_one_batch
+from agent.policies import Decision, Policy
+from agent.policies.model import ModelPolicy, ask, read
 from agent.policies.prompts import explorer_prompts
-from agent.policies.replies import action_format, parse_action
+from agent.policies.replies import parse_action
 from agent.state import QuestionState
-from agent.turns import act, finish_turn
 from data.benchmarks.vsi_bench import BENCHMARK
 from data.questions import Question, with_kind
 from data.rooms import make_room, room_questions
 from data.rooms.sight import standing_points
-from envs.environment import ExplorationEnv
-from envs.library import ScanLibrary, draw_first_view
+from envs.library import OneSceneLibrary, draw_first_view
 from models import Backend, Reply
 from rendering.camera import CameraPose
 from rendering.geometry import Geometry
 from rendering.renderers.blind import BlindRenderer
 from rendering.renderers.raycast import RaycastRenderer
-from rendering.scene import make_scene
+from rendering.scene import Scene, make_scene
 from rendering.views import HEADINGS_DEG, FirstView
+from runs.journal import MemoryJournal
 from training.notes import VIEWS, VIEWS_AROUND
-from training.reading import asked, family_of, still_missing
+from training.reading import asked, family_of
 from training.store import Transcript
 from training.teacher import PATCH_PX, Teacher
 
@@ -76,20 +76,77 @@ def view_config() -> RunConfig:
     return RunConfig(**asdict(VIEWS))
 
 
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A question about a room, the pose at which it starts, and its teacher."""
+
+    state: QuestionState
+    start: CameraPose
+    teacher: Teacher
+
+
+class TeacherPolicy(Policy):
+    """Answers each question with the replies of its teacher, in the explorer's conversation."""
+
+    name = "teacher"
+
+    def __init__(self, teachers: Mapping[str, Teacher]) -> None:
+        """`teachers` maps the ids of the questions."""
+        self._teachers = teachers
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """The actions in the teachers' replies, which must be within limits."""
+        return [self._decision(state) for state in states]
+
+    def _decision(self, state: QuestionState) -> Decision:
+        ask(state, explorer_prompts())
+        reply = self._teachers[state.question.id].reply(state)
+        decision = read(Reply(reply), state, explorer_prompts())
+        assert decision.error is None and not decision.clamped, f"invalid action: {reply}"
+        return decision
+
+
+class CorrectedPupil(Policy):
+    """A pupil's decisions, each of which a teacher corrects.
+
+    `corrections` has, by question id, the teacher's reply in each turn and whether an object was still missing from
+    the teacher's notes.
+    """
+
+    name = "corrected pupil"
+
+    def __init__(self, pupil: ModelPolicy, teachers: Mapping[str, Teacher]) -> None:
+        self.concurrent = pupil.concurrent
+        self.corrections: dict[str, list[tuple[str, bool]]] = {question_id: [] for question_id in teachers}
+        self._pupil, self._teachers = pupil, teachers
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """The pupil's decisions; its notes replace the teacher's once that has replied."""
+        decisions = self._pupil.decide(states)  # first: it may fail, and the turn may be requested again
+        for state, decision in zip(states, decisions, strict=True):
+            teacher = self._teachers[state.question.id]
+            reply = teacher.reply(state)
+            self.corrections[state.question.id].append((reply, teacher.missing[-1]))
+            teacher.adopt_notes(decision.reply.text, state)
+        return decisions
+
+    def forget(self, state: QuestionState) -> None:
+        """Release what the pupil has cached for a question."""
+        self._pupil.forget(state)
+
+    def close(self) -> None:
+        """Close the pupil."""
+        self._pupil.close()
+
+
 def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
     """The demonstrations in room `index` of a seed, one per question; deterministic."""
     config = config or view_config()
-    with _libraries(config) as libraries:
-        for state, teacher in _opened(seed, index, *libraries):
-            missing = []
-            while not state.is_final:
-                ask(state, explorer_prompts())
-                _take(state, Reply(teacher.reply(state)))
-                missing.append(still_missing(state.question, teacher.notes))
-                turn = state.turns[-1]
-                assert turn.parse_error is None and not turn.clamped, f"invalid action: {turn.reply.text}"
-            replies = tuple(turn.reply.text for turn in state.turns)
-            yield _episode(state, teacher, replies, state.answer, missing)
+    scene, lessons = _lessons(seed, index, config)
+    journal = _answered(lessons, scene, TeacherPolicy(_teachers(lessons)), config)
+    for lesson in lessons:
+        replies = tuple(turn.reply.text for turn in lesson.state.turns)
+        yield _episode(lesson, journal, replies, lesson.state.answer, lesson.teacher.missing)
 
 
 def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
@@ -99,76 +156,61 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
     Prediction to No-Regret Online Learning", 2011.
     """
     config = config or view_config()
-    with _libraries(config) as libraries:
-        opened = [pair for pair in _opened(seed, index, *libraries) if not pair[1].blind]
-        for _, teacher in opened:
-            teacher.overlooked = frozenset()  # the pupil overlooks enough
-        corrections: list[list[str]] = [[] for _ in opened]
-        missing_to_teacher: list[list[bool]] = [[] for _ in opened]
-        missing_to_pupil: list[list[bool]] = [[] for _ in opened]
-        while due := [number for number, (state, _) in enumerate(opened) if not state.is_final]:
-            for number in due:
-                state, teacher = opened[number]
-                ask(state, explorer_prompts())
-                corrections[number].append(teacher.reply(state))
-                missing_to_teacher[number].append(still_missing(state.question, teacher.notes))
-            replies = pupil.generate([opened[number][0].conversation for number in due], action_format())
-            for number, reply in zip(due, replies, strict=True):
-                state, teacher = opened[number]
-                teacher.adopt_notes(reply.text, state)
-                missing_to_pupil[number].append(still_missing(state.question, teacher.notes))
-                _take(state, reply)
-                if state.is_final:
-                    pupil.release(state.conversation)
-        rng = np.random.default_rng([seed, index, 2])
-        for number, ((state, teacher), teacher_replies) in enumerate(zip(opened, corrections, strict=True)):
-            last = len(teacher_replies) - 1
-            turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
-            correction = teacher_replies[turn]
-            pupil_replies = tuple(each.reply.text for each in state.turns[:turn])
-            answer = parse_action(correction, state.question).action.answer
-            missing = [*missing_to_pupil[number][:turn], missing_to_teacher[number][turn]]
-            yield _episode(state, teacher, (*pupil_replies, correction), answer, missing, by_pupil=True)
+    scene, lessons = _lessons(seed, index, config)
+    lessons = [lesson for lesson in lessons if not lesson.teacher.blind]
+    for lesson in lessons:
+        lesson.teacher.overlooked = frozenset()  # the pupil overlooks enough
+    policy = CorrectedPupil(ModelPolicy(pupil, prompts=explorer_prompts()), _teachers(lessons))
+    journal = _answered(lessons, scene, policy, config)
+    rng = np.random.default_rng([seed, index, 2])
+    for lesson in lessons:
+        question, corrections = lesson.state.question, policy.corrections[lesson.state.question.id]
+        last = len(corrections) - 1
+        turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
+        correction, is_missing = corrections[turn]
+        replies = (*(each.reply.text for each in lesson.state.turns[:turn]), correction)
+        answer = parse_action(correction, question).action.answer
+        yield _episode(lesson, journal, replies, answer, [*lesson.teacher.missing[:turn], is_missing], by_pupil=True)
 
 
-def _take(state: QuestionState, reply: Reply) -> None:
-    """Process a reply as in a run: parse it, move and render."""
-    decision = read(reply, state, explorer_prompts())
-    after, seconds = act(state, decision)
-    finish_turn(state, decision, after, (state.question.id,), seconds)
+def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy, config: RunConfig) -> MemoryJournal:
+    """Let a policy answer the questions; blind teachers' questions show blank views."""
+    journal, starts = MemoryJournal(), {lesson.state.question.id: lesson.start for lesson in lessons}
+    for renderer, blind in ((RaycastRenderer(), False), (BlindRenderer(), True)):
+        states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
+        if states:
+            answer_in_one_batch(states, OneSceneLibrary(scene, starts, renderer, camera_of(config)), policy, journal)
+    for row in journal.rows:
+        if row.failed:
+            raise RuntimeError(f"question {row.id} in {scene.name} failed ({row.failed_part}): {row.error}")
+    return journal
 
 
-@contextmanager
-def _libraries(config: RunConfig) -> Iterator[tuple[ScanLibrary, ScanLibrary]]:
-    """A library with real views and one with blank views."""
-    seeing, blind = library_of(config, RaycastRenderer()), library_of(config, BlindRenderer())
-    with closing(seeing), closing(blind):
-        yield seeing, blind
+def _teachers(lessons: Sequence[Lesson]) -> dict[str, Teacher]:
+    return {lesson.state.question.id: lesson.teacher for lesson in lessons}
 
 
-def _opened(
-    seed: int, index: int, seeing: ScanLibrary, blind: ScanLibrary
-) -> Iterator[tuple[QuestionState, Teacher]]:
-    """The questions of a room, ready for the first turn, each with a separate teacher."""
+def _lessons(seed: int, index: int, config: RunConfig) -> tuple[Scene, list[Lesson]]:
+    """A room's scene and its questions, each with a separate teacher."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
-    first = draw_first_view(scene, seeing.renderer, seeing.camera)
+    first = draw_first_view(scene, RaycastRenderer(), camera_of(config))
     places = standing_points(room.plan, [thing.box for thing in room.objects])
+    lessons = []
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
         is_blind = bool(rng.random() < BLIND_SHARE)
         steps = int(rng.integers(NUM_STEPS)) if rng.random() < HURRIED_SHARE else NUM_STEPS
-        env = ExplorationEnv(blind if is_blind else seeing, steps)
-        env.reset_at(scene, _start(first, places, rng))
-        state = QuestionState(number, question, steps)
-        state.begin(env)
+        start = _start(first, places, rng)
         names = sorted(asked(question).names)
         overlooks = bool(names) and family_of(question) != "counting" and rng.random() < OVERLOOKED_SHARE
         overlooked = {str(rng.choice(names))} if overlooks else set()
         walk_turns = int(rng.integers(VIEWS_AROUND)) if rng.random() < FIXED_WALK_SHARE else None
-        yield state, Teacher(room, is_blind, overlooked, walk_turns)
+        teacher = Teacher(room, is_blind, overlooked, walk_turns)
+        lessons.append(Lesson(QuestionState(number, question, steps), start, teacher))
+    return scene, lessons
 
 
 def _question(row: Mapping[str, Any]) -> Question:
@@ -185,16 +227,17 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
 
 
 def _episode(
-    state: QuestionState,
-    teacher: Teacher,
+    lesson: Lesson,
+    journal: MemoryJournal,
     replies: tuple[str, ...],
     answer: str | None,
     missing: Sequence[bool],
     by_pupil: bool = False,
 ) -> Episode:
     """The conversation, truncated to as many turns as there are replies."""
-    messages, turns = state.conversation.messages, len(replies)
-    images = np.stack(state.conversation.images[:turns])
+    state, teacher, turns = lesson.state, lesson.teacher, len(replies)
+    messages = [message["text"] for message in journal.conversation_of(state.number)]
+    images = np.stack([seen.view for seen in journal.turns_of(state.number)[:turns]])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
         state.question.question_type,
@@ -202,8 +245,8 @@ def _episode(
         answer,
         teacher.blind,
         by_pupil,
-        messages[0].text,
-        tuple(message.text for message in messages[1::2])[:turns],
+        messages[0],
+        tuple(messages[1::2][:turns]),
         replies,
         tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns[:turns]),
         tuple(missing),

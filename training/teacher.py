@@ -28,7 +28,7 @@ from training.notes import (
     pose_words,
     view_text,
 )
-from training.reading import asked, family_of, so_far, think
+from training.reading import asked, family_of, so_far, still_missing, think
 
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
 """Minimum pixels of a noted object in a view of this focal length."""
@@ -77,6 +77,7 @@ class Teacher:
       them.
     - `blind`: note nothing and answer immediately with a guess.
     - `shown`: the `categories_by_patch` of each view so far.
+    - `missing`: whether an object of the question was still to be found, for each turn so far.
 
     If a pupil's reply is executed instead of the teacher's, pass it to `adopt_notes`.
     """
@@ -87,6 +88,7 @@ class Teacher:
     walk_turns: int | None = None
     notes: list[Note] = field(default_factory=list)
     shown: list[np.ndarray] = field(default_factory=list)
+    missing: list[bool] = field(default_factory=list)
     _noted_before: int = 0
     _second_place: int | None = None
 
@@ -95,6 +97,7 @@ class Teacher:
         self._noted_before = len(self.notes)
         new = [] if self.blind else self._new_notes(state)
         self.notes += new
+        self.missing[state.turn :] = [still_missing(state.question, self.notes)]
         words = view_text(state.observation.pose, _start(state), new)
         move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
         if move is not None:
@@ -127,6 +130,7 @@ class Teacher:
                     near.append((math.hypot(note.ahead_m - ahead, note.left_m - left), index))
             off, index = min(near, default=(math.inf, NO_OBJECT))
             self.notes.append(replace(note, index=index if off <= NEAR_M else NO_OBJECT))
+        self.missing[state.turn :] = [still_missing(state.question, self.notes)]
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of objects in view that are not yet noted from this position, from left to right."""
