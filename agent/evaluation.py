@@ -4,29 +4,18 @@ import logging
 import resource
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from agent.builders import (
-    benchmark_of,
-    cuda_device_of,
-    layouts_of,
-    library_of,
-    model_policy,
-    part_of,
-    questions_of,
-    with_policy,
-)
-from agent.config import DtypeName, RunConfig
+from agent.builders import benchmark_of, layouts_of, part_of, questions_of, with_policy
+from agent.config import RunConfig
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
-from agent.planning import Plan, plan_lines, plan_run, plan_without_model, suited
+from agent.planning import plan_lines
 from agent.policies import Policy, PolicyError
 from agent.policies.model import ModelPolicy
-from agent.policies.prompts import Prompts, prompts_of
+from agent.policies.prompts import prompts_of
 from agent.run_folder import (
     begin_folder,
     config_to_resume,
@@ -37,13 +26,13 @@ from agent.run_folder import (
     saved_prompts,
 )
 from agent.scheduler import Scheduler
+from agent.startup import start
 from agent.state import QuestionState
-from agent.turns import VIEW_THREADS, Run
+from agent.turns import Run
 from data.questions import Question
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
 from rendering.interrupts import ignored_interrupts
-from rendering.renderers import Renderer, RendererStart
 from runs import RunError
 from runs.journal import Journal, MemoryJournal
 from runs.records import ResultRow
@@ -100,19 +89,18 @@ def main_vsi_bench_loop(
                 return finished
         try:
             prompts = prompts_of(config) if folder is None else saved_prompts(folder)
-            config, plan, renderer, policy = start_up(config, questions, policy, prompts, stack)
+            started = start(config, questions, policy, prompts, stack)
             if run_log is None:
-                config = resolved(config, renderer, plan)
-                read = policy.prompts if isinstance(policy, ModelPolicy) else None
-                run_log = begin_folder(config, questions, whole, read)
+                read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
+                run_log = begin_folder(started.config, questions, whole, read)
                 stack.callback(run_log.close)
             else:
                 note_resumption(run_log, config)
             stack.enter_context(log_to_file(run_log.folder / "run.log"))
-            run = make_run(config, renderer, policy, run_log, stack)
-            log.info("%s", plan.why)
+            log.info("%s", started.plan.why)
             log.info("Run folder: %s", run_log.folder)
-            scheduler = schedule(questions, run_log, config, plan.batch_size, policy.concurrent, whole)
+            run = started.run(run_log)
+            scheduler = schedule(questions, run_log, config, started.plan.batch_size, run.policy.concurrent, whole)
             session = Session(run, scheduler)
             try:
                 answer_questions(scheduler, run, len(questions))
@@ -139,44 +127,11 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         report_scans(questions, config)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        config, plan, renderer, policy = start_up(config, questions, policy, prompts_of(config), stack)
-        log.info("%s", plan.why)
-        run = make_run(config, renderer, policy, journal, stack)
-        scheduler = schedule(questions, journal, config, plan.batch_size, policy.concurrent, whole)
-        answer_questions(scheduler, run, len(questions), show_progress=False)
+        started = start(config, questions, policy, prompts_of(config), stack)
+        log.info("%s", started.plan.why)
+        scheduler = schedule(questions, journal, config, started.plan.batch_size, started.policy.concurrent, whole)
+        answer_questions(scheduler, started.run(journal), len(questions), show_progress=False)
     return journal
-
-
-def start_up(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
-) -> tuple[RunConfig, Plan, Renderer, Policy]:
-    """Start a run: returns `config` with the view size resolved, the plan, the renderer and the policy.
-
-    Loads the model that `config` names if `policy` is None; it reads `prompts`. The renderer's process starts and tests
-    itself while this one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA
-    requires (see `make_renderer`), and before the weights, which can take minutes.
-    """
-    start = RendererStart(config.renderer, cuda_device_of(config.device))
-    stack.callback(start.close)
-    if policy is None:
-        config = suited(config)
-        plan = plan_run(config, questions, prompts)
-    else:
-        plan = plan_without_model(config, questions)
-    renderer = start.renderer()
-    stack.callback(renderer.close)
-    if policy is None:
-        policy = model_policy(config, plan, prompts)
-        stack.callback(policy.close)
-    return config, plan, renderer, policy
-
-
-def make_run(config: RunConfig, renderer: Renderer, policy: Policy, journal: Journal, stack: ExitStack) -> Run:
-    """The objects that all turns of a run share; `stack` closes them."""
-    library = library_of(config, renderer)
-    stack.callback(library.close)
-    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    return Run(library, policy, journal, pool)
 
 
 def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
@@ -197,12 +152,6 @@ def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: 
     if outcome.status:
         log.info("Some questions failed; to retry them, add --retry-failed")
     return outcome
-
-
-def resolved(config: RunConfig, renderer: Renderer, plan: Plan) -> RunConfig:
-    """The configuration with the renderer and the data type of this run in place of "auto"."""
-    dtype = plan.model.dtype if plan.model else config.dtype
-    return replace(config, renderer=renderer.name, dtype=cast(DtypeName, dtype))
 
 
 class Session:

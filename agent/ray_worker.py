@@ -5,17 +5,16 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.builders import cuda_device_of, questions_of, server_of
+from agent.builders import questions_of, with_policy
 from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop, resolved
+from agent.evaluation import main_vsi_bench_loop
 from agent.parts import Part
-from agent.planning import plan_run, suited
 from agent.policies.prompts import prompts_of
-from rendering.renderers import make_renderer
+from agent.startup import resolve
 from runs import RunError, RunInUse
 from runs.reader import find_part
 
@@ -83,12 +82,9 @@ class Worker:
     def resolve(self, config: RunConfig, probe: SharedFolderProbe) -> RunConfig:
         """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
         probe.require_visible()
-        server_of(config)  # refuses a missing API key before the run folder is made
-        config = suited(config)
-        plan = plan_run(config, questions_of(config), prompts_of(config))
-        renderer = make_renderer(config.renderer, cuda_device_of(config.device))
-        renderer.close()
-        return resolved(config, renderer, plan)
+        policy, config = with_policy(None, config)
+        with ExitStack() as stack:
+            return resolve(config, questions_of(config), policy, prompts_of(config), stack).config
 
     def answer(self, config: RunConfig, probe: SharedFolderProbe) -> int:
         """Begin or resume the part that `config` names; returns the status and raises the errors of

@@ -1,0 +1,81 @@
+"""Starts a run: resolves its settings on this machine, then makes what all its turns share."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+from agent.builders import cuda_device_of, library_of, model_policy, server_of
+from agent.config import DtypeName, RunConfig
+from agent.planning import Plan, plan_run, plan_without_model, suited
+from agent.policies import Policy
+from agent.policies.prompts import Prompts
+from agent.turns import VIEW_THREADS, Run
+from data.questions import Question
+from envs.library import SceneLibrary
+from rendering.renderers import Renderer, RendererStart
+from runs.journal import Journal
+
+
+class Resolved(NamedTuple):
+    """A configuration with each "auto" resolved on this machine, and the plan and renderer that resolved it."""
+
+    config: RunConfig
+    plan: Plan
+    renderer: Renderer
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that can begin: its resolved configuration, its plan, and what its turns share except the journal."""
+
+    config: RunConfig
+    plan: Plan
+    library: SceneLibrary
+    policy: Policy
+    pool: Executor
+
+    def run(self, journal: Journal) -> Run:
+        """The run, recorded in a journal."""
+        return Run(self.library, self.policy, journal, self.pool)
+
+
+def resolve(
+    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
+) -> Resolved:
+    """Plan a run and start its renderer, which `stack` closes; loads no weights.
+
+    The model that `config` names decides if `policy` is None. The renderer's process starts and tests itself while this
+    one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA requires (see
+    `make_renderer`). Raises ConfigError, ModelError or RenderError.
+    """
+    start = RendererStart(config.renderer, cuda_device_of(config.device))
+    stack.callback(start.close)
+    if policy is None:
+        server_of(config)  # refuses a missing API key
+        config = suited(config)
+        plan = plan_run(config, questions, prompts)
+    else:
+        plan = plan_without_model(config, questions)
+    renderer = start.renderer()
+    stack.callback(renderer.close)
+    dtype = plan.model.dtype if plan.model else config.dtype
+    return Resolved(replace(config, renderer=renderer.name, dtype=cast(DtypeName, dtype)), plan, renderer)
+
+
+def start(
+    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
+) -> Started:
+    """Resolve a configuration, load its model if `policy` is None, and make the library and the threads of its views.
+
+    The model reads `prompts`; its weights can take minutes. `stack` closes everything. Raises the errors of `resolve`.
+    """
+    config, plan, renderer = resolve(config, questions, policy, prompts, stack)
+    if policy is None:
+        policy = model_policy(config, plan, prompts)
+        stack.callback(policy.close)
+    library = library_of(config, renderer)
+    stack.callback(library.close)
+    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    return Started(config, plan, library, policy, pool)
