@@ -20,6 +20,8 @@ import pytest
 
 from agent.config import ConfigError, RunConfig, resume_command
 from agent.evaluation import main_vsi_bench_loop
+from agent.policies.model import ModelPolicy
+from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
 from agent.run_folder import saved_config
 from benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
@@ -28,7 +30,7 @@ from models.conversation import Conversation, Message
 from models.engines import make_backend
 from models.openai.endpoint import Endpoint
 from models.openai.router import COOL_DOWN_S, EndpointRouter
-from models.scripted import random_policy
+from models.scripted import ScriptedBackend, random_policy
 from runs.reader import RunReader
 from runs.records import Turn
 from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
@@ -72,7 +74,8 @@ def script() -> Iterator[FaultyServer]:
 @pytest.fixture(scope="module")
 def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the same script in this process."""
-    return run_in_process(rooms.config(tmp_path_factory.mktemp("here")))
+    config = rooms.config(tmp_path_factory.mktemp("here"))
+    return run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts_of(config)))
 
 
 def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:

@@ -267,7 +267,7 @@ class TestConfig:
             RunConfig(batch=True, engine="vllm", compile=True).checked()
 
     def test_the_protocol_names_engine_and_number_type(self):
-        assert "engine vllm, bfloat16," in protocol(RunConfig(batch=True, engine="vllm", dtype="bfloat16"))
+        assert "engine vllm, bfloat16," in protocol(RunConfig(batch=True, engine="vllm", dtype="bfloat16"), None)
 
 
 def view(seed):
