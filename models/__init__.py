@@ -12,6 +12,8 @@ from models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL in this repository, trained on procedural rooms."""
+PROMPTS_FILE = "prompts.yaml"
+"""The file in a checkpoint folder with the prompts that its model was trained on."""
 EMBEDDED = "embedded"
 """The model name of the explorer."""
 CONCURRENCY = 32

@@ -23,10 +23,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from agent.policies.prompts import PROMPTS_FILE
 from data.rooms.furniture import CATEGORIES
 from data.text import escaped_lines, log_to_stream
-from models import EXPLORER
+from models import EXPLORER, PROMPTS_FILE
 from models.transformers.untrained import ModelSizes
 from models.views import write_view_settings
 from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered

@@ -19,12 +19,10 @@ from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question
 from envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from envs.environment import Observation
-from models import EMBEDDED, EXPLORER
+from models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from models.conversation import Message
 from runs.records import Turn
 
-PROMPTS_FILE = "prompts.yaml"
-"""The file of Prompts in a checkpoint folder."""
 ANY_TYPE = "default"
 """The key of the advice for question types without one of their own."""
 
