@@ -32,6 +32,21 @@ hypothesis.settings.load_profile("busy")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[Any]:
+    """Escape the surrogates in a report, as of a logged path, which pytest-xdist cannot send from process to process."""
+    return encodable((yield))
+
+
+def encodable(value: Any) -> Any:
+    """A report's value with escapes for characters that UTF-8 cannot encode."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    return type(value)(map(encodable, value)) if type(value) in (list, tuple) else value
+
+
 @dataclass(frozen=True)
 class RoomScans:
     """A scan root of procedural rooms with the questions about them."""

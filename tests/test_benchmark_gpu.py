@@ -30,6 +30,7 @@ def run(*arguments):
     return run_command([sys.executable, "-m", "benchmarks.gpu", *map(str, arguments)], cwd=CHECKOUT)
 
 
+@pytest.mark.slow
 def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path):
     out = tmp_path / "gpu.json"
     done = run("--device", "cpu", "--json", out)

@@ -57,6 +57,7 @@ def test_compiled_schedules_are_added_for_selected_ones_only():
     assert len(names(*turns.SCHEDULES)) == 6
 
 
+@pytest.mark.slow
 def test_renderers_are_measured(command, tmp_path):
     out = tmp_path / "renderers.json"
     command(renderers, f"--faces 1000 --views 2 --size 64 48 --json {out}")

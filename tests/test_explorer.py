@@ -48,6 +48,7 @@ def answered(tmp_path_factory):
     return results["raycast"], results["blind"], load_questions(config.questions)
 
 
+@pytest.mark.slow
 def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
     seeing, blind, questions = answered
     overall = aggregate(map(asdict, seeing), BENCHMARK)["overall"]
@@ -55,6 +56,7 @@ def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
     assert overall > most_frequent_answer(questions, BENCHMARK)["overall"] + 20
 
 
+@pytest.mark.slow
 def test_the_explorer_replies_validly_and_stops_early(answered):
     seeing, _, _ = answered
     assert sum(row.parse_errors for row in seeing) <= 0.04 * sum(row.turns for row in seeing)

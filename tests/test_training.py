@@ -5,6 +5,7 @@ import hashlib
 import json
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,7 @@ from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_de
 from training.practice import make_counting, make_practice
 from training.reading import asked, think
 from training.splits import SPLITS
-from training.store import Transcript, read_shard, shards_in, write_shard
+from training.store import Transcript, read_shard, shard_path, shards_in, write_shard
 from training.teacher import NO_OBJECT, Teacher, categories_by_patch
 from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
 
@@ -643,11 +644,14 @@ def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
     assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
 
 
-def test_the_commands_produce_demonstrations_a_run_and_its_curve(tmp_path, capsys):
+def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_path, capsys):
     demos, run = tmp_path / "demos", tmp_path / "run"
-    rooms = ["--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "2"]
-    assert demonstrate.main([str(demos), *rooms]) == 0
-    lengths = {"word-steps": 1, "view-steps": 2, "view-rows": 2, "episode-steps": 1, "episode-rows": 2, "save-every": 1}
+    demos.mkdir()
+    for index, shard in enumerate(shards[:HELD_OUT_ROOMS], 1):  # small ones, which the command keeps
+        shutil.copy(shard, shard_path(demos, SPLITS["training"], index))
+    assert demonstrate.main([str(demos), "--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "1"]) == 0
+    assert len(shards_in(demos)) == HELD_OUT_ROOMS + 1
+    lengths = {"word-steps": 1, "view-steps": 2, "view-rows": 2, "episode-steps": 1, "episode-rows": 2, "save-every": 2}
     steps = [f"--{name}={value}" for name, value in lengths.items()]
     assert train.main([str(demos), str(run), *steps]) == 0
     with Image.open(run / "curve.png") as curve:
