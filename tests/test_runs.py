@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -141,11 +142,16 @@ def test_the_reader_ignores_a_torn_last_line_and_the_writer_removes_it(interrupt
 
 
 def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
-    paused, go_on = Event(), Event()
+    finished, paused, go_on = Event(), Event(), Event()
 
     class Pausing(ScriptedBackend):
+        def release(self, conversation: Conversation) -> None:
+            finished.set()
+
         def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-            if not paused.is_set() and RunReader(only_run(tmp_path)).rows:
+            if finished.is_set() and not paused.is_set():
+                while not (RunReader(only_run(tmp_path)).rows or go_on.is_set()):  # another thread writes them
+                    time.sleep(0.01)
                 paused.set()
                 go_on.wait()
             return super().generate(conversations, reply_format)
