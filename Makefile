@@ -1,5 +1,5 @@
 # make demo: explore procedural rooms with the included model.  make check: style and types.
-# make test: tests in minutes, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
+# make test: all tests but the slow ones, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
