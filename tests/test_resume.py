@@ -27,6 +27,7 @@ from runs.reader import find_run
 from runs.writer import RunWriter
 
 COUNTING = "object_counting"
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans,
     assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.01, 0.03, 0.1])
+@pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.01, 0.03, 0.1))])
 def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
     process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while turns_on_disk(tmp_path) < 10 and process.poll() is None:
@@ -387,7 +388,9 @@ def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("imported", ["agent", "agent.config", "agent.evaluation", "open3d"])
+@pytest.mark.parametrize(
+    "imported", ["agent.evaluation", *(pytest.param(each, marks=SLOW) for each in ("agent", "agent.config", "open3d"))]
+)
 def test_an_early_interrupt_ends_without_a_traceback(
     rooms: RoomScans, tmp_path: Path, imported: str, how: signal.Signals
 ):
