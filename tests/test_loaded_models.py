@@ -224,7 +224,11 @@ class TestFromPython:
         scan = min(rooms.root.rglob("*.ply"))
         found = ask(scan, "How many chair(s) are in this room?", ground_truth="2", renderer="raycast", **settings)
         assert isinstance(found, Trajectory) and len(found.turns) > 1
-        return [found.answer, found.status, [(turn.pose, turn.reply, turn.action, turn.move) for turn in found.turns]]
+        return [
+            found.answer,
+            found.status,
+            [(turn.pose, turn.reply.text, turn.action, turn.move) for turn in found.turns],
+        ]
 
     def test_a_loaded_model_gives_the_trajectory_of_its_checkpoint(self, rooms: RoomScans, explorer):
         expected = self.asked(rooms, model="embedded", steps=3)

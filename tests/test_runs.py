@@ -258,3 +258,15 @@ def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
             replace(turn, seconds=there.seconds) for turn, there in zip(turns, saved, strict=True)
         ]
         assert all((turn.view == there.view).all() for turn, there in zip(turns, saved, strict=True))
+
+
+def test_log_probabilities_are_recorded_if_a_model_computes_them(rooms: RoomScans, tmp_path: Path):
+    class Sure(ScriptedBackend):
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+            return [replace(each, logprobs=(-0.5, 0.0)) for each in super().generate(conversations, reply_format)]
+
+    for name, backend in (("with", Sure(random_policy())), ("without", ScriptedBackend(random_policy()))):
+        folder = run_in_process(rooms.config(tmp_path / name, num_questions=1, steps=1), ModelPolicy(backend))
+        (line, *_) = (folder / "q001" / "turns.jsonl").read_text().splitlines()
+        assert ("logprobs" in json.loads(line)["reply"]) == (name == "with")
+        assert RunReader(folder).turns(1)[0].reply.logprobs == ((-0.5, 0.0) if name == "with" else ())
