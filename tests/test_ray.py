@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +132,20 @@ def test_two_actors_equal_one_process_also_when_one_is_killed(
     assert scores(only_run(tmp_path)) == scores(one_run)
 
 
-def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same(
+def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same_without_its_question_file(
     six_rooms: RoomScans,
     one_run: Path,
     tmp_path: Path,
 ):
-    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"), tmp_path)
+    own = replace(six_rooms, questions=Path(shutil.copy(six_rooms.questions, tmp_path / "own.jsonl")))
+    command = own.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1", "--datasets", "scannet")
+    process = started(command, tmp_path)
     worker = worker_of(first_part_with(2, process, tmp_path))
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert not alive(worker) and not processes_of(tmp_path)
+    own.questions.unlink()
     ended = run_command(shlex.split(said.splitlines()[-1]))
     assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
