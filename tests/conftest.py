@@ -34,7 +34,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Iterator[Any]:
-    """Escape the surrogates in a report, as of a logged path, which pytest-xdist cannot send from process to process."""
+    """Escape surrogates in a report, as in a logged path, which pytest-xdist cannot send to another process."""
     return encodable((yield))
 
 
