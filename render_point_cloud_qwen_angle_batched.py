@@ -16,14 +16,13 @@ def main(argv: list[str]) -> int:
     refusals: tuple[type[Exception], ...] = ()
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from dataclasses import replace
-
             from agent.command_line import parse_command_line, resumed
-            from agent.config import ConfigError, RunConfig, located
+            from agent.config import ConfigError, RunConfig
+            from agent.resuming import with_absolute_paths
         refusals += (ConfigError,)
         given = parse_command_line(argv)
         config = given.over(RunConfig())
-        if not config.has_work:
+        if not config.what_to_run.has_work:
             raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
 
         with deferred_interrupts():
@@ -38,17 +37,18 @@ def main(argv: list[str]) -> int:
             from rendering.renderers import RenderError
             from runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-        log_to_console(every_turn=config.ply is not None)
-        if config.continue_from is not None:
-            if folder := run_to_resume(located(config)):
+        log_to_console(every_turn=config.what_to_run.ply is not None)
+        if config.what_to_run.continue_from is not None:
+            log_root = with_absolute_paths(config).output.log_root
+            if folder := run_to_resume(config.what_to_run, config.cluster.shard, log_root):
                 config = resumed(saved_config(folder), given)
-                if given.names("questions"):
+                if "questions" in given.settings:
                     questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-                return (answer_on_ray if config.ray else main_vsi_bench_loop)(config, folder).status
-            config = replace(config, continue_from=None, retry_failed=False)
-        if config.demo:
-            return run_demo(located(demo_defaults(given)))
-        return (answer_on_ray if config.ray else main_vsi_bench_loop)(located(config)).status
+                return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
+            config = config.having(continue_from=None, retry_failed=False)
+        if config.what_to_run.demo:
+            return run_demo(with_absolute_paths(demo_defaults(given)))
+        return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(with_absolute_paths(config)).status
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from agent.console import discard_output
 

@@ -1,14 +1,12 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agent.builders import benchmark_of, model_options_of, model_policy, questions_of, with_policy
-from agent.command_line import SECTIONS
-from agent.config import FILTERS, ConfigError, RunConfig, config_from_dict, located
+from agent.builders import model_options, model_policy, questions_of, with_policy
+from agent.config import FILTERS, SECTION_OF, SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict
 from agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from agent.planning import Plan
 from agent.policies import Policy
@@ -16,13 +14,15 @@ from agent.policies.model import ModelPolicy
 from agent.policies.named import make_policy
 from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
+from agent.resuming import with_absolute_paths
+from data.benchmarks import find_benchmark
 from data.questions import Question, QuestionError, normalized
 from models.transformers.backend import TransformersBackend
 from runs.trajectories import Trajectory, load_trajectories, trajectories
 
 COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
 """Settings that select what the command does; in Python, the choice of function does."""
-MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name != "policy")
+MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
 
 
@@ -41,7 +41,7 @@ def ask(
 
     `policy` is the result of `load_policy`, your own policy, its class, or its name "module:Class". By default, the
     model named by the setting `model` decides. Writes a run folder below `log_root`, or nothing if that is None.
-    `settings` are other fields of RunConfig, such as `model` or `steps`.
+    `settings` are other settings of a run, such as `model` or `steps`.
 
     A failed question returns a trajectory with status "failed". Raises ConfigError, QuestionError, RenderError,
     ModelError or RunError if the question cannot be asked, PolicyError if a policy raises an error.
@@ -50,7 +50,7 @@ def ask(
         raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
-    return _trajectories(config, questions_of(config), policy, log_root is not None)[0]
+    return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
 
 def explore(
@@ -74,17 +74,17 @@ def explore(
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
-        return _trajectories(config, questions_of(config), policy, log_root is not None)
+        return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
         raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
     config = _config({"batch": True}, policy, log_root, settings)
-    listed = normalized(questions, benchmark_of(config))
+    listed = normalized(questions, find_benchmark(config.questions.benchmark))
     return _trajectories(config, listed, policy, log_root is not None)
 
 
-def load_policy(model: Any = RunConfig.model, processor: Any = None, **settings: Any) -> Policy:
+def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
     """Load a model once for several calls of `ask` and `explore`, or use one that is loaded.
 
     `model` is a value of --model, or with its `processor` a model of transformers, as `TransformersBackend` takes it:
@@ -92,23 +92,25 @@ def load_policy(model: Any = RunConfig.model, processor: Any = None, **settings:
     folder with a views.json, views have the size set there. `settings` are RunConfig's model settings, such as `dtype`
     or `temperature`. Raises ConfigError or ModelError.
     """
-    if wrong := [name for name in settings if name in _field_names() and name not in MODEL_SETTINGS]:
+    if wrong := [name for name in settings if name in _names() and name not in MODEL_SETTINGS]:
         raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
     plan = Plan(1, "memory is planned per run")
     if isinstance(model, str | Path):
         if processor is not None:
             raise ConfigError(f"load_policy loads the processor of {model} itself: leave out processor")
         given, config = with_policy(None, _config({"model": str(model)}, None, None, settings))
-        policy = given or model_policy(config, plan, prompts_of(config))
+        policy = given or model_policy(config, plan, prompts_of(config.model, config.questions.benchmark))
     elif processor is None:
         raise ConfigError(f"load_policy needs the processor of {type(model).__name__}: pass it as processor")
     else:
         name = getattr(model, "name_or_path", "") or type(model).__name__
         config = _config({"model": name}, None, None, settings)
-        backend = TransformersBackend(model, processor, model_options_of(config, plan), name=name)
-        policy = ModelPolicy(backend, action_format(config.constrained), prompts_of(config))
-    policy.name = config.model
-    values = {name: getattr(config, name) for name in MODEL_SETTINGS if name != "model"}
+        options = model_options(config.model, config.view.max_new_tokens, plan)
+        backend = TransformersBackend(model, processor, options, name=name)
+        prompts = prompts_of(config.model, config.questions.benchmark)
+        policy = ModelPolicy(backend, action_format(config.model.constrained), prompts)
+    policy.name = config.model.model
+    values = {name: getattr(config.model, name) for name in MODEL_SETTINGS if name != "model"}
     policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}
     return policy
 
@@ -116,7 +118,7 @@ def load_policy(model: Any = RunConfig.model, processor: Any = None, **settings:
 def _trajectories(
     config: RunConfig, questions: Sequence[Question], policy: Policy | type[Policy] | str | None, on_disk: bool
 ) -> list[Trajectory]:
-    made = make_policy(policy, config.seed) if isinstance(policy, type) else policy
+    made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and implement `decide`")
@@ -139,7 +141,7 @@ def _config(
     settings: Mapping[str, Any],
 ) -> RunConfig:
     """A RunConfig from `values`, a function's own arguments, and `settings`; raises ConfigError if any is invalid."""
-    names = _field_names()
+    names = _names()
     for name in settings:
         if name not in names:
             near = get_close_matches(name, names, n=1)
@@ -156,8 +158,8 @@ def _config(
             )
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
-    return located(config_from_dict({**values, **settings, **extra, **root}))
+    return with_absolute_paths(config_from_dict({**values, **settings, **extra, **root}))
 
 
-def _field_names() -> list[str]:
-    return [field.name for field in fields(RunConfig) if field.name != "policy"]
+def _names() -> list[str]:
+    return [name for name in SECTION_OF if name != "policy"]

@@ -3,9 +3,17 @@
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
-from agent.config import API_KEY_ENV, ConfigError, RunConfig
+from agent.config import (
+    ConfigError,
+    ModelSettings,
+    QuestionSettings,
+    RenderSettings,
+    RunConfig,
+    ServerSettings,
+    VllmSettings,
+    WhatToRun,
+)
 from agent.parts import Part, cut
 from agent.planning import Plan
 from agent.policies import Policy
@@ -14,73 +22,69 @@ from agent.policies.model import ModelPolicy
 from agent.policies.named import make_policy, named_policy, policy_name
 from agent.policies.prompts import Prompts
 from agent.policies.replies import action_format
-from data.benchmarks import Benchmark, find_benchmark
+from data.benchmarks import find_benchmark
 from data.questions import Question, questions_asked
 from data.scans import LAYOUTS, Layouts
 from envs.library import CameraSettings, ScanLibrary
 from models import Backend, ModelOptions, ServerOptions
 from models.engines import make_backend
+from models.views import ViewSettings
 from models.vllm import VLLM_PYTHON, VllmOptions
 from rendering.readers import reader_of
 from rendering.renderers import Renderer
 from rendering.scene import SceneError
 
 
-def benchmark_of(config: RunConfig) -> Benchmark:
-    """The benchmark that --benchmark names; raises QuestionError."""
-    return find_benchmark(config.benchmark)
+def layouts_of(benchmark: str) -> Layouts:
+    """The paths below the root of each dataset at which scans are searched for; raises QuestionError."""
+    return {**LAYOUTS, **find_benchmark(benchmark).scan_layouts}
 
 
-def layouts_of(config: RunConfig) -> Layouts:
-    """The paths below the root of each dataset at which scans are searched for."""
-    return {**LAYOUTS, **benchmark_of(config).scan_layouts}
-
-
-def questions_of(config: RunConfig) -> list[Question]:
+def questions_of(what: WhatToRun, asked: QuestionSettings) -> list[Question]:
     """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
-    if config.ply is not None and config.question is not None:
+    if what.ply is not None and what.question is not None:
         try:
-            reader_of(config.ply)
+            reader_of(what.ply)
         except SceneError as error:
             raise ConfigError(f"--ply {error}") from None
-    return questions_asked(vars(config), benchmark_of(config))
+    return questions_asked(vars(what) | vars(asked), find_benchmark(asked.benchmark))
 
 
-def part_of(whole: Sequence[Question], config: RunConfig) -> Sequence[Question]:
+def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
     """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
-    if config.shard is None:
+    if shard is None:
         return whole
-    part = Part.parse(config.shard)
+    part = Part.parse(shard)
     try:
         return cut(whole, part.of)[part.number - 1]
     except ValueError as error:
         raise ConfigError(f"--shard {part}: {error}") from None
 
 
-def camera_of(config: RunConfig) -> CameraSettings:
-    """The settings of a configuration's views."""
-    view = config.view
-    return CameraSettings(view.image_size, view.focal, config.camera_height, config.camera_pitch, config.first_view)
+def camera_of(view: ViewSettings, views: RenderSettings) -> CameraSettings:
+    """The settings of a run's views, with the size and focal length of `view`."""
+    return CameraSettings(view.image_size, view.focal, views.camera_height, views.camera_pitch, views.first_view)
 
 
 def library_of(config: RunConfig, renderer: Renderer) -> ScanLibrary:
     """The library of a configuration's scans."""
-    cache_bytes = int(config.scene_cache_gib * 2**30)
-    layouts = layouts_of(config)
-    return ScanLibrary(renderer, camera_of(config), config.scan_root, config.ply, config.up_axis, cache_bytes, layouts)
+    views, camera = config.views, camera_of(config.view, config.views)
+    cache_bytes, layouts = int(views.scene_cache_gib * 2**30), layouts_of(config.questions.benchmark)
+    return ScanLibrary(renderer, camera, views.scan_root, config.what_to_run.ply, views.up_axis, cache_bytes, layouts)
 
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
     """The given policy or the one that --policy names, if any, and the configuration with its name and settings."""
-    if policy is None and config.model.startswith(SCRIPTED) and config.policy is None:
-        return control_named(config.model, config.seed), config
-    if policy is None and config.policy is not None:
-        policy = named_policy(config.policy, config.seed)
-        if config.model not in (RunConfig.model, policy_name(policy)):
-            raise ConfigError(f"--policy {config.policy} replaces the model: leave out --model {config.model}")
+    model = config.model
+    if policy is None and model.model.startswith(SCRIPTED) and model.policy is None:
+        return control_named(model.model, model.seed), config
+    if policy is None and model.policy is not None:
+        policy = named_policy(model.policy, model.seed)
+        if model.model not in (ModelSettings.model, policy_name(policy)):
+            raise ConfigError(f"--policy {model.policy} replaces the model: leave out --model {model.model}")
     if policy is None:
         return None, config
-    return policy, replace(config, model=policy_name(policy), **policy.settings)
+    return policy, config.having(model=policy_name(policy), **policy.settings)
 
 
 def control_named(model: str, seed: int) -> Policy:
@@ -94,60 +98,59 @@ def control_named(model: str, seed: int) -> Policy:
 
 def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
     """A policy that asks the model of a configuration, which it loads; raises ModelError."""
-    return ModelPolicy(backend_of(config, plan), action_format(config.constrained), prompts)
+    return ModelPolicy(backend_of(config, plan), action_format(config.model.constrained), prompts)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """Load the model of a configuration, with the planned memory; raises ModelError."""
-    return make_backend(config.model, model_options_of(config, plan), server_of(config), vllm_of(config))
+    model = config.model
+    server = server_options(config.server, model.constrained) if model.engine == "openai" else None
+    vllm = vllm_options(config.vllm, images=config.schedule.steps + 1) if model.engine == "vllm" else None
+    return make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
 
 
-def model_options_of(config: RunConfig, plan: Plan) -> ModelOptions:
-    """The options of a configuration's model, with the planned memory."""
+def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> ModelOptions:
+    """The options of a model with the longest reply as resolved, and with the planned memory."""
     return ModelOptions(
-        dtype=plan.model.dtype if plan.model else config.dtype,
-        device=config.device,
-        max_new_tokens=config.view.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        attention=config.attention,
-        compile=config.compile,
-        kv_reuse=config.kv_reuse,
-        tiles_per_view=config.tiles_per_view,
+        dtype=model.dtype,
+        device=model.device,
+        max_new_tokens=max_new_tokens,
+        temperature=model.temperature,
+        seed=model.seed,
+        attention=model.attention,
+        compile=model.compile,
+        kv_reuse=model.kv_reuse,
+        tiles_per_view=model.tiles_per_view,
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,
     )
 
 
-def server_of(config: RunConfig) -> ServerOptions | None:
-    """The servers of --engine openai with the API key from the environment; None for other engines.
+def server_options(server: ServerSettings, constrained: bool) -> ServerOptions:
+    """The servers of --engine openai with the API key from the environment.
 
     Raises ConfigError if --api-key-env names a variable that is not set.
     """
-    if config.engine != "openai":
-        return None
-    key = os.environ.get(config.api_key_env, "").strip()
-    if not key and config.api_key_env != API_KEY_ENV:
+    key = os.environ.get(server.api_key_env, "").strip()
+    if not key and server.api_key_env != ServerOptions.key_env:
         raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
     return ServerOptions(
-        config.base_url,
+        server.base_url,
         key=key or None,
-        key_env=config.api_key_env,
-        timeout_s=config.request_timeout,
-        constrained=config.constrained,
+        key_env=server.api_key_env,
+        timeout_s=server.request_timeout,
+        constrained=constrained,
     )
 
 
-def vllm_of(config: RunConfig) -> VllmOptions | None:
-    """The options of --engine vllm; None for other engines."""
-    if config.engine != "vllm":
-        return None
+def vllm_options(vllm: VllmSettings, images: int) -> VllmOptions:
+    """The server of --engine vllm, for conversations of at most `images` images."""
     return VllmOptions(
-        images=config.steps + 1,
-        python=config.vllm_python or VLLM_PYTHON,
-        tensor_parallel_size=config.tensor_parallel_size,
-        memory_share=config.gpu_memory_utilization,
-        max_model_len=config.max_model_len,
+        images=images,
+        python=vllm.vllm_python or VLLM_PYTHON,
+        tensor_parallel_size=vllm.tensor_parallel_size,
+        memory_share=vllm.gpu_memory_utilization,
+        max_model_len=vllm.max_model_len,
     )
 
 

@@ -1,12 +1,13 @@
 """--demo: the embedded model on procedural rooms, compared with the same model blind."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
-from agent.builders import benchmark_of, questions_of
+from agent.builders import questions_of
 from agent.command_line import Given
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop
+from data.benchmarks import find_benchmark
 from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from data.scoring import aggregate, most_frequent_answer
 from models import EMBEDDED
@@ -18,9 +19,9 @@ DEMO_ROOMS = 4
 
 def demo_defaults(given: Given) -> RunConfig:
     """The given settings over the demo's defaults: the embedded model unless a policy is given, all turns batched."""
-    defaults = RunConfig(demo=True, max_batched_turns="all")
-    config = given.over(replace(defaults, model=EMBEDDED))
-    return config if config.policy is None else given.over(defaults)
+    defaults = RunConfig.of(demo=True, max_batched_turns="all")
+    config = given.over(defaults.having(model=EMBEDDED))
+    return config if config.model.policy is None else given.over(defaults)
 
 
 def run_demo(config: RunConfig) -> int:
@@ -29,17 +30,18 @@ def run_demo(config: RunConfig) -> int:
     Returns the exit status and raises the errors of `main_vsi_bench_loop`.
     """
     config = demo_config(config.checked())
-    if config.plan or config.check_data or config.renderer == "blind":
+    what = config.what_to_run
+    if what.plan or what.check_data or config.views.renderer == "blind":
         return main_vsi_bench_loop(config).status
     log.info("BLIND: the questions with grey views, as a baseline")
-    blind = main_vsi_bench_loop(replace(config, renderer="blind"))
+    blind = main_vsi_bench_loop(config.having(renderer="blind"))
     if blind.status:
         return blind.status
     log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2:
-        benchmark = benchmark_of(config)
-        frequent = most_frequent_answer(questions_of(config), benchmark)["overall"]
+        benchmark = find_benchmark(config.questions.benchmark)
+        frequent = most_frequent_answer(questions_of(what, config.questions), benchmark)["overall"]
         log.info(
             "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% always giving the most frequent answer",
             aggregate(map(asdict, seeing.rows), benchmark)["overall"],
@@ -54,9 +56,9 @@ def demo_config(config: RunConfig) -> RunConfig:
 
     Each room has at most one question of each type. Raises ConfigError if rooms cannot be written.
     """
-    one_each = dict.fromkeys(QUESTIONS_PER_TYPE, 1)
+    root, one_each = config.output.log_root, dict.fromkeys(QUESTIONS_PER_TYPE, 1)
     try:
-        rooms = kept_rooms(config.log_root, DEMO_ROOMS, config.seed, one_each)
+        rooms = kept_rooms(root, DEMO_ROOMS, config.model.seed, one_each)
     except OSError as error:
-        raise ConfigError(f"--log-root {config.log_root}: rooms cannot be written there ({error.strerror})") from None
-    return replace(config, demo=False, batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms)
+        raise ConfigError(f"--log-root {root}: rooms cannot be written there ({error.strerror})") from None
+    return config.having(demo=False, batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms)

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.builders import benchmark_of, layouts_of, part_of, questions_of, with_policy
-from agent.config import RunConfig
+from agent.builders import layouts_of, part_of, questions_of, with_policy
+from agent.config import RunConfig, ScheduleSettings
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
 from agent.planning import plan_lines
@@ -29,6 +29,7 @@ from agent.scheduler import Scheduler
 from agent.startup import start
 from agent.state import QuestionState
 from agent.turns import Run
+from data.benchmarks import find_benchmark
 from data.questions import Question
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
@@ -64,31 +65,32 @@ def main_vsi_bench_loop(
     """Answer every question of a run and score it.
 
     `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `questions`
-    those that it names for a new run. Raises
-    ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError
-    if its folder can no longer be written.
+    those that it names for a new run. Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or
+    RunError if the run cannot begin, and RunError if its folder can no longer be written.
     """
     policy, config = with_policy(policy, config.checked())
     if folder is not None:
         config = config_to_resume(folder, config)
         questions = questions_to_resume(folder, config)
-    whole = questions_of(config) if questions is None else questions
-    questions = part_of(whole, config)
-    if config.plan:
+    what, benchmark = config.what_to_run, config.questions.benchmark
+    whole = questions_of(what, config.questions) if questions is None else questions
+    questions = part_of(whole, config.cluster.shard)
+    if what.plan:
         report_plan(questions, config)
         return Outcome(0, [])
-    complete = config.ply is not None or report_scans(questions, config)
-    if config.check_data:
+    complete = what.ply is not None or report_scans(questions, config.views.scan_root, benchmark)
+    if what.check_data:
         return Outcome(0 if complete else 1, [])
+    summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
         run_log = None
         if folder is not None:
             run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
-            if finished := finished_outcome(run_log, questions, config):
+            if finished := finished_outcome(run_log, questions, summed_up):
                 return finished
         try:
-            prompts = prompts_of(config) if folder is None else saved_prompts(folder)
+            prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
             started = start(config, questions, policy, prompts, stack)
             if run_log is None:
                 read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
@@ -100,7 +102,9 @@ def main_vsi_bench_loop(
             log.info("%s", started.plan.why)
             log.info("Run folder: %s", run_log.folder)
             run = started.run(run_log)
-            scheduler = schedule(questions, run_log, config, started.plan.batch_size, run.policy.concurrent, whole)
+            scheduler = schedule(
+                questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole
+            )
             session = Session(run, scheduler)
             try:
                 answer_questions(scheduler, run, len(questions))
@@ -112,7 +116,7 @@ def main_vsi_bench_loop(
                 raise  # nothing more can be written
             except Exception as error:  # noqa: BLE001 (logged with its traceback; the run can be resumed)
                 return stopped(error, run_log, session)
-            return report(run_log, config, session.facts())
+            return report(run_log, summed_up, session.facts())
         except KeyboardInterrupt:
             if run_log is None:
                 raise
@@ -122,33 +126,35 @@ def main_vsi_bench_loop(
 def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
-    whole, questions = questions, part_of(questions, config)
-    if config.ply is None:
-        report_scans(questions, config)
+    whole, questions = questions, part_of(questions, config.cluster.shard)
+    benchmark = config.questions.benchmark
+    if config.what_to_run.ply is None:
+        report_scans(questions, config.views.scan_root, benchmark)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        started = start(config, questions, policy, prompts_of(config), stack)
+        started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
         log.info("%s", started.plan.why)
-        scheduler = schedule(questions, journal, config, started.plan.batch_size, started.policy.concurrent, whole)
-        answer_questions(scheduler, started.run(journal), len(questions), show_progress=False)
+        run = started.run(journal)
+        scheduler = schedule(questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole)
+        answer_questions(scheduler, run, len(questions), show_progress=False)
     return journal
 
 
 def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
     """Open the run to resume; with --retry-failed, requeue its failed questions. Raises RunError."""
     run_log = open_folder(folder, config)
-    if config.retry_failed:
+    if config.what_to_run.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
     require_same_scans(run_log, questions, whole, config)
     return run_log
 
 
-def finished_outcome(run_log: RunWriter, questions: Sequence[Question], config: RunConfig) -> Outcome | None:
-    """The outcome of a run whose questions are all finished; None if any is pending."""
+def finished_outcome(run_log: RunWriter, questions: Sequence[Question], benchmark: str | None) -> Outcome | None:
+    """The outcome of a run whose questions are all finished, as from `report`; None if any is pending."""
     if not all(run_log.is_done(question.id) for question in questions):
         return None
     log.info("Nothing to do: every question of %s is finished", run_log.folder)
-    outcome = report(run_log, config)
+    outcome = report(run_log, benchmark)
     if outcome.status:
         log.info("Some questions failed; to retry them, add --retry-failed")
     return outcome
@@ -193,12 +199,12 @@ def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
         return Outcome(130, run_log.rows, run_log.folder)
 
 
-def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None = None) -> Outcome:
-    """Write the exports; print a benchmark's summary or a single question's score."""
+def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | None = None) -> Outcome:
+    """Write the exports; print a benchmark's summary, or without one a single question's score."""
     summary, rows = run_log.export(session), run_log.rows
-    if config.ply is None:
-        benchmark = benchmark_of(config)
-        lines = [*format_summary(summary, benchmark), *reference_lines(summary, benchmark)]
+    if benchmark is not None:
+        record = find_benchmark(benchmark)
+        lines = [*format_summary(summary, record), *reference_lines(summary, record)]
     else:
         scored = (row for row in rows if row.score is not None)
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
@@ -207,9 +213,9 @@ def report(run_log: RunWriter, config: RunConfig, session: dict[str, Any] | None
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
+def report_scans(questions: Sequence[Question], scan_root: Path, benchmark: str) -> bool:
     """Print the table of scans per dataset; returns whether every question has a scan."""
-    table = scan_table(questions, config.scan_root, layouts_of(config))
+    table = scan_table(questions, scan_root, layouts_of(benchmark))
     for line in format_scan_table(table):
         log.info("%s", line)
     return all(row.questions_with_scan == row.questions for row in table)
@@ -217,9 +223,9 @@ def report_scans(questions: Sequence[Question], config: RunConfig) -> bool:
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
     """Print the plan of a run, which needs no scans; raises ModelError."""
-    if config.ply is None:
+    if config.what_to_run.ply is None:
         try:
-            report_scans(questions, config)
+            report_scans(questions, config.views.scan_root, config.questions.benchmark)
         except ScanNotFound as error:
             log.info("Scans: none yet (%s)", error)
     for line in plan_lines(config, questions):
@@ -229,7 +235,7 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
 def schedule(
     questions: Sequence[Question],
     journal: Journal,
-    config: RunConfig,
+    settings: ScheduleSettings,
     batch_size: int,
     concurrent: bool = False,
     whole: Sequence[Question] | None = None,
@@ -240,6 +246,6 @@ def schedule(
     """
     number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
     pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
-    states = [QuestionState(number[question.id], question, config.steps) for question in pending]
-    few = None if config.concurrency == "auto" else config.concurrency
-    return Scheduler(states, batch_size, config.last_batched_turn + 1, config.refill or concurrent, few)
+    states = [QuestionState(number[question.id], question, settings.steps) for question in pending]
+    few = None if settings.concurrency == "auto" else settings.concurrency
+    return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or concurrent, few)

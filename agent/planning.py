@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.config import ConfigError, RunConfig
+from agent.config import ConfigError, ModelSettings, RunConfig, ScheduleSettings, ServerSettings, VllmSettings
 from agent.console import counted
+from agent.policies import Policy
 from agent.policies.prompts import Prompts, opening_text, prompts_of
 from agent.timing import ConversationSize, time_lines
 from data.questions import Question
@@ -63,23 +64,23 @@ def conversation_size(
     from models.transformers.loading import is_here
 
     longest = max((opening_text(prompts, question) for question in questions), key=len)
-    name = checkpoint_of(config.model)
-    estimated = config.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
+    name = checkpoint_of(config.model.model)
+    estimated = config.what_to_run.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS,
         turn_text_tokens=TURN_TEXT_TOKENS,
         image_tokens=model.image_tokens(*config.view.image_size),
         reply_tokens=config.view.max_new_tokens,
-        turns=config.steps + 1,
+        turns=config.schedule.steps + 1,
         estimated=estimated,
     )
 
 
-def plan_without_model(config: RunConfig, questions: Sequence[Question]) -> Plan:
-    """The plan for a policy without keys and values."""
-    size = min(LARGEST_BATCH, len(questions)) if config.batch_size == "auto" else config.batch_size
-    return Plan(size, f"{_batch_size(size, questions)}{config.model} needs no memory for keys and values")
+def plan_without_model(name: str, schedule: ScheduleSettings, questions: Sequence[Question]) -> Plan:
+    """The plan for a policy without keys and values, called `name`."""
+    size = min(LARGEST_BATCH, len(questions)) if schedule.batch_size == "auto" else schedule.batch_size
+    return Plan(size, f"{_batch_size(size, questions)}{name} needs no memory for keys and values")
 
 
 def _batch_size(size: int, questions: Sequence[Question]) -> str:
@@ -87,28 +88,33 @@ def _batch_size(size: int, questions: Sequence[Question]) -> str:
     return "Memory: " if len(questions) == 1 else f"Batch size {size}: "
 
 
-def plan_for_server(config: RunConfig, questions: Sequence[Question]) -> Plan:
+def plan_for_server(server: ServerSettings, schedule: ScheduleSettings, questions: int) -> Plan:
     """The plan for a model behind a server, whose memory and speed are unknown."""
-    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
-    why = f"{counted(size, 'question')} at a time at {' '.join(config.base_url)}, which forms the batches"
-    return Plan(size, why)
+    size = _at_a_time(schedule, questions)
+    return Plan(size, f"{counted(size, 'question')} at a time at {' '.join(server.base_url)}, which forms the batches")
 
 
-def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Footprint", prompts: Prompts) -> Plan:
+def _at_a_time(schedule: ScheduleSettings, questions: int) -> int:
+    """The number of questions in flight with an engine that batches requests itself."""
+    return min(CONCURRENCY if schedule.concurrency == "auto" else schedule.concurrency, questions)
+
+
+def plan_for_vllm(
+    vllm: VllmSettings, schedule: ScheduleSettings, questions: int, model: "Footprint", conversation: ConversationSize
+) -> Plan:
     """The plan for a vLLM server, which allocates memory to conversations itself.
 
     Raises ConfigError if --max-model-len is too short for a single turn.
     """
-    size = min(CONCURRENCY if config.concurrency == "auto" else config.concurrency, len(questions))
-    conversation = conversation_size(config, questions, model, prompts)
+    size = _at_a_time(schedule, questions)
     first = conversation.first_text_tokens + conversation.image_tokens + conversation.reply_tokens
-    if config.max_model_len is not None and config.max_model_len < first:
+    if vllm.max_model_len is not None and vllm.max_model_len < first:
         raise ConfigError(
-            f"--max-model-len {config.max_model_len} is too short for one turn, which takes {first} tokens (question "
+            f"--max-model-len {vllm.max_model_len} is too short for one turn, which takes {first} tokens (question "
             f"{conversation.first_text_tokens}, view {conversation.image_tokens}, reply {conversation.reply_tokens}): "
             f"use {conversation.tokens} for {conversation.turns} turns, or leave it out"
         )
-    longest = max(conversation.tokens, config.max_model_len or 0)
+    longest = max(conversation.tokens, vllm.max_model_len or 0)
     # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
     needed = 2 * size * (longest * model.work.kv_bytes_per_token + model.work.state_bytes)
     budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
@@ -116,22 +122,27 @@ def plan_for_vllm(config: RunConfig, questions: Sequence[Question], model: "Foot
     return Plan(size, why, model, conversation, budget)
 
 
-def suited(config: RunConfig) -> RunConfig:
-    """`config` with the model family's default view size, unless a flag or the checkpoint sets one.
+def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfig:
+    """`config` with the view size, the focal length, the longest reply and the data type of its model for "auto".
+
+    Those of the checkpoint's views.json come first, then the model family's view size. With a `policy`, no checkpoint
+    is loaded.
 
     Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's configuration
-    cannot be loaded. Servers and policies take any size.
+    cannot be loaded or its views.json is damaged. Servers and policies take any size.
     """
-    if not config.asks_model or config.engine == "openai":
-        return config
-    from models.transformers.footprint import checkpoint_family
+    model, view = config.model, config.view
+    if policy is not None or not model.loads_weights:
+        return config.having(**asdict(view))
+    from models.transformers.footprint import checkpoint_family, dtype_on
 
-    family = checkpoint_family(checkpoint_of(config.model))
-    if config.image_size == "auto" and own_view_settings(config.model) is None:
-        config = replace(config, image_size=family.default_view)
-    if reason := family.why_not(*config.view.image_size):
+    family = checkpoint_family(checkpoint_of(model.model))
+    if config.views.image_size == "auto" and own_view_settings(model.model) is None:
+        view = replace(view, image_size=family.default_view)
+    if reason := family.why_not(*view.image_size):
         raise ConfigError(f"--image-size: {reason}")
-    return config
+    planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
+    return config.having(**asdict(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
 
 
 def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> Plan:
@@ -139,35 +150,38 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
 
     Loads no weights. Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or
     --compile, is missing, and if a GPU is too small for the weights, which --plan only reports. The view size must be
-    resolved: see `suited`.
+    resolved: see `fitted_to_model`.
     """
-    if not config.asks_model:
-        return plan_without_model(config, questions)
-    if config.engine == "openai":
-        return plan_for_server(config, questions)
+    settings, schedule, plan_device = config.model, config.schedule, config.what_to_run.plan_device
+    if not settings.asks_model:
+        return plan_without_model(settings.model, schedule, questions)
+    if settings.engine == "openai":
+        return plan_for_server(config.server, schedule, len(questions))
     from models.transformers.footprint import footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
-    if config.plan_device is not None:
-        model = footprint_on(config.plan_device, checkpoint_of(config.model), config.dtype, config.tiles_per_view)
+    checkpoint, tiles = checkpoint_of(settings.model), settings.tiles_per_view
+    if plan_device is not None:
+        model = footprint_on(plan_device, checkpoint, settings.dtype, tiles)
     else:
-        require_packages(config)
-        model = footprint(checkpoint_of(config.model), config.dtype, config.device, config.tiles_per_view)
-    if config.engine == "vllm":
-        return plan_for_vllm(config, questions, model, prompts)
-    too_large = why_too_large(config.model, model)
-    if too_large and not config.plan:
+        require_packages(settings)
+        model = footprint(checkpoint, settings.dtype, settings.device, tiles)
+    if settings.engine == "vllm":
+        conversation = conversation_size(config, questions, model, prompts)
+        return plan_for_vllm(config.vllm, schedule, len(questions), model, conversation)
+    too_large = why_too_large(settings.model, model)
+    if too_large and not config.what_to_run.plan:
         raise ModelError(too_large)
     conversation = conversation_size(config, questions, model, prompts)
-    copied = model.weight_bytes * weight_copies(config.compile, model.device)
+    copied = model.weight_bytes * weight_copies(settings.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
     fitting = fitting_batch(budget, question, len(questions))
-    size = fitting if config.batch_size == "auto" else config.batch_size
+    size = fitting if schedule.batch_size == "auto" else schedule.batch_size
     why = f"{_batch_size(size, questions)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
     if copied:
         why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
-    if config.batch_size == "auto" and len(questions) > 1:
+    if schedule.batch_size == "auto" and len(questions) > 1:
         why += f", at most {LARGEST_BATCH}"
     if too_large:
         return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
@@ -187,35 +201,36 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
     )
 
 
-def require_packages(config: RunConfig) -> None:
+def require_packages(model: ModelSettings) -> None:
     """Raise ModelError if this machine lacks a requirement of --constrained or --compile."""
-    if config.constrained and config.engine == "transformers":
+    if model.constrained and model.engine == "transformers":
         from models.transformers.grammar import require_xgrammar
 
         require_xgrammar()
-    if config.compile:
+    if model.compile:
         from models.transformers.loading import resolve_device
         from models.transformers.steps import require_compiler
 
-        require_compiler(resolve_device(config.device))
+        require_compiler(resolve_device(model.device))
 
 
 def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
-    config = suited(config)
-    plan = plan_run(config, questions, prompts_of(config))
+    config = fitted_to_model(config)
+    settings, plan_device = config.model, config.what_to_run.plan_device
+    plan = plan_run(config, questions, prompts_of(settings, config.questions.benchmark))
     scans = {question.scene for question in questions}
-    turns, (width, height) = config.steps + 1, config.view.image_size
+    turns, (width, height) = config.schedule.steps + 1, config.view.image_size
     lines = [
         f"Questions: {len(questions)} on {counted(len(scans), 'scan')}, at most {counted(turns, 'turn')} each",
         f"Images: at most {len(questions) * turns} of {width}x{height}",
     ]
-    if plan.model is None or plan.conversation is None or config.engine == "vllm":
+    if plan.model is None or plan.conversation is None or settings.engine == "vllm":
         return [*lines, plan.why]
     from models.transformers.footprint import measure_rates, rates_of
 
     model, conversation = plan.model, plan.conversation
-    reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if config.plan_device else ""
+    reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if plan_device else ""
     estimated = f", text at {CHARACTERS_PER_TOKEN:g} characters a token" if conversation.estimated else ""
     lines += [
         f"Tokens: at most {conversation.tokens} a question, {conversation.tokens * len(questions)} in all "
@@ -226,12 +241,14 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     ]
     if not plan.fits:
         return lines
-    if config.plan_device is None:
-        rates, source = measure_rates(config.device, config.dtype), "measured here"
+    if plan_device is None:
+        rates, source = measure_rates(settings.device, settings.dtype), "measured here"
     else:
-        rates, title = rates_of(config.plan_device), GPUS[config.plan_device].title
+        rates, title = rates_of(plan_device), GPUS[plan_device].title
         source = f"{MEMORY_SHARE:g} and {FLOP_SHARE:g} of the {title}'s peaks"
-    return lines + time_lines(config, len(questions), plan.batch_size, model, conversation, rates, source)
+    return lines + time_lines(
+        settings, config.schedule, len(questions), plan.batch_size, model, conversation, rates, source
+    )
 
 
 def as_bytes(size: float) -> str:

@@ -74,7 +74,7 @@ class Cluster:
         self._numbers = count()
 
     def __enter__(self) -> Self:
-        address = self._config.ray_address
+        address = self._config.cluster.ray_address
         if address is None:
             log.info("RAY: starting a cluster on this machine")
         else:
@@ -123,7 +123,7 @@ class Cluster:
         return result
 
     def _launch(self) -> None:
-        address, replicas = self._config.ray_address, self._config.replicas
+        address, replicas = self._config.cluster.ray_address, self._config.cluster.replicas
         cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
         root = str(Path(__file__).resolve().parents[1])
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -151,15 +151,16 @@ class Cluster:
             problem = str(error)
         if not isinstance(problem, str):
             return problem
-        if self._config.ray_address is None:
+        address = self._config.cluster.ray_address
+        if address is None:
             raise ClusterError(
                 f"--ray: Ray could not start a cluster on this machine ({problem}): free memory and /tmp, and check "
                 "the package with `ray start --head`"
             )
         raise ConfigError(
-            f"--ray-address {self._config.ray_address}: cannot join a Ray cluster there ({problem}); check that Ray "
-            "and Python have the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token "
-            "and copy its ~/.ray/auth_token to this machine"
+            f"--ray-address {address}: cannot join a Ray cluster there ({problem}); check that Ray and Python have the "
+            "cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
+            "~/.ray/auth_token to this machine"
         )
 
     def _messages(self, within_s: float) -> list[Any]:
@@ -205,18 +206,16 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]
-    wanted = None if config.replicas == "auto" else config.replicas
-    needs_gpu = config.engine != "openai" and config.asks_model
-    if any(gpus) and config.device != "cpu" and needs_gpu:
-        size = config.tensor_parallel_size
+    replicas, model = config.cluster.replicas, config.model
+    wanted = None if replicas == "auto" else replicas
+    if any(gpus) and model.device != "cpu" and model.loads_weights:
+        size = config.vllm.tensor_parallel_size
         fitting = [each // size for each in gpus]
         count = wanted or sum(fitting)
         if not 0 < count <= sum(fitting):
             needs = "one" if size == 1 else f"{size} on the same machine (--tensor-parallel-size)"
             machines = " + ".join(str(each) for each in gpus if each)
-            raise ConfigError(
-                f"--replicas {config.replicas}: the cluster has {machines} GPUs, and each replica needs {needs}"
-            )
+            raise ConfigError(f"--replicas {replicas}: the cluster has {machines} GPUs, and each replica needs {needs}")
         return Replicas(count, size, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]

@@ -9,7 +9,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +55,21 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     can then be resumed from its folder. Raises the errors of `main_vsi_bench_loop`, here or on a worker, and
     ClusterError if there is no run folder yet.
     """
-    if config.plan or config.check_data:
+    if config.what_to_run.plan or config.what_to_run.check_data:
         return main_vsi_bench_loop(config, folder)
     require_ray()
     _, config = with_policy(None, config.checked())
-    questions = questions_of(config) if folder is None else questions_to_resume(folder, config)
-    report_scans(questions, config)
+    what, asked = config.what_to_run, config.questions
+    questions = questions_of(what, asked) if folder is None else questions_to_resume(folder, config)
+    report_scans(questions, config.views.scan_root, asked.benchmark)
     with ExitStack() as stack:
         run = RayRun(config, questions, stack)
         if folder is not None:
             run_log = run.open(folder)
-            if finished := finished_outcome(run_log, questions, config):
+            if finished := finished_outcome(run_log, questions, asked.benchmark):
                 return finished
         try:
-            with shared_folder_probe(config.log_root) as probe:
+            with shared_folder_probe(config.output.log_root) as probe:
                 stopped = answer_and_restart(run, config, probe, no_node_for_s)
         except KeyboardInterrupt:
             if run.log is None:
@@ -86,7 +86,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
             return Outcome(2, run.log.rows, run.log.folder)
         assert run.log is not None
         if not stopped:
-            return report(run.log, run.config)
+            return report(run.log, asked.benchmark)
         run.save_unfinished()
         log.error("Parts stopped by an unexpected error: %s", ", ".join(map(str, stopped)))
         log.info("Finished turns are on disk. To resume:")
@@ -105,7 +105,7 @@ def answer_and_restart(
         with Cluster(config, no_node_for_s) as cluster:
             return run.answer(cluster, probe)
     except ClusterLost as error:
-        if config.ray_address is not None:
+        if config.cluster.ray_address is not None:
             raise
         log.warning("%s; another cluster will resume the run", error)
     with Cluster(config, no_node_for_s) as cluster:
@@ -146,7 +146,8 @@ class RayRun:
     def _begin(self, cluster: Cluster, probe: SharedFolderProbe) -> "Parts":
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
-            prompts = prompts_of(self.config) if self.config.asks_model else None
+            model = self.config.model
+            prompts = prompts_of(model, self.config.questions.benchmark) if model.asks_model else None
             self.log = begin_folder(self.config, self._questions, prompts=prompts)
             self._stack.callback(self.log.close)
         else:
@@ -163,17 +164,17 @@ class Parts:
         self._run_log = run_log
         self._root = run_log.folder / "parts"
         self._root.mkdir(exist_ok=True)
-        self._config = replace(
-            config,
+        what = config.what_to_run
+        self._config = config.having(
             log_root=self._root,
             ray=False,
             ray_address=None,
             replicas="auto",
-            continue_from=config.continue_from if config.retry_failed else None,
+            continue_from=what.continue_from if what.retry_failed else None,
         )
         if RunReader(run_log.folder).has_questions:  # workers need no other file, and no filter
             filters: dict[str, Any] = {**dict.fromkeys(FILTERS, ()), "num_questions": None}
-            self._config = replace(self._config, questions=run_log.folder / QUESTIONS_FILE, **filters)
+            self._config = self._config.having(questions=run_log.folder / QUESTIONS_FILE, **filters)
         scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
@@ -189,7 +190,7 @@ class Parts:
 
     def config(self, part: Part) -> RunConfig:
         """The settings for a part."""
-        return replace(self._config, shard=str(part))
+        return self._config.having(shard=str(part))
 
     def folder(self, part: Part) -> Path | None:
         """The run folder of a part; None before it has begun."""
@@ -218,7 +219,8 @@ class Parts:
 
     def _has_scan(self, row: ResultRow) -> bool:
         try:
-            find_scan(self._config.scan_root, row.dataset, row.scene_name, layouts_of(self._config))
+            layouts = layouts_of(self._config.questions.benchmark)
+            find_scan(self._config.views.scan_root, row.dataset, row.scene_name, layouts)
         except ScanNotFound:
             return False
         return True
@@ -312,7 +314,7 @@ class Watch:
 def resolved_on_worker(cluster: Cluster, config: RunConfig, probe: SharedFolderProbe) -> RunConfig:
     """`config` as resolved by a worker, since this machine may have no GPU."""
     for _ in range(1 + MOST_LOSSES):
-        result = cluster.result(cluster.start("resolve", replace(config, ray=False), probe))
+        result = cluster.result(cluster.start("resolve", config.having(ray=False), probe))
         if result.lost is None:
             break
         log.warning("The first worker was lost; another one will replace it (%s)", result.lost)
@@ -320,4 +322,4 @@ def resolved_on_worker(cluster: Cluster, config: RunConfig, probe: SharedFolderP
         raise ClusterError(f"the first worker was lost {1 + MOST_LOSSES} times before it began ({result.lost})")
     if result.error is not None:
         raise result.error
-    return replace(result.value, ray=True)  # so that the run resumes on Ray
+    return result.value.having(ray=True)  # so that the run resumes on Ray

@@ -84,7 +84,9 @@ class Worker:
         probe.require_visible()
         policy, config = with_policy(None, config)
         with ExitStack() as stack:
-            return resolve(config, questions_of(config), policy, prompts_of(config), stack).config
+            questions = questions_of(config.what_to_run, config.questions)
+            prompts = prompts_of(config.model, config.questions.benchmark)
+            return resolve(config, questions, policy, prompts, stack).config
 
     def answer(self, config: RunConfig, probe: SharedFolderProbe) -> int:
         """Begin or resume the part that `config` names; returns the status and raises the errors of
@@ -93,12 +95,13 @@ class Worker:
         Waits while a lost worker still holds the lock of the part's folder.
         """
         probe.require_visible()
-        assert config.shard is not None
-        part = Part.parse(config.shard)
+        shard, log_root = config.cluster.shard, config.output.log_root
+        assert shard is not None
+        part = Part.parse(shard)
         deadline = time.monotonic() + UNLOCKED_WITHIN_S
         while True:
             try:
-                return main_vsi_bench_loop(config, find_part(config.log_root, part.number, part.of)).status
+                return main_vsi_bench_loop(config, find_part(log_root, part.number, part.of)).status
             except RunInUse as error:
                 if time.monotonic() > deadline:
                     raise

@@ -1,24 +1,14 @@
 """Begins, opens and checks the run folder of a configuration."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent.builders import benchmark_of, layouts_of, part_of, questions_of
-from agent.config import (
-    ConfigError,
-    RunConfig,
-    answer_settings,
-    as_begun,
-    changed_settings,
-    config_from_dict,
-    config_to_dict,
-    located,
-    resume_command,
-)
+from agent.builders import layouts_of, part_of, questions_of
+from agent.config import ConfigError, RunConfig, WhatToRun, config_from_dict, config_to_dict
 from agent.parts import Part
 from agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
-from data.benchmarks import DEFAULT
+from agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
+from data.benchmarks import DEFAULT, find_benchmark
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan, scan_sha256
 from runs import RunError
@@ -33,41 +23,41 @@ def begin_folder(
     whole: Sequence[Question] | None = None,
     prompts: Prompts | None = None,
 ) -> RunWriter:
-    """Create a folder below `config.log_root` with the questions and run.json, which has the view settings as resolved.
+    """Create a folder below --log-root with the questions and run.json, which has the resolved configuration.
 
     `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads. Raises
     RunError.
     """
     whole = questions if whole is None else whole
-    config, part = replace(config, **asdict(config.view)), part_record(config, whole)
-    folder = new_run_folder(config.log_root, config.ply is None, (part.number, part.of) if part else None)
+    part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
+    folder = new_run_folder(config.output.log_root, not single, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
     run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record)
     return run
 
 
-def part_record(config: RunConfig, whole: Sequence[Question]) -> PartRecord | None:
+def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | None:
     """The part of the `whole` questions that --shard selects, for run.json; None without --shard."""
-    if config.shard is None:
+    if shard is None:
         return None
-    part = Part.parse(config.shard)
+    part = Part.parse(shard)
     settings = tuple(name for name in answer_settings() if name != "shard")
     return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
 
-def run_to_resume(config: RunConfig) -> Path | None:
+def run_to_resume(what: WhatToRun, shard: str | None, log_root: Path) -> Path | None:
     """The folder that --continue names; None if --batch should begin a part that has no run yet.
 
     Raises RunError if there is nothing to resume.
     """
-    assert config.continue_from is not None
-    if config.shard is None or config.continue_from != "recent":
-        return find_run(config.continue_from, config.log_root, batched_only=config.batch)
-    part = Part.parse(config.shard)
-    folder = find_part(config.log_root, part.number, part.of)
-    if folder is None and not config.batch:
-        raise RunError(f"--continue recent: no run of --shard {part} below {config.log_root}; begin it with --batch")
+    assert what.continue_from is not None
+    if shard is None or what.continue_from != "recent":
+        return find_run(what.continue_from, log_root, batched_only=what.batch)
+    part = Part.parse(shard)
+    folder = find_part(log_root, part.number, part.of)
+    if folder is None and not what.batch:
+        raise RunError(f"--continue recent: no run of --shard {part} below {log_root}; begin it with --batch")
     return folder
 
 
@@ -81,10 +71,11 @@ def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
 
     Raises RunError, or ConfigError if the model, the policy or other settings would change answers.
     """
-    begun, wanted = saved_config(folder), located(config)
-    if begun.model != wanted.model:
-        raise ConfigError(f"{folder} was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
-    return as_begun(begun, wanted)
+    saved = saved_config(folder)
+    begun, wanted = saved.model.model, with_absolute_paths(config).model.model
+    if begun != wanted:
+        raise ConfigError(f"{folder} was begun with {begun}, not {wanted}: resume it with {begun}")
+    return as_begun(saved, config)
 
 
 def questions_to_resume(folder: Path, config: RunConfig, named: bool = False) -> Sequence[Question]:
@@ -93,9 +84,10 @@ def questions_to_resume(folder: Path, config: RunConfig, named: bool = False) ->
     Reads the source again for a run of an earlier version, which has no copy, and if the source was `named` again for
     this resumption or is another file. Raises RunError if that has other questions.
     """
-    reader, again = RunReader(folder), named or config.questions != located(saved_config(folder)).questions
-    whole = reader.questions if reader.has_questions and not again else questions_of(config)
-    reader.require_questions(part_of(whole, config), whole)
+    reader, asked = RunReader(folder), config.questions
+    again = named or asked.questions != with_absolute_paths(saved_config(folder)).questions.questions
+    whole = reader.questions if reader.has_questions and not again else questions_of(config.what_to_run, asked)
+    reader.require_questions(part_of(whole, config.cluster.shard), whole)
     return whole
 
 
@@ -110,7 +102,7 @@ def require_same_scans(
     either: their questions fail.
     """
     pending = {question.scene: question for question in questions if not run.is_done(question.id)}
-    reader, checked = RunReader(run.folder), set()
+    reader, checked, layouts = RunReader(run.folder), set(), layouts_of(config.questions.benchmark)
     for number in reader.begun:
         question = whole[number - 1]
         scene = question.scene
@@ -118,7 +110,7 @@ def require_same_scans(
             continue
         checked.add(scene)
         try:
-            path = config.ply or find_scan(config.scan_root, *scene, layouts_of(config))
+            path = config.what_to_run.ply or find_scan(config.views.scan_root, *scene, layouts)
             same = scan_sha256(path) == recorded.sha256
         except (ScanNotFound, OSError):
             continue
@@ -150,20 +142,20 @@ def saved_prompts(folder: Path) -> Prompts:
 
 def protocol(config: RunConfig, prompts: Prompts | None) -> str:
     """The conditions of the answers in one line. Scores are comparable only between equal protocols."""
-    view = config.view
+    view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
     width, height = view.image_size
-    up = "" if config.up_axis == "auto" else f", {config.up_axis} up"
-    blind = "BLIND, every view grey: " if config.renderer == "blind" else ""
-    engine = "" if config.engine == "transformers" else f"engine {config.engine}"
-    where = ", ".join(filter(None, [engine, "" if config.engine == "openai" else config.dtype]))
-    constrained = ", constrained to a JSON schema" if config.engine == "openai" else ", constrained"
-    greedy = "greedy" if config.engine != "openai" else "temperature 0 unless the server refuses it"
-    decoding = greedy if config.temperature == 0 else f"temperature {config.temperature:g}"
+    up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
+    blind = "BLIND, every view grey: " if views.renderer == "blind" else ""
+    engine = "" if model.engine == "transformers" else f"engine {model.engine}"
+    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))
+    constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
+    greedy = "greedy" if model.engine != "openai" else "temperature 0 unless the server refuses it"
+    decoding = greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
     return (
-        f"{blind}free camera in the scan, its pose and the room's extent told, {config.steps} moves, {width}x{height} "
-        f"px, focal {view.focal:g} px, eye {config.camera_height:g} m (lower in low rooms), pitch "
-        f"{config.camera_pitch:g} degrees, first view by {config.first_view}{up}, {where}, {decoding}, replies "
-        f"of {view.max_new_tokens} tokens at most{constrained if config.constrained else ''}{words}, "
-        f"{'official ' if config.benchmark == DEFAULT else ''}{benchmark_of(config).title} scoring"
+        f"{blind}free camera in the scan, its pose and the room's extent told, {config.schedule.steps} moves, "
+        f"{width}x{height} px, focal {view.focal:g} px, eye {views.camera_height:g} m (lower in low rooms), pitch "
+        f"{views.camera_pitch:g} degrees, first view by {views.first_view}{up}, {where}, {decoding}, replies "
+        f"of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{words}, "
+        f"{'official ' if benchmark == DEFAULT else ''}{find_benchmark(benchmark).title} scoring"
     )

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from agent.builders import cuda_device_of, library_of, model_policy, server_of
-from agent.config import DtypeName, RunConfig
-from agent.planning import Plan, plan_run, plan_without_model, suited
+from agent.builders import cuda_device_of, library_of, model_policy, server_options
+from agent.config import RunConfig
+from agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
 from agent.policies import Policy
 from agent.policies.prompts import Prompts
 from agent.turns import VIEW_THREADS, Run
@@ -50,18 +50,18 @@ def resolve(
     one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA requires (see
     `make_renderer`). Raises ConfigError, ModelError or RenderError.
     """
-    start = RendererStart(config.renderer, cuda_device_of(config.device))
+    start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
     stack.callback(start.close)
+    config = fitted_to_model(config, policy)
     if policy is None:
-        server_of(config)  # refuses a missing API key
-        config = suited(config)
+        if config.model.engine == "openai":
+            server_options(config.server, config.model.constrained)  # refuses a missing API key
         plan = plan_run(config, questions, prompts)
     else:
-        plan = plan_without_model(config, questions)
+        plan = plan_without_model(config.model.model, config.schedule, questions)
     renderer = start.renderer()
     stack.callback(renderer.close)
-    dtype = plan.model.dtype if plan.model else config.dtype
-    return Resolved(replace(config, renderer=renderer.name, dtype=cast(DtypeName, dtype)), plan, renderer)
+    return Resolved(config.having(renderer=renderer.name), plan, renderer)
 
 
 def start(

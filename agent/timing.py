@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.config import RunConfig
+from agent.config import ModelSettings, ScheduleSettings
 
 if TYPE_CHECKING:  # the module itself loads torch
     from models.transformers.footprint import Footprint, Rates, Work
@@ -152,21 +152,21 @@ class CallGroup:
     count: float
 
 
-def scheduled_calls(config: RunConfig, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
+def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 
     A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
     --concurrency at a time. With --refill, the batch is always full.
     """
-    if config.refill:
+    if schedule.refill:
         full = min(batch, questions)
         return [CallGroup(turn, full, questions * share / full) for turn, share in enumerate(shares)]
     calls = []
     for cohort, cohorts in ((batch, questions // batch), (questions % batch, 1)):
         for turn, share in enumerate(shares if cohort and cohorts else ()):
             active = cohort * share
-            few = cohort if config.concurrency == "auto" else config.concurrency
-            most = cohort if turn <= config.last_batched_turn else few
+            few = cohort if schedule.concurrency == "auto" else schedule.concurrency
+            most = cohort if turn <= schedule.last_batched_turn else few
             rows = max(1, min(active, most))
             calls.append(CallGroup(turn, rows, cohorts * active / rows))
     return calls
@@ -200,7 +200,8 @@ def run_seconds(
 
 
 def time_lines(
-    config: RunConfig,
+    settings: ModelSettings,
+    schedule: ScheduleSettings,
     questions: int,
     batch: int,
     model: "Footprint",
@@ -214,11 +215,11 @@ def time_lines(
     """
     if rates is None:
         return [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
-    pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", config.compile]
+    pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", settings.compile]
 
     def seconds(shape: RunShape, pace: Pace) -> str:
-        calls = scheduled_calls(config, questions, batch, shape.shares)
-        reused = config.kv_reuse and model.keeps_kv
+        calls = scheduled_calls(schedule, questions, batch, shape.shares)
+        reused = settings.kv_reuse and model.keeps_kv
         return as_time(run_seconds(model, rates, pace, conversation, shape, calls, reused))
 
     expected, longest = expected_run_shape(conversation), longest_run_shape(conversation)

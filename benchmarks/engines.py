@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,11 @@ def main() -> None:
 def faults(args: argparse.Namespace, folder: Path) -> None:
     """Compare a run through faults with the same run in this process."""
     config = room_config(folder, args)
-    here = turns_of(replace(config, log_root=folder / "here"), ModelPolicy(ScriptedBackend(random_policy())))
+    here = turns_of(config.having(log_root=folder / "here"), ModelPolicy(ScriptedBackend(random_policy())))
     started = time.perf_counter()
     with FaultyServer(scripted(random_policy()), sometimes(args.share)) as server:
-        asked = replace(
-            config, log_root=folder / "there", engine="openai", model="served", base_url=(server.url,),
+        asked = config.having(
+            log_root=folder / "there", engine="openai", model="served", base_url=(server.url,),
             concurrency=args.questions, request_timeout=2.0,
         )  # fmt: skip
         there = turns_of(asked)
@@ -74,7 +73,7 @@ def faults(args: argparse.Namespace, folder: Path) -> None:
 def turns_of(config: RunConfig, policy: ModelPolicy | None = None) -> dict[int, list[Any]]:
     """Run, and return every turn of each finished question by its number; its answer is in the last one's action."""
     main_vsi_bench_loop(config, policy=policy)
-    (run,) = run_folders(config.log_root)
+    (run,) = run_folders(config.output.log_root)
     reader = RunReader(run)
     lines = (run / "results.jsonl").read_text().count("\n")
     assert lines == len(reader.rows), f"{lines} results of {len(reader.rows)} questions"
@@ -88,7 +87,7 @@ def turns_of(config: RunConfig, policy: ModelPolicy | None = None) -> dict[int, 
 def room_config(folder: Path, args: argparse.Namespace) -> RunConfig:
     """A run over --questions questions about procedural rooms, with small views that render fast."""
     write_rooms(folder, rooms=8, seed=0)
-    return RunConfig(
+    return RunConfig.of(
         batch=True, questions=folder / QUESTIONS_FILE, scan_root=folder, num_questions=args.questions,
         renderer="raycast", image_size=(160, 96), focal=75.0,
     )  # fmt: skip

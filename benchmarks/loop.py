@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from agent.config import RunConfig
@@ -50,12 +49,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rooms = Path(folder) / "rooms"
         write_rooms(rooms, rooms=2, seed=0)
-        config = RunConfig(
+        config = RunConfig.of(
             batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms, log_root=Path(folder) / "logs",
             image_size=tuple(args.image_size), max_batched_turns="all",
         )  # fmt: skip
         for renderer in ("raycast", "blind"):
-            costs = [cost_of_a_turn(replace(config, renderer=renderer)) for _ in range(args.repeats + 1)][1:]
+            costs = [cost_of_a_turn(config.having(renderer=renderer)) for _ in range(args.repeats + 1)][1:]
             print(
                 f"{renderer}: {1e3 * statistics.median(costs):.1f} ms of CPU time per turn "
                 f"({1e3 * min(costs):.1f} to {1e3 * max(costs):.1f})"
@@ -64,7 +63,7 @@ def main() -> None:
 
 def cost_of_a_turn(config: RunConfig) -> float:
     """CPU seconds per turn, over all threads."""
-    (few_s, few), (many_s, many) = (measure(replace(config, num_questions=count)) for count in (FEW, MANY))
+    (few_s, few), (many_s, many) = (measure(config.having(num_questions=count)) for count in (FEW, MANY))
     return (many_s - few_s) / (many - few)
 
 

@@ -27,7 +27,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_rooms(root, options.scans, seed=0, per_type={"object_counting": 1, "object_abs_distance": 1})
-        config = RunConfig(
+        config = RunConfig.of(
             batch=True,
             questions=root / "questions.jsonl",
             scan_root=root,
@@ -54,7 +54,7 @@ def run_and_sample(config: RunConfig) -> dict[int, int]:
         last = False
         while not last:
             last = ended.wait(SAMPLE_EVERY_S)  # samples once more after the run has ended
-            scans = scans_finished(config.log_root)
+            scans = scans_finished(config.output.log_root)
             samples[scans] = max(samples.get(scans, 0), process.memory_info().rss)
 
     sampler = threading.Thread(target=sample)

@@ -13,10 +13,12 @@ import hypothesis
 import pytest
 import torch
 
+from agent.builders import questions_of
 from agent.config import RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies import Policy
 from agent.policies.model import ModelPolicy
+from agent.policies.prompts import Prompts, prompts_of
 from data.benchmarks.vsi_bench import BENCHMARK
 from data.questions import Question, with_kind
 from data.rooms import ScanStyle, write_rooms
@@ -71,7 +73,7 @@ class RoomScans:
             "image_size": SMALL_VIEW,
             "focal": 75.0,
         }
-        return RunConfig(**{**values, **changes})
+        return RunConfig.of(**{**values, **changes})
 
     def command(self, log_root: Path, *flags: str) -> list[str]:
         """The same run as a command line."""
@@ -138,10 +140,15 @@ def only_run(log_root: Path) -> Path:
     return folder
 
 
+def questions_and_prompts(config: RunConfig) -> tuple[list[Question], Prompts]:
+    """What a run asks, and the words that its model reads."""
+    return questions_of(config.what_to_run, config.questions), prompts_of(config.model, config.questions.benchmark)
+
+
 def run_in_process(config: RunConfig, policy: Policy | None = None) -> Path:
     """Run the evaluation loop and return its folder."""
     main_vsi_bench_loop(config, policy=policy)
-    return only_run(config.log_root)
+    return only_run(config.output.log_root)
 
 
 def scripted(seed: int = 0) -> ModelPolicy:

@@ -16,7 +16,7 @@ import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
 
 from agent import Trajectory, ask, explore, load_policy, load_trajectories
-from agent.config import ConfigError, RunConfig
+from agent.config import ConfigError, ModelSettings
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies import Decision, Policy, PolicyError
 from agent.state import QuestionState
@@ -193,18 +193,18 @@ def test_a_part_of_a_list_is_the_same_in_memory(rooms: RoomScans, tmp_path: Path
 
 def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl", num_questions=3)
-    config.questions.write_text(rooms.questions.read_text())
+    config.questions.questions.write_text(rooms.questions.read_text())
     folder = run_in_process(config)
-    config.questions.unlink()
+    config.questions.questions.unlink()
     assert [each.question for each in load_trajectories(folder)] == load_questions(rooms.questions)[:3]
 
 
 def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl")
-    config.questions.write_text(rooms.questions.read_text())
+    config.questions.questions.write_text(rooms.questions.read_text())
     folder = run_in_process(config)
     (folder / "questions.jsonl").unlink()
-    config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
+    config.questions.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
         load_trajectories(folder)
 
@@ -370,7 +370,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(rooms: RoomScans, t
 def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Path, monkeypatch, name: str, words: str):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN_POLICY.format(name="Turner", condition="True"))
-    config = replace(rooms.config(tmp_path / "logs"), model=RunConfig.model, policy=name)
+    config = rooms.config(tmp_path / "logs").having(model=ModelSettings.model, policy=name)
     with pytest.raises(ConfigError, match=words):
         main_vsi_bench_loop(config)
 
@@ -379,8 +379,8 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
     config = rooms.config(tmp_path, num_questions=2)
     main_vsi_bench_loop(config)
     with pytest.raises(ConfigError, match="--steps would change answers"):
-        main_vsi_bench_loop(replace(config, steps=3), only_run(tmp_path))
-    assert main_vsi_bench_loop(replace(config, batch_size=1), only_run(tmp_path)).status == 0
+        main_vsi_bench_loop(config.having(steps=3), only_run(tmp_path))
+    assert main_vsi_bench_loop(config.having(batch_size=1), only_run(tmp_path)).status == 0
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ class TestConstrainedReplies:
                 [begin("q")], CONSTRAINED
             )
         with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
-            plan_run(RunConfig(batch=True, model=str(checkpoint), constrained=True), [], Prompts())
+            plan_run(RunConfig.of(batch=True, model=str(checkpoint), constrained=True), [], Prompts())
 
 
 class TestSampling:

@@ -4,15 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from conftest import run_command
 
-from agent.command_line import SECTIONS, Given, parse_command_line, resumed
-from agent.config import ConfigError, RunConfig, changed_answers, config_from_dict, config_to_dict, located
+from agent.command_line import Given, parse_command_line, resumed
+from agent.config import SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict, config_to_dict
 from agent.demo import demo_defaults
+from agent.resuming import changed_answers, with_absolute_paths
 from models import EXPLORER, ModelError
 from models.views import ViewSettings, view_settings_of
 from training.episodes import VIEWS
@@ -33,7 +33,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
         "question: null\n"
     )
     given = parse_command_line(["--config", str(path), "--steps", "2"])
-    assert given.over(RunConfig()) == RunConfig(
+    assert given.over(RunConfig()) == RunConfig.of(
         batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
     )
 
@@ -100,11 +100,11 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
 )
 def test_an_invalid_value_is_refused_and_its_flag_named(values: dict, words: str):
     with pytest.raises(ConfigError, match=words):
-        RunConfig(**values).checked()
+        RunConfig.of(**values).checked()
 
 
 def test_compiled_steps_work_with_flash_attention_in_the_image_encoder():
-    config = RunConfig(batch=True, compile=True, attention="flash_attention_2")
+    config = RunConfig.of(batch=True, compile=True, attention="flash_attention_2")
     assert config.checked() == config
 
 
@@ -112,22 +112,22 @@ def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("batch: true\nrefill: true\n")
     wanted = given("--config", str(path), "--max-batched-turns", "all").over(RunConfig())
-    assert wanted.checked() == RunConfig(batch=True, refill=True, max_batched_turns="all")
+    assert wanted.checked() == RunConfig.of(batch=True, refill=True, max_batched_turns="all")
     with pytest.raises(ConfigError, match="--refill"):
         given("--config", str(path)).over(RunConfig()).checked()
 
 
 def test_a_run_with_all_turns_batched_may_resume_with_refill():
-    saved = RunConfig(batch=True, max_batched_turns="all")
-    assert resumed(saved, given("--refill")).refill
+    saved = RunConfig.of(batch=True, max_batched_turns="all")
+    assert resumed(saved, given("--refill")).schedule.refill
     with pytest.raises(ConfigError, match="--refill"):
-        resumed(RunConfig(batch=True), given("--refill"))
+        resumed(RunConfig.of(batch=True), given("--refill"))
 
 
 def test_a_resumed_run_accepts_its_paths_in_any_form(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
-    saved = located(RunConfig(model="weights", ply=Path("a.ply"), question="Where?"))
+    saved = with_absolute_paths(RunConfig.of(model="weights", ply=Path("a.ply"), question="Where?"))
     assert resumed(saved, given("--model", "weights", "--ply", "a.ply", "--question", "Where?")) == saved
 
 
@@ -135,7 +135,33 @@ def test_a_resumed_run_accepts_its_paths_in_any_form(tmp_path: Path, monkeypatch
 def test_a_folder_of_the_same_name_is_not_taken_as_a_model(tmp_path: Path, monkeypatch, name: str):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).mkdir()
-    assert located(RunConfig(model=name)).model == name
+    assert with_absolute_paths(RunConfig.of(model=name)).model.model == name
+
+
+def test_all_invalid_values_of_a_file_are_listed(tmp_path: Path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("steps: -1\ndevice: gpu\nfocal: x\nstepz: 2\n")
+    with pytest.raises(ConfigError, match=r"focal takes .*; --device takes .*; steps takes .*; there is no .* stepz"):
+        given("--config", str(path))
+
+
+def test_a_switch_may_be_turned_off_by_a_flag(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text("batch: true\nkv_reuse: true\n")
+    settings = given("--config", str(path), "--no-kv-reuse").settings
+    assert settings == {"batch": True, "kv_reuse": False}
+
+
+def test_a_given_default_overrides_a_saved_value():
+    saved = RunConfig.of(batch=True, batch_size=8, request_timeout=5.0)
+    now = resumed(saved, given("--batch_size", "auto", "--request-timeout=600"))
+    assert (now.schedule.batch_size, now.server.request_timeout) == ("auto", 600.0)
+
+
+def test_a_changed_setting_is_checked_like_a_given_one():
+    assert RunConfig.of(steps=3).having(steps=2).schedule.steps == 2
+    with pytest.raises(ConfigError, match="--steps takes a whole number of at least 0, got -2"):
+        RunConfig().having(steps=-2)
 
 
 def test_two_config_files_are_refused():
@@ -150,7 +176,7 @@ def test_the_explorer_gets_the_view_settings_of_its_training_by_any_name(tmp_pat
     shutil.copy(EXPLORER / "views.json", copy)
     model = {"embedded": "embedded", "the folder": str(EXPLORER), "a copy": str(copy)}[name]
     assert given("--batch", "--model", model).over(RunConfig()).view == ViewSettings((288, 160), 105.0, 320)
-    assert RunConfig(model=model).view == ViewSettings((288, 160), 105.0, 320)
+    assert RunConfig.of(model=model).view == ViewSettings((288, 160), 105.0, 320)
 
 
 def test_given_views_win_over_those_of_the_model():
@@ -159,14 +185,14 @@ def test_given_views_win_over_those_of_the_model():
 
 
 def test_other_models_get_the_usual_views():
-    assert RunConfig(model="scripted:random").view == RunConfig().view == ViewSettings((640, 480), 300.0, 512)
+    assert RunConfig.of(model="scripted:random").view == RunConfig().view == ViewSettings((640, 480), 300.0, 512)
 
 
 @pytest.mark.parametrize("text", ["{", '{"image_size": [3]}', '{"image": 3}'])
 def test_a_damaged_file_of_view_settings_is_named(tmp_path: Path, text: str):
     (tmp_path / "views.json").write_text(text)
     with pytest.raises(ModelError, match=r"views\.json is damaged"):
-        RunConfig(model=str(tmp_path)).view  # noqa: B018
+        RunConfig.of(model=str(tmp_path)).view  # noqa: B018
 
 
 def test_the_settings_saved_with_the_explorer_are_those_that_training_writes():
@@ -174,13 +200,15 @@ def test_the_settings_saved_with_the_explorer_are_those_that_training_writes():
 
 
 def test_a_configuration_survives_saving():
-    config = RunConfig(batch=True, questions=Path("q.csv"), num_questions=3, scenes=("007",), max_batched_turns="all")
+    config = RunConfig.of(
+        batch=True, questions=Path("q.csv"), num_questions=3, scenes=("007",), max_batched_turns="all"
+    )
     assert config_from_dict(config_to_dict(config), "run.json") == config
 
 
 def test_a_resumed_run_may_change_speed_but_not_answers():
-    saved = RunConfig(batch=True, seed=3)
-    assert resumed(saved, given("--batch", "--continue", "recent", "--batch-size", "2")).batch_size == 2
+    saved = RunConfig.of(batch=True, seed=3)
+    assert resumed(saved, given("--batch", "--continue", "recent", "--batch-size", "2")).schedule.batch_size == 2
     with pytest.raises(ConfigError, match=r"--temperature, --steps"):
         resumed(saved, given("--steps", "3", "--temperature", "0.5"))
 
@@ -188,26 +216,28 @@ def test_a_resumed_run_may_change_speed_but_not_answers():
 def test_a_resumed_run_takes_a_yaml_file_like_flags(tmp_path: Path):
     path = tmp_path / "more.yaml"
     path.write_text("batch: true\nbatch_size: 2\n")
-    assert resumed(RunConfig(batch=True, seed=3), given("--config", str(path))).batch_size == 2
+    assert resumed(RunConfig.of(batch=True, seed=3), given("--config", str(path))).schedule.batch_size == 2
     path.write_text("steps: 3\n")
     with pytest.raises(ConfigError, match="--steps"):
-        resumed(RunConfig(batch=True), given("--config", str(path)))
+        resumed(RunConfig.of(batch=True), given("--config", str(path)))
 
 
 def test_auto_keeps_the_value_of_the_run_that_is_resumed():
-    saved = located(RunConfig(batch=True, renderer="raycast", dtype="float32"))
+    saved = with_absolute_paths(RunConfig.of(batch=True, renderer="raycast", dtype="float32"))
     assert resumed(saved, given("--renderer", "auto", "--dtype", "auto")) == saved
 
 
 def test_a_saved_run_can_be_resumed_from_any_folder():
-    config = located(RunConfig(batch=True, questions=Path("q.jsonl"), scan_root=Path("scans")))
-    assert config.questions == Path.cwd() / "q.jsonl"
-    assert config.scan_root.is_absolute()
+    config = with_absolute_paths(RunConfig.of(batch=True, questions=Path("q.jsonl"), scan_root=Path("scans")))
+    assert config.questions.questions == Path.cwd() / "q.jsonl"
+    assert config.views.scan_root.is_absolute()
 
 
 def test_the_home_folder_may_be_written_as_a_tilde():
-    config = located(RunConfig(ply=Path("~/a.ply"), question="Where?", scan_root=Path("~/scans"), log_root=Path("~")))
-    assert (config.ply, config.scan_root, config.log_root) == (
+    config = with_absolute_paths(
+        RunConfig.of(ply=Path("~/a.ply"), question="Where?", scan_root=Path("~/scans"), log_root=Path("~"))
+    )
+    assert (config.what_to_run.ply, config.views.scan_root, config.output.log_root) == (
         Path.home() / "a.ply",
         Path.home() / "scans",
         Path.home(),
@@ -215,19 +245,19 @@ def test_the_home_folder_may_be_written_as_a_tilde():
 
 
 def test_given_flags_override_the_demos_defaults_even_with_the_usual_default():
-    flags = ("--model", RunConfig.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
-    assert demo_defaults(given("--demo", *flags)) == RunConfig(demo=True, max_new_tokens=512)
-    assert demo_defaults(given("--demo", "--max-new-tokens", "512")) == RunConfig(
+    flags = ("--model", ModelSettings.model, "--max-batched-turns", "4", "--max-new-tokens", "512")
+    assert demo_defaults(given("--demo", *flags)) == RunConfig.of(demo=True, max_new_tokens=512)
+    assert demo_defaults(given("--demo", "--max-new-tokens", "512")) == RunConfig.of(
         demo=True, model="embedded", max_batched_turns="all", max_new_tokens=512
     )
 
 
 def test_every_setting_that_can_change_an_answer_is_named():
-    assert changed_answers(RunConfig(), RunConfig(batch_size=3, device="cpu", log_root=Path("x"))) == []
-    assert changed_answers(RunConfig(), RunConfig(seed=1, image_size=(320, 224))) == ["--seed", "--image-size"]
-    assert changed_answers(RunConfig(ids=("3", "1")), RunConfig(ids=("1", "3"))) == []
-    assert changed_answers(RunConfig(ids=("3", "1")), RunConfig(ids=("3",))) == ["--ids"]
-    assert changed_answers(RunConfig(options=("a", "b")), RunConfig(options=("b", "a"))) == ["--options"]
+    assert changed_answers(RunConfig(), RunConfig.of(batch_size=3, device="cpu", log_root=Path("x"))) == []
+    assert changed_answers(RunConfig(), RunConfig.of(seed=1, image_size=(320, 224))) == ["--image-size", "--seed"]
+    assert changed_answers(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("1", "3"))) == []
+    assert changed_answers(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("3",))) == ["--ids"]
+    assert changed_answers(RunConfig.of(options=("a", "b")), RunConfig.of(options=("b", "a"))) == ["--options"]
 
 
 @pytest.mark.parametrize("flags", [("--ids",), ("--scenes", "--steps", "3"), ("--question_types", "--batch")])
@@ -275,7 +305,7 @@ def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments
 
 def test_every_setting_is_in_one_section_of_the_help():
     listed = [name for names in SECTIONS.values() for name in names]
-    assert sorted(listed) == sorted(field.name for field in fields(RunConfig))
+    assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
     shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
     titles = [section.replace("_", "-") + " options" for section in SECTIONS]
     places = [shown.index(f"─ {title} ─") for title in titles]

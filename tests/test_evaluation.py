@@ -98,13 +98,13 @@ def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: P
     broken.write_bytes(broken.read_bytes()[:5000])
     config = rooms.config(tmp_path / "logs", scan_root=root)
     assert main_vsi_bench_loop(config).status == 1
-    rows = results(only_run(config.log_root))
+    rows = results(only_run(config.output.log_root))
     parts = {missing.parent.name: "scan", broken.parent.name: "scene"}
     assert [(row["status"], row["failed_part"]) for row in rows] == [
         ("failed", parts[row["scene_name"]]) for row in rows
     ]
     assert all(row["error"] for row in rows)
-    summary = json.loads((only_run(config.log_root) / "summary.json").read_text())
+    summary = json.loads((only_run(config.output.log_root) / "summary.json").read_text())
     there = sum(row["scene_name"] == broken.parent.name for row in rows)
     assert (summary["asked"]["questions"], summary["with_scan"]["questions"]) == (len(rows), there)
     assert summary["types"]["all"]["without_scan"] == len(rows) - there
@@ -121,7 +121,7 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans
     config = rooms.config(tmp_path / "logs", batch_size=2)
     with caplog.at_level("INFO"):
         outcome = main_vsi_bench_loop(config, policy=ModelPolicy(Breaking(random_policy())))
-    folder = only_run(config.log_root)
+    folder = only_run(config.output.log_root)
     assert outcome.status == 3 and len(outcome.rows) < len(rooms.rows)
     assert f"--continue {folder}" in caplog.messages[-1]
     assert "ZeroDivisionError" in (folder / "run.log").read_text()
@@ -173,7 +173,7 @@ def test_a_single_question_with_a_ground_truth_is_scored(
     rooms: RoomScans, tmp_path: Path, caplog, truth: str, score: str
 ):
     scan = min(rooms.root.glob("scannet/scans/*/*.ply"))
-    config = RunConfig(
+    config = RunConfig.of(
         ply=scan,
         question="What colour is the bed?",
         options=("red", "blue"),
@@ -224,12 +224,12 @@ class Limited(ScriptedBackend):
 def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int, **changes: int) -> Path:
     """A run with a custom backend."""
     config = rooms.config(log_root, **changes)
-    questions = questions_of(config)
+    questions = questions_of(config.what_to_run, config.questions)
     run_log = begin_folder(config, questions)
     library = library_of(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
         run = Run(library, ModelPolicy(backend), run_log, pool)
-        answer_questions(schedule(questions, run_log, config, batch_size), run, len(questions))
+        answer_questions(schedule(questions, run_log, config.schedule, batch_size), run, len(questions))
     library.close()
     run_log.close()
     return run_log.folder
@@ -261,7 +261,10 @@ class TurnLeft(Policy):
 def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_path: Path, caplog):
     caplog.set_level("INFO", "agent.loop")
     config, journal = rooms.config(tmp_path), MemoryJournal()
-    states = [QuestionState(number, each, number) for number, each in enumerate(questions_of(config)[:3], start=1)]
+    states = [
+        QuestionState(number, each, number)
+        for number, each in enumerate(questions_of(config.what_to_run, config.questions)[:3], start=1)
+    ]
     with closing(library_of(config, make_renderer("raycast"))) as library:
         answer_in_one_batch(states, library, TurnLeft(), journal)
     assert [row.turns for row in journal.rows] == [2, 3, 4]

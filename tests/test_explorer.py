@@ -1,6 +1,6 @@
 """The included weights: perception and answers in rooms outside the training split."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 
@@ -35,17 +35,17 @@ def answered(tmp_path_factory):
     """Results of the explorer, with views and blind, on the same questions; and the questions."""
     folder = tmp_path_factory.mktemp("answers")
     write_rooms(folder / "rooms", 8, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
-    config = RunConfig(
+    config = RunConfig.of(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all",
     )  # fmt: skip
     results = {}
     for renderer in ("raycast", "blind"):
-        config = replace(config, renderer=renderer, log_root=folder / renderer)
+        config = config.having(renderer=renderer, log_root=folder / renderer)
         outcome = main_vsi_bench_loop(config)
         assert outcome.status == 0
         results[renderer] = outcome.rows
-    return results["raycast"], results["blind"], load_questions(config.questions)
+    return results["raycast"], results["blind"], load_questions(config.questions.questions)
 
 
 @pytest.mark.slow

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import RoomScans, results, run_in_process
+from conftest import RoomScans, questions_and_prompts, results, run_in_process
 from PIL import Image
 from transformers import AutoConfig, AutoProcessor
 
-from agent.builders import questions_of
 from agent.config import RunConfig
 from agent.planning import plan_lines, plan_run
 from agent.policies.model import ModelPolicy
-from agent.policies.prompts import Prompts, prompts_of
+from agent.policies.prompts import Prompts
 from agent.policies.replies import action_format
 from models import ModelError, ModelOptions
 from models.conversation import Conversation, Message
@@ -178,8 +177,9 @@ class TestMemory:
 
     def test_the_plan_finds_a_batch_size_and_a_time(self, tiny: Tiny, rooms: RoomScans, tmp_path):
         config = rooms.config(tmp_path, model=tiny.path, device="cpu", plan=True, image_size=(224, 224))
-        lines = "\n".join(plan_lines(config, questions_of(config)))
-        assert plan_run(config, questions_of(config), prompts_of(config)).batch_size == len(questions_of(config))
+        questions, prompts = questions_and_prompts(config)
+        lines = "\n".join(plan_lines(config, questions))
+        assert plan_run(config, questions, prompts).batch_size == len(questions)
         assert "Time expected" in lines
 
 
@@ -206,7 +206,7 @@ def test_tiles_are_refused_for_families_without_them(tmp_path):
     with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not split"):
         TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
     with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
-        plan_run(RunConfig(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [], Prompts())
+        plan_run(RunConfig.of(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [], Prompts())
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

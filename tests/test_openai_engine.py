@@ -75,7 +75,10 @@ def script() -> Iterator[FaultyServer]:
 def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the same script in this process."""
     config = rooms.config(tmp_path_factory.mktemp("here"))
-    return run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts_of(config)))
+    return run_in_process(
+        config,
+        ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts_of(config.model, config.questions.benchmark)),
+    )
 
 
 def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:
@@ -506,13 +509,13 @@ def test_a_turn_without_retries_is_written_as_by_older_versions(undisturbed: Pat
 def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: str):
     given = {"batch": True, "engine": "openai", "base_url": ("http://localhost:8000/v1",)} | changes
     with pytest.raises(ConfigError, match=words) as caught:
-        RunConfig(**given).checked()
+        RunConfig.of(**given).checked()
     assert KEY not in str(caught.value)
 
 
 def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
-    begun = RunConfig(batch=True, engine="openai", base_url=("http://old/v1",))
-    moved = RunConfig(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
+    begun = RunConfig.of(batch=True, engine="openai", base_url=("http://old/v1",))
+    moved = RunConfig.of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
     assert resume_command(tmp_path, begun, moved).endswith("--base-url http://new/v1 http://newer/v1")
 
 

@@ -157,7 +157,7 @@ def test_parts_of_an_earlier_version_are_merged(one_run: Path, parts: list[Path]
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     (part,) = copies(parts[:1], tmp_path)
     keep_rows(part, 1)
-    config = replace(saved_config(part), questions=tmp_path / "gone.jsonl")
+    config = saved_config(part).having(questions=tmp_path / "gone.jsonl")
     facts = json.loads((part / "run.json").read_text())
     facts["config"]["questions"] = str(config.questions)
     (part / "run.json").write_text(json.dumps(facts))
@@ -260,7 +260,7 @@ def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, part
     config = six_rooms.config(tmp_path, shard="1/3")
     assert main_vsi_bench_loop(config, part).status == 0
     with pytest.raises(RunError, match="other questions"):
-        main_vsi_bench_loop(replace(config, questions=reordered), part)
+        main_vsi_bench_loop(config.having(questions=reordered), part)
 
 
 def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
@@ -323,9 +323,9 @@ def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Itera
 def test_workers_need_no_question_file_but_that_of_the_run(
     six_rooms: RoomScans, on_workers: Parts, parts: list[Path], tmp_path: Path
 ):
-    config = replace(on_workers.config(Part(2, SHARDS)), log_root=tmp_path / "worker")
+    config = on_workers.config(Part(2, SHARDS)).having(log_root=tmp_path / "worker")
     assert results(run_in_process(config)) == results(parts[1])
-    assert config.questions != six_rooms.questions and config.questions.name == "questions.jsonl"
+    assert config.questions.questions != six_rooms.questions and config.questions.questions.name == "questions.jsonl"
 
 
 def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
@@ -381,7 +381,7 @@ def machine(cpus: int, gpus: int = 0) -> dict:
     ],
 )
 def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settings: dict, reserved: tuple):
-    found = replicas_of(machines, RunConfig(ray=True, **settings))
+    found = replicas_of(machines, RunConfig.of(ray=True, **settings))
     assert (found.count, found.gpus, found.cpus) == reserved
 
 
@@ -390,12 +390,12 @@ def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settin
 )
 def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
     with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
-        replicas_of(machines, RunConfig(ray=True, replicas=3))
+        replicas_of(machines, RunConfig.of(ray=True, replicas=3))
 
 
 def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
     with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
-        replicas_of([machine(8, 2), machine(8, 2)], RunConfig(ray=True, engine="vllm", tensor_parallel_size=4))
+        replicas_of([machine(8, 2), machine(8, 2)], RunConfig.of(ray=True, engine="vllm", tensor_parallel_size=4))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
 )
 def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, words: str):
     with pytest.raises(ConfigError, match=words):
-        RunConfig(**settings).checked()
+        RunConfig.of(**settings).checked()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RoomScans, run_command
+from conftest import RoomScans, questions_and_prompts, run_command
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
 
 from agent.builders import questions_of
-from agent.config import RunConfig
+from agent.config import RunConfig, ScheduleSettings
 from agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
 from agent.policies.prompts import prompts_of
 from agent.scheduler import Scheduler
@@ -103,14 +103,14 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
 ):
     """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
-    questions = questions_of(config)
+    questions = questions_of(config.what_to_run, config.questions)
     sizes = Footprint(
         "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)
     )
-    tokens = conversation_size(config, questions, sizes, prompts_of(config)).tokens
+    tokens = conversation_size(config, questions, sizes, prompts_of(config.model, config.questions.benchmark)).tokens
     sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=GIB // buffer_columns(tokens)))
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    plan = plan_run(config, questions, prompts_of(config))
+    plan = plan_run(config, questions, prompts_of(config.model, config.questions.benchmark))
     assert plan.batch_size == size
     assert ("MORE than fits" in plan.why) == warned
 
@@ -120,7 +120,7 @@ def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shap
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
     sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    why = plan_run(config, questions_of(config), prompts_of(config)).why
+    why = plan_run(config, *questions_and_prompts(config)).why
     assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
 
 
@@ -136,18 +136,18 @@ def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> RunC
 
 def test_weights_too_large_for_a_gpu_are_refused_before_loading(large: RunConfig):
     with pytest.raises(ModelError, match=r"needs 62.00 GiB for its weights and cuda:0 has 45.00 GiB free: .* one GPU"):
-        plan_run(large, questions_of(large), prompts_of(large))
+        plan_run(large, *questions_and_prompts(large))
 
 
 def test_a_plan_reports_weights_that_do_not_fit_and_no_time(large: RunConfig):
-    lines = plan_lines(replace(large, plan=True), questions_of(large))
+    lines = plan_lines(large.having(plan=True), questions_of(large.what_to_run, large.questions))
     assert lines[-1].startswith("Cannot run: ") and "the model must fit on one GPU" in lines[-1]
 
 
 def test_weights_on_a_cpu_may_stay_on_disk(large: RunConfig, monkeypatch):
     sizes = replace(footprints.footprint(), device="cpu")
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
-    assert plan_run(large, questions_of(large), prompts_of(large)).batch_size == 1
+    assert plan_run(large, *questions_and_prompts(large)).batch_size == 1
 
 
 def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):
@@ -213,8 +213,8 @@ class Going:
 @pytest.mark.parametrize("lengths", [[9] * 12, [1, 3, 5, 7, 9, 9] * 3])
 def test_planned_calls_equal_those_of_the_scheduler(batched, few, refill, lengths):
     """Batches of 6. Question lengths repeat with each cohort of 6, so that all cohorts have the same shares."""
-    config = RunConfig(batch=True, max_batched_turns=batched, concurrency=few or "auto", refill=refill)
-    scheduler = Scheduler([Going(turns) for turns in lengths], 6, config.last_batched_turn + 1, refill, few)
+    config = RunConfig.of(batch=True, max_batched_turns=batched, concurrency=few or "auto", refill=refill)
+    scheduler = Scheduler([Going(turns) for turns in lengths], 6, config.schedule.last_batched_turn + 1, refill, few)
     made = 0
     while scheduler.has_work:
         scheduler.admit()
@@ -222,14 +222,14 @@ def test_planned_calls_equal_those_of_the_scheduler(batched, few, refill, length
             state.turn += 1
         made += 1
     shares = [sum(length > turn for length in lengths) / len(lengths) for turn in range(9)]
-    calls = scheduled_calls(config, len(lengths), 6, shares)
+    calls = scheduled_calls(config.schedule, len(lengths), 6, shares)
     assert sum(call.rows * call.count for call in calls) == pytest.approx(sum(lengths))
     tail = 2 * len(lengths) / 6 if few > 1 or refill else 0  # the last questions of a cohort leave places empty
     assert made - tail - 1 <= sum(call.count for call in calls) <= made + 1e-9
 
 
 def test_remaining_questions_form_a_smaller_cohort():
-    calls = scheduled_calls(RunConfig(batch=True, max_batched_turns="all"), 70, 64, [1.0])
+    calls = scheduled_calls(ScheduleSettings(max_batched_turns="all"), 70, 64, [1.0])
     assert calls == [CallGroup(0, 64, 1), CallGroup(0, 6, 1)]
 
 
@@ -252,9 +252,9 @@ def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
     shape = expected_run_shape(conversation)
 
     def seconds(changes: dict) -> float:
-        config = RunConfig(batch=True, **changes)
-        pace, calls = PACES["cuda", config.compile], scheduled_calls(config, 320, 32, shape.shares)
-        return run_seconds(model, rates, pace, conversation, shape, calls, config.kv_reuse)
+        config = RunConfig.of(batch=True, **changes)
+        pace, calls = PACES["cuda", config.model.compile], scheduled_calls(config.schedule, 320, 32, shape.shares)
+        return run_seconds(model, rates, pace, conversation, shape, calls, config.model.kv_reuse)
 
     assert seconds(faster) < 0.98 * seconds(slower)
 
@@ -265,7 +265,7 @@ def test_eager_lockstep_on_an_h200_agrees_with_a_separate_estimate(questions: in
     work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
     model = Footprint("cuda:0", "bfloat16", 0, 0, work, qwen_tokens, 4, 0)
     shape = longest_run_shape(EIGHT_TURNS)
-    calls = scheduled_calls(RunConfig(batch=True, steps=7, max_batched_turns="all"), questions, 64, shape.shares)
+    calls = scheduled_calls(ScheduleSettings(steps=7, max_batched_turns="all"), questions, 64, shape.shares)
     pace = replace(PACES["cuda", False], view_s=0.0)
     assert run_seconds(model, Rates(4.3e12, 790e12), pace, EIGHT_TURNS, shape, calls) == pytest.approx(paper_s, rel=0.1)
 
@@ -307,7 +307,9 @@ def test_a_device_without_memory_to_measure_rates_still_has_a_plan(
 ):
     monkeypatch.setitem(footprints._COPY_BYTES, "cpu", 2**50)
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu")
-    assert plan_lines(config, questions_of(config))[-1].startswith("Time: unknown, too little memory")
+    assert plan_lines(config, questions_of(config.what_to_run, config.questions))[-1].startswith(
+        "Time: unknown, too little memory"
+    )
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
@@ -358,7 +360,7 @@ def test_a_run_on_another_gpu_can_be_planned_offline(rooms: RoomScans, tmp_path:
 
 def test_text_is_counted_if_the_tokenizer_is_present(rooms: RoomScans, shape_8b: Path, tmp_path: Path):
     config = rooms.config(tmp_path, plan=True, plan_device="rtx4090", model=str(shape_8b))
-    lines = "\n".join(plan_lines(config, questions_of(config)))
+    lines = "\n".join(plan_lines(config, questions_of(config.what_to_run, config.questions)))
     assert "characters a token" not in lines and "Memory on rtx4090: 22.49 GiB free" in lines
 
 

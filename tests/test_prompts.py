@@ -211,14 +211,14 @@ def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_pa
 def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, model="embedded", prompts=tmp_path / "mine.yaml")
     with pytest.raises(ConfigError, match=r"^--prompts .*mine.yaml cannot be read \(No such file or directory\)$"):
-        prompts_of(config)
+        prompts_of(config.model, config.questions.benchmark)
 
 
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
     config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
-    prompts = prompts_of(config)
+    prompts = prompts_of(config.model, config.questions.benchmark)
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
     assert facts.prompts["sha256"] == prompts.sha256

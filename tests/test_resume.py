@@ -156,7 +156,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
 
     monkeypatch.setattr("agent.evaluation.model_policy", interrupt)
     with caplog.at_level("INFO"):
-        assert main_vsi_bench_loop(replace(config, batch_size=2), run_log.folder).status == 130
+        assert main_vsi_bench_loop(config.having(batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
 
 
@@ -249,10 +249,10 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
     missing.rename(tmp_path / "aside.ply")
     folder = run_in_process(config)
     (tmp_path / "aside.ply").rename(missing)
-    ended = run_command(continued(rooms, config.log_root))
+    ended = run_command(continued(rooms, config.output.log_root))
     assert (ended.returncode, "add --retry-failed" in ended.stdout) == (1, True)
     assert results(folder) != results(undisturbed)
-    ended = run_command(continued(rooms, config.log_root, "--retry-failed"))
+    ended = run_command(continued(rooms, config.output.log_root, "--retry-failed"))
     assert (ended.returncode, "Retrying 4 failed questions" in ended.stdout) == (0, True)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)

@@ -79,13 +79,9 @@ def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
 def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Path):
     before = {number: RunReader(interrupted).turns(number) for number in (1, 2, 3, 4)}
     rooms = SCHEMA_1 / "rooms"
-    config = replace(saved_config(interrupted), questions=rooms / "questions.jsonl", scan_root=rooms)
-    assert (
-        main_vsi_bench_loop(
-            config, interrupted, ModelPolicy(ScriptedBackend(scripted, saved_config(interrupted).model))
-        ).status
-        == 0
-    )
+    config = saved_config(interrupted).having(questions=rooms / "questions.jsonl", scan_root=rooms)
+    policy = ModelPolicy(ScriptedBackend(scripted, config.model.model))
+    assert main_vsi_bench_loop(config, interrupted, policy).status == 0
     undisturbed = map(json.loads, (SCHEMA_1 / "undisturbed_results.jsonl").read_text().splitlines())
     assert [row | {"scores": {}} for row in results(interrupted)] == [
         {key: value for key, value in row.items() if key != "seconds"} | {"scores": {}}

@@ -700,7 +700,7 @@ def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
     assert main_vsi_bench_loop(config).status == 1
     (folder,) = (tmp_path / "logs").iterdir()
     assert list(diagnose.answered(folder)) == []
-    again = dataclasses.replace(config, scan_root=rooms.root, continue_from=str(folder), retry_failed=True)
+    again = config.having(scan_root=rooms.root, continue_from=str(folder), retry_failed=True)
     assert main_vsi_bench_loop(again, folder).status == 0
     assert len(list(diagnose.answered(folder))) == 1
     assert diagnose.main([str(tmp_path)]) == 2 and "run.json" in capsys.readouterr().err

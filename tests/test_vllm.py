@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import COMMAND, results, run_in_process, trajectories
+from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
 from transformers import AutoProcessor
 
 from agent.config import ConfigError, RunConfig
 from agent.evaluation import questions_of
-from agent.planning import plan_run, suited
+from agent.planning import fitted_to_model, plan_run
 from agent.policies.model import ModelPolicy
 from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
@@ -246,28 +246,30 @@ class TestPrompts:
 
 class TestConfig:
     def test_memory_is_planned_for_the_questions_in_flight(self, rooms, tmp_path):
-        config = suited(rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", concurrency=1))
-        questions = questions_of(config)
-        one, two = (
-            plan_run(replace(config, concurrency=number), questions, prompts_of(config)).kv_bytes for number in (1, 2)
-        )
+        config = fitted_to_model(rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", concurrency=1))
+        asked = questions_and_prompts(config)
+        one, two = (plan_run(config.having(concurrency=number), *asked).kv_bytes for number in (1, 2))
         assert two == 2 * one < 2**30
 
     def test_a_length_that_no_turn_fits_is_refused_with_one_that_suffices(self, rooms, tmp_path):
         config = rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", max_model_len=64)
         with pytest.raises(ConfigError, match=r"--max-model-len 64 .*takes \d+ tokens.*use \d+ for \d+ turns"):
-            plan_run(suited(config), questions_of(config), prompts_of(config))
+            plan_run(
+                fitted_to_model(config),
+                questions_of(config.what_to_run, config.questions),
+                prompts_of(config.model, config.questions.benchmark),
+            )
 
     def test_flags_of_vllm_need_the_engine(self):
         with pytest.raises(ConfigError, match=r"--tensor-parallel-size.*--engine vllm"):
-            RunConfig(batch=True, tensor_parallel_size=2).checked()
+            RunConfig.of(batch=True, tensor_parallel_size=2).checked()
 
     def test_the_engine_refuses_flags_that_it_would_not_heed(self):
         with pytest.raises(ConfigError, match="--compile"):
-            RunConfig(batch=True, engine="vllm", compile=True).checked()
+            RunConfig.of(batch=True, engine="vllm", compile=True).checked()
 
     def test_the_protocol_names_engine_and_number_type(self):
-        assert "engine vllm, bfloat16," in protocol(RunConfig(batch=True, engine="vllm", dtype="bfloat16"), None)
+        assert "engine vllm, bfloat16," in protocol(RunConfig.of(batch=True, engine="vllm", dtype="bfloat16"), None)
 
 
 def view(seed):

@@ -73,7 +73,7 @@ class Episode(Transcript):
 
 def view_config() -> RunConfig:
     """The run settings of the explorer."""
-    return RunConfig(**asdict(VIEWS))
+    return RunConfig.of(**asdict(VIEWS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,8 @@ def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy, config: R
     for renderer, blind in ((RaycastRenderer(), False), (BlindRenderer(), True)):
         states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
         if states:
-            answer_in_one_batch(states, OneSceneLibrary(scene, starts, renderer, camera_of(config)), policy, journal)
+            library = OneSceneLibrary(scene, starts, renderer, camera_of(config.view, config.views))
+            answer_in_one_batch(states, library, policy, journal)
     for row in journal.rows:
         if row.failed:
             raise RuntimeError(f"question {row.id} in {scene.name} failed ({row.failed_part}): {row.error}")
@@ -196,7 +197,7 @@ def _lessons(seed: int, index: int, config: RunConfig) -> tuple[Scene, list[Less
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
-    first = draw_first_view(scene, RaycastRenderer(), camera_of(config))
+    first = draw_first_view(scene, RaycastRenderer(), camera_of(config.view, config.views))
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     lessons = []
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):

@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,12 @@ def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
     """The result rows of a run in each of CONDITIONS; raises Unfinished if a run did not finish."""
     results = {}
     for name, changes in CONDITIONS.items():
-        outcome = main_vsi_bench_loop(replace(config, **changes))
+        outcome = main_vsi_bench_loop(config.having(**changes))
         results[name] = [asdict(row) for row in outcome.rows]
         if outcome.status:
             raise Unfinished(
-                f"{name}: ended with status {outcome.status}, {len(results[name])} questions; see {config.log_root}"
+                f"{name}: ended with status {outcome.status}, {len(results[name])} questions; see "
+                f"{config.output.log_root}"
             )
     return results
 
@@ -139,8 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked_file = rooms / f"questions_{options.per_type}.jsonl"
     asked = spread(load_questions(rooms / QUESTIONS_FILE), options.per_type)
     asked_file.write_text("".join(json.dumps(question.row) + "\n" for question in asked), encoding="utf-8")
-    config = replace(
-        view_config(), batch=True, questions=asked_file, scan_root=rooms, model=options.model,
+    config = view_config().having(
+        batch=True, questions=asked_file, scan_root=rooms, model=options.model,
         log_root=options.out / "runs", max_batched_turns="all",
         batch_size=options.batch_size,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar
 
-from agent.config import ConfigError, RunConfig
+from agent.config import ConfigError, ModelSettings
 from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question
 from envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
@@ -159,16 +159,16 @@ def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
             raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
 
 
-def prompts_of(config: RunConfig) -> Prompts:
+def prompts_of(model: ModelSettings, benchmark: str) -> Prompts:
     """The prompts of a new run: those of --prompts, else of the checkpoint, else the default, with the benchmark's advice.
 
     Raises ConfigError for a file that cannot be used, QuestionError for an unknown benchmark.
     """
     try:
-        prompts = load_prompts(config.prompts) if config.prompts else checkpoint_prompts(config.model)
+        prompts = load_prompts(model.prompts) if model.prompts else checkpoint_prompts(model.model)
     except ValueError as error:
-        raise ConfigError(f"--prompts {error}" if config.prompts else str(error)) from None
-    return prompts.with_advice_of(find_benchmark(config.benchmark))
+        raise ConfigError(f"--prompts {error}" if model.prompts else str(error)) from None
+    return prompts.with_advice_of(find_benchmark(benchmark))
 
 
 def checkpoint_prompts(model: str) -> Prompts:

@@ -96,6 +96,11 @@ class Footprint:
     keeps_kv: bool = True
 
 
+def dtype_on(device: str, dtype: str) -> str:
+    """The name of the data type that a value of `--dtype` means on a device of this machine; raises ModelError."""
+    return str(resolve_dtype(dtype, resolve_device(device))).removeprefix("torch.")
+
+
 def footprint(model: str, dtype: str, device: str, tiles_per_view: int = 1) -> Footprint:
     """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
     the checkpoint's configuration is not available."""

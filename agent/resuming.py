@@ -1,0 +1,90 @@
+"""Resumes a run with settings that leave its answers unchanged."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from agent.config import FILTERS, HINTS, ConfigError, MayChange, RunConfig, config_to_dict, flag
+from data.text import on_disk
+from models import EMBEDDED
+
+COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
+RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
+"""Settings whose "auto" is resolved when a run begins, and saved as resolved."""
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The configuration with absolute paths and `~` expanded, so that the run can be resumed from any folder."""
+    what, asked, model = config.what_to_run, config.questions, config.model
+    is_name = model.model == EMBEDDED or model.model.startswith("scripted:")
+    folder = _absolute(Path(model.model))
+    return config.having(
+        ply=what.ply and _absolute(what.ply),
+        benchmark=_located_file(asked.benchmark),
+        questions=asked.questions and _absolute(asked.questions),
+        scan_root=_absolute(config.views.scan_root),
+        model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
+        prompts=model.prompts and _absolute(model.prompts),
+        policy=model.policy and _located_file(model.policy),
+        vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
+        log_root=_absolute(config.output.log_root),
+    )
+
+
+def _located_file(named: str) -> str:
+    """`path/to/file.py:NAME` with an absolute path; any other name as it is."""
+    source, _, name = named.rpartition(":")
+    return f"{_absolute(Path(source))}:{name}" if source.endswith(".py") else named
+
+
+def _absolute(path: Path) -> Path:
+    return on_disk(path.expanduser().absolute())
+
+
+def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
+    """The settings of `now` that differ from `begun`, as JSON values."""
+    before = config_to_dict(begun)
+    return {name: value for name, value in config_to_dict(now).items() if value != before[name]}
+
+
+def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
+    """The flags that differ between two configurations and could change an answer."""
+    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+
+
+def answer_settings() -> list[str]:
+    """Names of the settings that must not change when a run is resumed."""
+    return [name for name, hint in HINTS.items() if MayChange not in getattr(hint, "__metadata__", ())]
+
+
+def _as_compared(name: str, config: RunConfig) -> Any:
+    """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
+    value = config.settings[name]
+    return frozenset(value) if name in FILTERS else value
+
+
+def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
+    """`wanted` with absolute paths, and with each "auto" as resolved when the run began.
+
+    Raises ConfigError naming the flags that would change answers.
+    """
+    wanted = with_absolute_paths(wanted)
+    autos = {name: begun.settings[name] for name in RESOLVED_ONCE if wanted.settings[name] == "auto"}
+    wanted = wanted.having(**autos)
+    if changed := changed_answers(with_absolute_paths(begun), wanted):
+        raise ConfigError(
+            f"{', '.join(changed)} would change answers of this run; leave them out to resume it, or start a new run"
+        )
+    return wanted
+
+
+def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
+    """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
+    words = [sys.executable, str(COMMAND), "--continue", str(folder.resolve())]
+    for name, value in changed_settings(begun, now).items():
+        if name not in ("continue_from", "log_root"):
+            switch = flag(name) if value is not False else flag(f"no_{name}")
+            given = value if isinstance(value, list) else [value]
+            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
+    return shlex.join(words)
