@@ -200,8 +200,7 @@ def test_the_model_sees_that_its_reply_was_truncated(rooms: RoomScans, tmp_path:
             return [Reply(text, tokens=(1, 2, 3), generated_tokens=3, finish_reason="length") for _ in conversations]
 
     folder = run_in_process(rooms.config(tmp_path, steps=1, num_questions=1), ModelPolicy(Rambling(random_policy())))
-    (question,) = folder.glob("q*")
-    said = (question / "messages.json").read_text()
+    said = (folder / "q001" / "messages.json").read_text()
     assert "it was truncated after 3 tokens" in said
 
 

@@ -108,7 +108,7 @@ def test_a_part_says_so_in_its_name_and_its_scores(six_rooms: RoomScans, parts: 
 def test_images_are_linked_and_journals_copied(parts: list[Path], tmp_path: Path):
     there = copies(parts, tmp_path)
     merge(tmp_path / "merged", there)
-    first = next(there[0].glob("q*"))
+    first = next(there[0].glob("q[0-9]*"))
     images, journals = (
         (first / name, tmp_path / "merged" / first.name / name) for name in ("render_00.png", "turns.jsonl")
     )

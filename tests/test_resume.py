@@ -154,7 +154,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agent.evaluation.model_policy", interrupt)
+    monkeypatch.setattr("agent.evaluation.start", interrupt)
     with caplog.at_level("INFO"):
         assert main_vsi_bench_loop(config.having(batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
