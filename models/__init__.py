@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import not_
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
-
-from pydantic import Field
+from typing import Any, Literal, Protocol
 
 from models.conversation import Conversation, Message
 
@@ -29,11 +26,10 @@ KV_SHARE = 0.5
 """Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
 
 
-Value = TypeVar("Value")
-NotRecorded = Annotated[Value, Field(exclude=True)]
-"""A field that is left out of the JSON of a run folder."""
-OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
-"""A field that is left out of the JSON of a run folder while it is 0, empty or None."""
+UNRECORDED = {"recorded": "never"}
+"""Metadata of a field that is left out of the JSON of a run folder."""
+UNLESS_EMPTY = {"recorded": "unless empty"}
+"""Metadata of a field that is left out of the JSON of a run folder while it is 0 or empty."""
 
 
 class ModelError(Exception):
@@ -101,13 +97,13 @@ class Reply:
     generated_tokens: int = 0
     finish_reason: Literal["stop", "length"] = "stop"
     seconds: float = 0.0
-    preprocess_seconds: NotRecorded[float] = 0.0
-    prefill_seconds: NotRecorded[float] = 0.0
-    decode_seconds: NotRecorded[float] = 0.0
+    preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)
+    prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)
+    decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
     images_encoded: int = 0
-    retries: OmittedIfEmpty[int] = 0
-    dropped: OmittedIfEmpty[tuple[str, ...]] = ()
-    logprobs: OmittedIfEmpty[tuple[float, ...]] = ()
+    retries: int = field(default=0, metadata=UNLESS_EMPTY)
+    dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
+    logprobs: tuple[float, ...] = field(default=(), metadata=UNLESS_EMPTY)
 
     @property
     def message(self) -> Message:

@@ -6,22 +6,29 @@ experiment_logs/README.md documents each key.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from operator import not_
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from PIL import Image
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
 from envs.actions import CameraAction
-from models import NotRecorded, OmittedIfEmpty, Reply
+from models import UNLESS_EMPTY, UNRECORDED, Reply
 from rendering.camera import CameraPose
 from rendering.motion import MoveOutcome
 from runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
+
+Value = TypeVar("Value")
+NotRecorded = Annotated[Value, Field(exclude=True)]
+"""A field that is left out of the JSON of a run folder."""
+OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
+"""A field that is left out of the JSON of a run folder while it is 0, empty or None."""
 
 
 class Record:
@@ -92,6 +99,16 @@ class ResultRow(Record):
         return self.status == "failed"
 
 
+def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """A dataclass of a package without pydantic as JSON, by the metadata of its fields (see `models`)."""
+    marks = {each.name: each.metadata for each in fields(value)}
+    return {
+        name: content
+        for name, content in serialized(value).items()
+        if marks[name] != UNRECORDED and (content or marks[name] != UNLESS_EMPTY)
+    }
+
+
 @dataclass(frozen=True)
 class TurnSeconds:
     """Seconds by part. The first three are of the whole batch's call, the others of the question alone.
@@ -145,7 +162,7 @@ class Turn(Record):
     clamped: tuple[str, ...]
     parse_error: str | None
     move: MoveOutcome | None
-    reply: Reply
+    reply: Annotated[Reply, WrapSerializer(_as_marked)]
     batch: tuple[str, ...]
     seconds: TurnSeconds
     scan: OmittedIfEmpty[ScanRecord | None] = None

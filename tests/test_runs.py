@@ -16,12 +16,12 @@ from agent.evaluation import main_vsi_bench_loop
 from agent.policies.model import ModelPolicy
 from agent.run_folder import saved_config
 from agent.state import QuestionState
-from models import OmittedIfEmpty, Reply, ReplyFormat
+from models import Reply, ReplyFormat
 from models.conversation import Conversation
 from models.scripted import ScriptedBackend, random_policy
 from runs import RunError
 from runs.reader import RunReader, run_folders
-from runs.records import ResultRow, Turn
+from runs.records import OmittedIfEmpty, ResultRow, Turn
 from runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parent / "data" / "run_schema1"
