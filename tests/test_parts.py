@@ -159,7 +159,7 @@ def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: l
     keep_rows(part, 1)
     config = saved_config(part).having(questions=tmp_path / "gone.jsonl")
     facts = json.loads((part / "run.json").read_text())
-    facts["config"]["questions"] = str(config.questions)
+    facts["config"]["questions"] = str(config.questions.questions)
     (part / "run.json").write_text(json.dumps(facts))
     assert main_vsi_bench_loop(config, part).status == 0
     assert results(part) == results(parts[0])
