@@ -18,11 +18,12 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from agent.config import ConfigError, RunConfig, resume_command
+from agent.config import ConfigError, RunConfig
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.model import ModelPolicy
 from agent.policies.prompts import prompts_of
 from agent.policies.replies import action_format
+from agent.resuming import resume_command
 from agent.run_folder import saved_config
 from benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from models import EXPLORER, ModelError, ModelOptions, ServerOptions
