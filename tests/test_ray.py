@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,19 @@ def kill_all(pids: list[int]) -> None:
         os.kill(each, signal.SIGKILL)
 
 
+def lose_node(log_root: Path) -> None:
+    """Kill the node of a cluster on this machine, and its workers, which outlive it by some seconds."""
+    kill_all(processes_of(log_root, "raylet/raylet"))
+    for worker in processes_of(log_root, "ray::Worker.answer"):
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+
+
+def lose_driver(log_root: Path) -> None:
+    """Kill the process through which the command talks to Ray."""
+    kill_all(processes_of(log_root, "agent.ray_driver"))
+
+
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
     """Wait until a condition holds; the process must not end before."""
     while not condition():
@@ -164,13 +178,13 @@ def test_an_interrupt_while_ray_starts_leaves_no_process(rooms: RoomScans, tmp_p
     assert not processes_of(tmp_path) and not run_folders(tmp_path)
 
 
-@pytest.mark.parametrize("lost", ["raylet/raylet", "agent.ray_driver"])
+@pytest.mark.parametrize("lose", [lose_node, lose_driver])
 def test_a_lost_cluster_on_this_machine_is_started_again(
-    six_rooms: RoomScans, one_run: Path, tmp_path: Path, lost: str
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path, lose: Callable[[Path], None]
 ):
     process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
     first_part_with(2, process, tmp_path)
-    kill_all(processes_of(tmp_path, lost))
+    lose(tmp_path)
     said, _ = process.communicate()
     assert (process.returncode, said.count("another cluster will resume the run")) == (0, 1), said
     assert [row["answer"] for row in results(only_run(tmp_path))] == [row["answer"] for row in results(one_run)]
@@ -180,10 +194,10 @@ def test_a_cluster_that_is_lost_twice_ends_the_run_which_can_be_resumed(six_room
     process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
     first_part_with(1, process, tmp_path)
     first = processes_of(tmp_path, "raylet/raylet")
-    kill_all(first)
+    lose_node(tmp_path)
     wait_for(lambda: set(processes_of(tmp_path, "raylet/raylet")) - set(first), process)
     wait_for(lambda: processes_of(tmp_path, "ray::Worker.answer"), process)
-    kill_all(processes_of(tmp_path, "raylet/raylet"))
+    lose_node(tmp_path)
     said, _ = process.communicate()
     assert (process.returncode, "no live node that can hold a worker for 5 seconds; finished" in said) == (2, True), (
         said
