@@ -280,7 +280,8 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
         "from envs.actions import CameraAction\n"
         "class Two(Policy):\n"
         "    def decide(self, states):\n"
-        "        return [Decision(CameraAction(answer='2', done=True)) for _ in states]\n"
+        "        answers = ['A' if each.question.letters else '2' for each in states]\n"
+        "        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]\n"
     )
     command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
     command.remove("--model")
