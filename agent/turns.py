@@ -111,14 +111,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
 
 def require_decisions(decisions: object, policy: Policy, states: Sequence[QuestionState]) -> None:
     """Raise PolicyError unless the policy returned one valid decision per question."""
-    where = source_of_decisions(policy, states)
-    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
-        raise PolicyError(f"{where}, returned {_shown(decisions)} instead of a list with a Decision for each question")
-    if len(decisions) != len(states):
-        raise PolicyError(f"{where}, returned {len(decisions)} decisions for {len(states)} questions")
-    for state, decision in zip(states, decisions, strict=True):
-        if wrong := _why_not(decision) or _why_no_answer(decision.action, state):
-            raise PolicyError(f"{where}, returned {wrong} for {state.label}")
+    if wrong := _what_is_wrong(decisions, states):
+        raise PolicyError(f"{source_of_decisions(policy, states)}, returned {wrong}")
 
 
 def source_of_decisions(policy: Policy, states: Sequence[QuestionState]) -> str:
@@ -127,6 +121,18 @@ def source_of_decisions(policy: Policy, states: Sequence[QuestionState]) -> str:
     where = f"{type(policy).__name__}.decide, asked about {shown}"
     more = len(states[QUESTIONS_NAMED:])
     return f"{where} and {more} more" if more else where
+
+
+def _what_is_wrong(decisions: object, states: Sequence[QuestionState]) -> str:
+    """What a policy returned instead of one valid decision per question, in words; empty if they are valid."""
+    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
+        return f"{_shown(decisions)} instead of a list with a Decision for each question"
+    if len(decisions) != len(states):
+        return f"{len(decisions)} decisions for {len(states)} questions"
+    for state, decision in zip(states, decisions, strict=True):
+        if wrong := _why_not(decision) or _why_no_answer(decision.action, state):
+            return f"{wrong} for {state.label}"
+    return ""
 
 
 def _why_not(decision: object) -> str:

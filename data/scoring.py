@@ -113,17 +113,13 @@ def overall_label(question_types: Iterable[str], benchmark: Benchmark) -> str:
     present = set(question_types)
     missing = [name for name in benchmark.scan_types if name not in present]
     extra = sorted(present & benchmark.excluded.keys())
+    tasks = {benchmark.by_name[name].task for name in present}
     if not missing and len(extra) in (0, len(benchmark.excluded)):
-        return f"{benchmark.label}_{len(_tasks(present, benchmark))}_task"
-    tasks = _tasks(present, benchmark)
+        return f"{benchmark.label}_{len(tasks)}_task"
     missing = [name if benchmark.by_name[name].task in tasks else benchmark.by_name[name].task for name in missing]
     without = f"_without_{'+'.join(dict.fromkeys(missing))}" if missing else ""
     label = f"partial_{benchmark.label}_{len(tasks)}_task{without}"
     return label + (f"_with_{'+'.join(extra)}" if extra else "")
-
-
-def _tasks(names: Iterable[str], benchmark: Benchmark) -> set[str]:
-    return {benchmark.by_name[name].task for name in names}
 
 
 def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> dict[str, Any]:

@@ -120,8 +120,9 @@ class Benchmark:
       the reason.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
       that a row must have, and `read_row` turns such a row into one with the columns of `data.question_files.COLUMNS`.
-    - `aggregate` combines scores, and `label` is the word for the result: with `label` "overall", the mean over seven
-      tasks is "overall_7_task". `summed_last` names tasks whose means come last in the sum.
+    - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
+      result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
+      means come last in the sum.
     - `scan_layouts` maps datasets to paths below their root, beside those that `data.scans` knows.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     """
