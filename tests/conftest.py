@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from PIL import Image
 
 from agent.builders import questions_of
 from agent.config import RunConfig
@@ -170,14 +171,23 @@ def scores(folder: Path) -> dict:
     return {key: found[key] for key in kept}
 
 
+def pixels(image: Path) -> tuple[tuple[int, int], bytes]:
+    """An image file's size and decoded pixels."""
+    with Image.open(image) as opened:
+        return opened.size, opened.convert("RGB").tobytes()
+
+
 def trajectories(folder: Path) -> dict[int, list[Any]]:
-    """By question: each turn's pose, reply, action and move; the conversation; and the images' bytes."""
+    """By question: each turn's pose, reply, action and move; the conversation; and the images' pixels.
+
+    Not the files' bytes: ISA-L now and then compresses the same pixels into other bytes.
+    """
     reader = RunReader(folder)
     return {
         number: [
             *((t.turn, t.pose, t.reply.text, t.action, t.parse_error, t.move) for t in reader.turns(number)),
             reader.messages(number),
-            *(image.read_bytes() for image in sorted(question_folder(folder, number).glob("render_*.png"))),
+            *(pixels(image) for image in sorted(question_folder(folder, number).glob("render_*.png"))),
         ]
         for number in reader.begun
     }
