@@ -1,5 +1,6 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -43,11 +44,14 @@ def ask(
     model named by the setting `model` decides. Writes a run folder below `log_root`, or nothing if that is None.
     `settings` are other settings of a run, such as `model` or `steps`.
 
-    A failed question returns a trajectory with status "failed". Raises ConfigError, QuestionError, RenderError,
+    A failed question returns a trajectory with status "failed". For several answers to one question, see `explore`.
+    Raises ConfigError, QuestionError, RenderError,
     ModelError or RunError if the question cannot be asked, PolicyError if a policy raises an error.
     """
     if isinstance(options, str):
         raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
+    if settings.get("samples", 1) != 1:
+        raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
     return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
@@ -67,6 +71,9 @@ def explore(
     the rows of a file, they may have a `ground_truth` of None: they are asked but not scored. All of them are asked,
     also types that the benchmark excludes. Raises QuestionError listing the bad ones by position, from 1, and id.
 
+    With `samples` K, each question is answered K times, and has K neighbouring trajectories. Giving every question K
+    times in a list means the same, and returns the trajectories in the list's order.
+
     With `log_root`, the run folder there holds them, so that the run can be resumed; the trajectories are the same.
 
     Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
@@ -79,9 +86,41 @@ def explore(
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
         raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
-    config = _config({"batch": True}, policy, log_root, settings)
-    listed = normalized(questions, find_benchmark(config.questions.benchmark))
-    return _trajectories(config, listed, policy, log_root is not None)
+    listed: list[Any] = list(questions)
+    places = _first_places(listed)
+    distinct = sorted(set(places))
+    times = _times_given(listed, places)
+    repeated = {"samples": times} if times > 1 else {}
+    config = _config({"batch": True, **repeated}, policy, log_root, settings)
+    asked = normalized([listed[place] for place in distinct], find_benchmark(config.questions.benchmark))
+    found = _trajectories(config, asked, policy, log_root is not None)
+    if not repeated:
+        return found
+    answers = {place: iter(found[times * index : times * (index + 1)]) for index, place in enumerate(distinct)}
+    return [next(answers[place]) for place in places]
+
+
+def _first_places(given: Sequence[Any]) -> list[int]:
+    """For each question, the position at which the list has it first."""
+    first: dict[str, int] = {}
+    places = []
+    for place, question in enumerate(given):
+        known = first.setdefault(str(question.id), place) if isinstance(question, Question) else place
+        places.append(known if given[known] == question else place)  # other questions with its id are refused later
+    return places
+
+
+def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
+    """How often each question is in the list; raises QuestionError unless all are in it equally often."""
+    times = Counter(places)
+    fewest, most = (min(times.values()), max(times.values())) if times else (1, 1)
+    if fewest != most:
+        often, seldom = (next(given[place].id for place in times if times[place] == count) for count in (most, fewest))
+        raise QuestionError(
+            f"the list has question {often} {most} times and question {seldom} {fewest} times: give every question "
+            "equally often"
+        )
+    return most
 
 
 def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:

@@ -87,6 +87,20 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     return policy, config.having(model=policy_name(policy), **policy.settings)
 
 
+def require_sampling(policy: Policy | None, config: RunConfig) -> None:
+    """Raise ConfigError if several samples of a question would all be equal, since a model decides at temperature 0.
+
+    Trusts a policy without a temperature among its settings to draw at random.
+    """
+    samples, model = config.questions.samples, config.model
+    temperature = model.temperature if policy is None else policy.settings.get("temperature")
+    if samples > 1 and temperature == 0:
+        raise ConfigError(
+            f"--samples {samples} would repeat one answer {samples} times, since replies at --temperature 0 are always "
+            "the same: add --temperature, such as 0.7"
+        )
+
+
 def control_named(model: str, seed: int) -> Policy:
     """The control that `--model scripted:NAME` names; raises ConfigError for any other name."""
     name = model.removeprefix(SCRIPTED)

@@ -151,6 +151,8 @@ class QuestionSettings(_Section):
     """Only questions with these ids."""
     num_questions: Annotated[Count | None, tyro.conf.arg(metavar="N")] = None
     """Only the first N questions that pass the other filters."""
+    samples: Annotated[Count, tyro.conf.arg(metavar="K")] = 1
+    """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.builders import layouts_of, part_of, questions_of, with_policy
+from agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
 from agent.config import RunConfig, ScheduleSettings
 from agent.console import counted, log_to_file
 from agent.loop import answer_questions
@@ -31,11 +31,12 @@ from agent.state import QuestionState
 from agent.turns import Run
 from data.benchmarks import find_benchmark
 from data.questions import Question
+from data.samples import format_samples
 from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
 from data.scoring import format_summary, reference_lines
 from rendering.interrupts import ignored_interrupts
 from runs import RunError
-from runs.journal import Journal, MemoryJournal
+from runs.journal import Journal, MemoryJournal, pending_samples
 from runs.records import ResultRow
 from runs.writer import RunWriter
 
@@ -69,10 +70,11 @@ def main_vsi_bench_loop(
     RunError if the run cannot begin, and RunError if its folder can no longer be written.
     """
     policy, config = with_policy(policy, config.checked())
+    require_sampling(policy, config)
     if folder is not None:
         config = config_to_resume(folder, config)
         questions = questions_to_resume(folder, config)
-    what, benchmark = config.what_to_run, config.questions.benchmark
+    what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
     whole = questions_of(what, config.questions) if questions is None else questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:
@@ -87,7 +89,7 @@ def main_vsi_bench_loop(
         if folder is not None:
             run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
-            if finished := finished_outcome(run_log, questions, summed_up):
+            if finished := finished_outcome(run_log, questions, samples, summed_up):
                 return finished
         try:
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
@@ -103,11 +105,11 @@ def main_vsi_bench_loop(
             log.info("Run folder: %s", run_log.folder)
             run = started.run(run_log)
             scheduler = schedule(
-                questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole
+                questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
             )
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, len(questions))
+                answer_questions(scheduler, run, len(questions) * samples)
             except KeyboardInterrupt:
                 with ignored_interrupts():
                     run_log.export(session.facts())
@@ -126,8 +128,9 @@ def main_vsi_bench_loop(
 def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
+    require_sampling(policy, config)
     whole, questions = questions, part_of(questions, config.cluster.shard)
-    benchmark = config.questions.benchmark
+    benchmark, samples = config.questions.benchmark, config.questions.samples
     if config.what_to_run.ply is None:
         report_scans(questions, config.views.scan_root, benchmark)
     journal = MemoryJournal()
@@ -135,8 +138,10 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
         log.info("%s", started.plan.why)
         run = started.run(journal)
-        scheduler = schedule(questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole)
-        answer_questions(scheduler, run, len(questions), show_progress=False)
+        scheduler = schedule(
+            questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
+        )
+        answer_questions(scheduler, run, len(questions) * samples, show_progress=False)
     return journal
 
 
@@ -149,9 +154,11 @@ def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, who
     return run_log
 
 
-def finished_outcome(run_log: RunWriter, questions: Sequence[Question], benchmark: str | None) -> Outcome | None:
+def finished_outcome(
+    run_log: RunWriter, questions: Sequence[Question], samples: int, benchmark: str | None
+) -> Outcome | None:
     """The outcome of a run whose questions are all finished, as from `report`; None if any is pending."""
-    if not all(run_log.is_done(question.id) for question in questions):
+    if any(pending_samples(run_log, question.id, samples) for question in questions):
         return None
     log.info("Nothing to do: every question of %s is finished", run_log.folder)
     outcome = report(run_log, benchmark)
@@ -204,7 +211,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     summary, rows = run_log.export(session), run_log.rows
     if benchmark is not None:
         record = find_benchmark(benchmark)
-        lines = [*format_summary(summary, record), *reference_lines(summary, record)]
+        lines = [*format_summary(summary, record), *format_samples(summary), *reference_lines(summary, record)]
     else:
         scored = (row for row in rows if row.score is not None)
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
@@ -239,13 +246,17 @@ def schedule(
     batch_size: int,
     concurrent: bool = False,
     whole: Sequence[Question] | None = None,
+    samples: int = 1,
 ) -> Scheduler:
-    """A scheduler of the unfinished questions, grouped by scan.
+    """A scheduler of the unfinished episodes, grouped by scan; the `samples` of a question are neighbours.
 
     Questions are numbered by their position in `whole`, by default `questions`.
     """
     number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
-    pending = [question for question in scene_order(questions) if not journal.is_done(question.id)]
-    states = [QuestionState(number[question.id], question, settings.steps) for question in pending]
+    states = [
+        QuestionState(number[question.id], question, settings.steps, sample)
+        for question in scene_order(questions)
+        for sample in pending_samples(journal, question.id, samples)
+    ]
     few = None if settings.concurrency == "auto" else settings.concurrency
     return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or concurrent, few)

@@ -23,6 +23,7 @@ from agent.turns import (
 from envs.library import SceneLibrary
 from models import ModelError, OutOfMemory
 from runs.journal import Journal
+from runs.records import EpisodeId
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class Announcer:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._turns: list[int] = []
-        self._continuing: set[int] = set()
+        self._continuing: set[EpisodeId] = set()
 
     def __call__(self, batch: Sequence[QuestionState]) -> None:
         """Log a batch's turn or phase, if not logged before."""
@@ -119,9 +120,9 @@ class Announcer:
         if not self._continuing:
             log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
         for state in batch:
-            if state.number not in self._continuing:
+            if state.episode not in self._continuing:
                 log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
-                self._continuing.add(state.number)
+                self._continuing.add(state.episode)
 
 
 def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
@@ -154,7 +155,7 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
     """Write the results of finished questions and release their resources."""
     for state in states:
-        if not state.is_final or run.log.is_done(state.question.id):
+        if not state.is_final or run.log.is_done(state.question.id, state.sample):
             continue
         row = result_row(state)
         run.log.result(row)

@@ -77,15 +77,15 @@ def conversation_size(
     )
 
 
-def plan_without_model(name: str, schedule: ScheduleSettings, questions: Sequence[Question]) -> Plan:
+def plan_without_model(name: str, schedule: ScheduleSettings, episodes: int) -> Plan:
     """The plan for a policy without keys and values, called `name`."""
-    size = min(LARGEST_BATCH, len(questions)) if schedule.batch_size == "auto" else schedule.batch_size
-    return Plan(size, f"{_batch_size(size, questions)}{name} needs no memory for keys and values")
+    size = min(LARGEST_BATCH, episodes) if schedule.batch_size == "auto" else schedule.batch_size
+    return Plan(size, f"{_batch_size(size, episodes)}{name} needs no memory for keys and values")
 
 
-def _batch_size(size: int, questions: Sequence[Question]) -> str:
+def _batch_size(size: int, episodes: int) -> str:
     """The beginning of a plan's reason; a single question has no batch."""
-    return "Memory: " if len(questions) == 1 else f"Batch size {size}: "
+    return "Memory: " if episodes == 1 else f"Batch size {size}: "
 
 
 def plan_for_server(server: ServerSettings, schedule: ScheduleSettings, questions: int) -> Plan:
@@ -153,10 +153,11 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     resolved: see `fitted_to_model`.
     """
     settings, schedule, plan_device = config.model, config.schedule, config.what_to_run.plan_device
+    episodes = len(questions) * config.questions.samples
     if not settings.asks_model:
-        return plan_without_model(settings.model, schedule, questions)
+        return plan_without_model(settings.model, schedule, episodes)
     if settings.engine == "openai":
-        return plan_for_server(config.server, schedule, len(questions))
+        return plan_for_server(config.server, schedule, episodes)
     from models.transformers.footprint import footprint, footprint_on
     from models.transformers.kv_cache import buffer_columns
 
@@ -168,7 +169,7 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
         model = footprint(checkpoint, settings.dtype, settings.device, tiles)
     if settings.engine == "vllm":
         conversation = conversation_size(config, questions, model, prompts)
-        return plan_for_vllm(config.vllm, schedule, len(questions), model, conversation)
+        return plan_for_vllm(config.vllm, schedule, episodes, model, conversation)
     too_large = why_too_large(settings.model, model)
     if too_large and not config.what_to_run.plan:
         raise ModelError(too_large)
@@ -176,16 +177,16 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     copied = model.weight_bytes * weight_copies(settings.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
-    fitting = fitting_batch(budget, question, len(questions))
+    fitting = fitting_batch(budget, question, episodes)
     size = fitting if schedule.batch_size == "auto" else schedule.batch_size
-    why = f"{_batch_size(size, questions)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
+    why = f"{_batch_size(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
     if copied:
         why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
-    if schedule.batch_size == "auto" and len(questions) > 1:
+    if schedule.batch_size == "auto" and episodes > 1:
         why += f", at most {LARGEST_BATCH}"
     if too_large:
         return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
-    if min(size, len(questions)) * question > budget:
+    if min(size, episodes) * question > budget:
         why += "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
     return Plan(size, why, model, conversation, budget)
 
@@ -221,9 +222,11 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     plan = plan_run(config, questions, prompts_of(settings, config.questions.benchmark))
     scans = {question.scene for question in questions}
     turns, (width, height) = config.schedule.steps + 1, config.view.image_size
+    samples = config.questions.samples
+    episodes, times = len(questions) * samples, f", {samples} times each" if samples > 1 else ""
     lines = [
-        f"Questions: {len(questions)} on {counted(len(scans), 'scan')}, at most {counted(turns, 'turn')} each",
-        f"Images: at most {len(questions) * turns} of {width}x{height}",
+        f"Questions: {len(questions)} on {counted(len(scans), 'scan')}{times}, at most {counted(turns, 'turn')} each",
+        f"Images: at most {episodes * turns} of {width}x{height}",
     ]
     if plan.model is None or plan.conversation is None or settings.engine == "vllm":
         return [*lines, plan.why]
@@ -233,7 +236,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if plan_device else ""
     estimated = f", text at {CHARACTERS_PER_TOKEN:g} characters a token" if conversation.estimated else ""
     lines += [
-        f"Tokens: at most {conversation.tokens} a question, {conversation.tokens * len(questions)} in all "
+        f"Tokens: at most {conversation.tokens} a question, {conversation.tokens * episodes} in all "
         f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply{estimated})",
         f"Memory on {model.device}: {as_bytes(model.free_bytes)} free{reserved}, {as_bytes(model.weight_bytes)} for "
         f"{model.parameters / 1e6:,.1f} million parameters in {model.dtype}",
@@ -246,9 +249,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     else:
         rates, title = rates_of(plan_device), GPUS[plan_device].title
         source = f"{MEMORY_SHARE:g} and {FLOP_SHARE:g} of the {title}'s peaks"
-    return lines + time_lines(
-        settings, config.schedule, len(questions), plan.batch_size, model, conversation, rates, source
-    )
+    return lines + time_lines(settings, config.schedule, episodes, plan.batch_size, model, conversation, rates, source)
 
 
 def as_bytes(size: float) -> str:

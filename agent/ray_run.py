@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from agent.builders import layouts_of, questions_of, with_policy
+from agent.builders import layouts_of, questions_of, require_sampling, with_policy
 from agent.config import FILTERS, RunConfig
 from agent.console import Progress, log_to_file
 from agent.evaluation import (
@@ -33,10 +33,11 @@ from agent.run_folder import begin_folder, note_resumption, questions_to_resume
 from data.questions import Question
 from data.scans import ScanNotFound, find_scan
 from rendering.interrupts import ignored_interrupts
+from runs.journal import pending_samples
 from runs.merge import FoundPart, sessions_of, take_part
 from runs.provenance import changed_versions, current_versions
 from runs.reader import QUESTIONS_FILE, RunReader, find_part, run_folders
-from runs.records import ResultRow, RunFacts
+from runs.records import EpisodeId, ResultRow, RunFacts
 from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     if config.what_to_run.plan or config.what_to_run.check_data:
         return main_vsi_bench_loop(config, folder)
     require_ray()
-    _, config = with_policy(None, config.checked())
+    policy, config = with_policy(None, config.checked())
+    require_sampling(policy, config)
     what, asked = config.what_to_run, config.questions
     questions = questions_of(what, asked) if folder is None else questions_to_resume(folder, config)
     report_scans(questions, config.views.scan_root, asked.benchmark)
@@ -66,7 +68,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
         run = RayRun(config, questions, stack)
         if folder is not None:
             run_log = run.open(folder)
-            if finished := finished_outcome(run_log, questions, asked.benchmark):
+            if finished := finished_outcome(run_log, questions, asked.samples, asked.benchmark):
                 return finished
         try:
             with shared_folder_probe(config.output.log_root) as probe:
@@ -133,7 +135,7 @@ class RayRun:
             self._parts = self._begin(cluster, probe)
         assert self.log is not None
         log.info("RAY: %d parts, %d at a time", self._parts.of, cluster.replicas.count)
-        with Progress(len(self._questions), self.log.rows) as progress:
+        with Progress(len(self._questions) * self.config.questions.samples, self.log.rows) as progress:
             return answer_parts(cluster, self._parts, probe, progress)
 
     def save_unfinished(self) -> None:
@@ -179,14 +181,19 @@ class Parts:
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
 
-    def is_done(self, question_id: str) -> bool:
-        """Whether a question has a result in the run."""
-        return self._run_log.is_done(question_id)
+    def is_done(self, row: ResultRow) -> bool:
+        """Whether the run has a part's result."""
+        return self._run_log.is_done(row.id, row.sample)
 
     @property
     def pending(self) -> list[Part]:
         """The parts with questions that have no result in the run."""
-        return [part for part, asked in self._questions.items() if not all(self.is_done(each.id) for each in asked)]
+        samples = self._config.questions.samples
+        return [
+            part
+            for part, asked in self._questions.items()
+            if any(pending_samples(self._run_log, each.id, samples) for each in asked)
+        ]
 
     def config(self, part: Part) -> RunConfig:
         """The settings for a part."""
@@ -288,7 +295,7 @@ class Watch:
         self._versions = current_versions()
         self._others: set[tuple[str, str]] = set()
         self._folders: dict[Part, Path] = {}
-        self._seen: set[str] = set()
+        self._seen: set[EpisodeId] = set()
 
     def __call__(self, busy: Iterable[Part]) -> None:
         """Count the newly finished questions of these parts."""
@@ -300,9 +307,9 @@ class Watch:
                 self._folders[part] = folder
                 self._compare_versions(RunReader(folder).facts)
             for row in RunReader(self._folders[part]).rows:
-                if row.id not in self._seen and not self._parts.is_done(row.id):
+                if row.episode not in self._seen and not self._parts.is_done(row):
                     self._progress.finished(row)
-                self._seen.add(row.id)
+                self._seen.add(row.episode)
 
     def _compare_versions(self, facts: RunFacts) -> None:
         others = facts.last_host, ", ".join(changed_versions(self._versions, facts.last_versions))

@@ -16,6 +16,7 @@ def result_row(state: QuestionState) -> ResultRow:
     question, error = state.question, state.error
     return ResultRow(
         number=state.number,
+        sample=state.sample,
         id=question.id,
         dataset=question.dataset,
         scene_name=question.scene_name,
@@ -39,7 +40,7 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
     turn = state.turns[-1]
     if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
         turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256))
-    journal.turn(state.number, turn, png_of(state, turn.turn), messages_of(state))
+    journal.turn(state.episode, turn, png_of(state, turn.turn), messages_of(state))
 
 
 def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:

@@ -12,6 +12,7 @@ from data.benchmarks import DEFAULT, find_benchmark
 from data.questions import Question, fingerprint
 from data.scans import ScanNotFound, find_scan, scan_sha256
 from runs import RunError
+from runs.journal import pending_samples
 from runs.reader import RunReader, find_part, find_run
 from runs.records import PartRecord
 from runs.writer import RunWriter, new_run_folder
@@ -101,12 +102,13 @@ def require_same_scans(
     Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
     either: their questions fail.
     """
-    pending = {question.scene: question for question in questions if not run.is_done(question.id)}
+    samples = config.questions.samples
+    pending = {question.scene for question in questions if pending_samples(run, question.id, samples)}
     reader, checked, layouts = RunReader(run.folder), set(), layouts_of(config.questions.benchmark)
-    for number in reader.begun:
-        question = whole[number - 1]
+    for episode in reader.begun:
+        question = whole[episode.number - 1]
         scene = question.scene
-        if scene not in pending or scene in checked or (recorded := reader.scan(number)) is None:
+        if scene not in pending or scene in checked or (recorded := reader.scan(episode)) is None:
             continue
         checked.add(scene)
         try:

@@ -58,7 +58,7 @@ def resolve(
             server_options(config.server, config.model.constrained)  # refuses a missing API key
         plan = plan_run(config, questions, prompts)
     else:
-        plan = plan_without_model(config.model.model, config.schedule, questions)
+        plan = plan_without_model(config.model.model, config.schedule, len(questions) * config.questions.samples)
     renderer = start.renderer()
     stack.callback(renderer.close)
     return Resolved(config.having(renderer=renderer.name), plan, renderer)

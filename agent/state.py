@@ -7,7 +7,7 @@ from data.questions import Question
 from envs.actions import CameraAction
 from envs.environment import ExplorationEnv, Observation
 from models.conversation import Conversation
-from runs.records import Turn
+from runs.records import EpisodeId, Turn
 
 
 class Status(StrEnum):
@@ -30,15 +30,17 @@ class Failure:
 
 @dataclass
 class QuestionState:
-    """A question in progress. Observation i belongs to turn i, and image i of the conversation is its view.
+    """A question in progress, one episode. Observation i belongs to turn i; image i of the conversation is its view.
 
-    `number` is the position in the question list, from 1. `steps` moves are allowed, so turns are 0..steps. `env` is
-    set from `begin` to `close`. The policy owns the conversation, which stays empty without a model.
+    `number` is the position in the question list and `sample` counts the question's answers, both from 1. `steps` moves
+    are allowed, so turns are 0..steps. `env` is set from `begin` to `close`. The policy owns the conversation, which
+    stays empty without a model; its id differs between samples, so that randomness seeded by it differs too.
     """
 
     number: int
     question: Question
     steps: int
+    sample: int = 1
     env: ExplorationEnv | None = None
     observations: list[Observation] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -47,12 +49,21 @@ class QuestionState:
     conversation: Conversation = field(init=False)
 
     def __post_init__(self) -> None:
-        self.conversation = Conversation(self.question.id)
+        self.conversation = self._empty_conversation()
+
+    def _empty_conversation(self) -> Conversation:
+        again = f" sample {self.sample}" if self.sample > 1 else ""
+        return Conversation(self.question.id + again)
+
+    @property
+    def episode(self) -> EpisodeId:
+        """Which answer to which question this is."""
+        return EpisodeId(self.number, self.sample)
 
     @property
     def label(self) -> str:
-        """The question's name in the log."""
-        return f"Q{self.number:03d}"
+        """The question's name in the log: "Q001", and "Q001 sample 2" for the second answer."""
+        return f"Q{self.number:03d}" + (f" sample {self.sample}" if self.sample > 1 else "")
 
     @property
     def turn(self) -> int:
@@ -119,4 +130,4 @@ class QuestionState:
         self.env = None
         self.observations = []
         self.turns = [replace(turn, seen=None) for turn in self.turns]
-        self.conversation = Conversation(self.question.id)
+        self.conversation = self._empty_conversation()

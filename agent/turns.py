@@ -63,7 +63,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
     first view cannot be rendered.
     """
     with failing(state):
-        env, recorded = ExplorationEnv(run.library, state.steps), run.log.turns_of(state.number)
+        env, recorded = ExplorationEnv(run.library, state.steps), run.log.turns_of(state.episode)
         if not recorded:
             env.reset(state.question)
             state.begin(env)
@@ -74,7 +74,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             view = following.view if following else None
             state.record(turn, None if turn.move is None else env.resume(turn.move, view))
         run.policy.recall(state)
-        run.log.messages(state.number, messages_of(state))
+        run.log.messages(state.episode, messages_of(state))
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:

@@ -78,7 +78,7 @@ def turns_of(config: RunConfig, policy: ModelPolicy | None = None) -> dict[int, 
     lines = (run / "results.jsonl").read_text().count("\n")
     assert lines == len(reader.rows), f"{lines} results of {len(reader.rows)} questions"
     return {
-        row.number: [(turn.pose, turn.reply.text, turn.action) for turn in reader.turns(row.number)]
+        row.number: [(turn.pose, turn.reply.text, turn.action) for turn in reader.turns(row.episode)]
         for row in reader.rows
         if not row.failed
     }

@@ -6,6 +6,8 @@ A question carries its kind, so that nothing else has to know what a valid answe
 import math
 import random
 import re
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -80,6 +82,14 @@ class AnswerKind(Protocol):
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """Further scores by name, for the result row; they count towards no task or overall. By default none."""
         return {}
+
+    def vote(self, answers: Sequence[str]) -> str:
+        """The answer that most of these valid answers (at least one) give, the earliest one on a tie.
+
+        By default ignores case, repeated white space and a final period.
+        """
+        votes = Counter(map(_normal, answers))
+        return max(answers, key=lambda answer: votes[_normal(answer)])
 
 
 def plain_text(value: object) -> str | None:
@@ -184,6 +194,10 @@ class Number(AnswerKind):
         """`relative_error`: |answer - truth| / truth, 0 for an exact answer; none if the answer is not a number."""
         error = _relative_error(answer, truth)
         return {} if error is None or not math.isfinite(error) else {"relative_error": round(error, 6)}
+
+    def vote(self, answers: Sequence[str]) -> str:
+        """The median."""
+        return str(statistics.median(map(float, answers)))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     """A JSON-serializable summary of the finished questions, while `pending` others are not finished.
 
     Rows have `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
-    "scene", "render" or "model") and `turns`. `aggregate` defines which rows count. The keys are
+    "scene", "render" or "model") and `turns`. `aggregate` defines which rows count. If questions are answered several
+    times, each answer counts like a question. The keys are
 
     - "pending": the number of pending questions.
     - "asked": percentages over all questions. A question without a scan scores 0.
@@ -167,14 +168,15 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
         lines.append(_TYPE_LINE.format(name, *cells, *numbers))
     lines += [_LEGEND, ""]
     asked, with_scan = summary["asked"], summary["with_scan"]
+    answers = "answers" if "samples" in summary else "questions"
     if asked["questions"] == with_scan["questions"]:
         lines += ["percent per task", *(f"{task:<28}{percent:>7.1f}" for task, percent in asked["tasks"].items())]
-        return [*lines, "", _overall_line(asked, benchmark)]
+        return [*lines, "", _overall_line(asked, benchmark, answers)]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan")]
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
-    lines += ["", _overall_line(asked, benchmark, " asked (those without a scan score 0)")]
-    return [*lines, _overall_line(with_scan, benchmark, " with a scan")]
+    lines += ["", _overall_line(asked, benchmark, f"{answers} asked (those without a scan score 0)")]
+    return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan")]
 
 
 _LEGEND = "exhausted: no answer by the last turn, scored 0; no scan: failed because the scan was not found"
@@ -186,13 +188,13 @@ def _decimal(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: str = "") -> str:
+def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: str) -> str:
     label = part["overall_label"]
     if label is None:
-        return f"no scored questions{denominator}"
+        return f"no scored {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
     words = _overall_in_words(label, part["tasks"], benchmark)
-    return f"{words}: {part[label]:.1f} % over {questions} questions{denominator}"
+    return f"{words}: {part[label]:.1f} % over {questions} {denominator}"
 
 
 def _overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:

@@ -5,6 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
+from data.samples import format_samples
 from data.scoring import format_summary, reference_lines
 from data.text import escaped_lines, log_to_stream
 from runs import RunError
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
     benchmark = RunReader(given.out).benchmark
-    lines = [*format_summary(summary, benchmark), *reference_lines(summary, benchmark)]
+    lines = [*format_summary(summary, benchmark), *format_samples(summary), *reference_lines(summary, benchmark)]
     for line in (*lines, f"Run folder: {given.out}"):
         logging.info("%s", line)
     return 0

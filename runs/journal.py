@@ -3,81 +3,86 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from runs.records import ResultRow, Turn
+from runs.records import EpisodeId, ResultRow, Turn
 
 
 class Journal(Protocol):
-    """Records turns and results as they finish. Identifies questions by number, from 1.
+    """Records turns and results as they finish.
 
     `runs.writer.RunWriter` writes them to a run folder, `MemoryJournal` keeps them in memory.
     """
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The result rows so far, by question number."""
+        """The result rows so far, in the order of their episodes."""
 
-    def is_done(self, question_id: str) -> bool:
-        """Whether this question has a result."""
+    def is_done(self, question_id: str, sample: int = 1) -> bool:
+        """Whether this question has this answer's result."""
 
-    def turns_of(self, number: int) -> list[Turn]:
-        """The finished turns of a question in progress, with their views in memory."""
+    def turns_of(self, episode: EpisodeId) -> list[Turn]:
+        """The finished turns of an episode in progress, with their views in memory."""
 
     def turn(
         self,
-        number: int,
+        episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
         """Record a finished turn, its view, which `png` encodes, and the conversation so far."""
 
-    def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Record a question's conversation so far."""
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+        """Record an episode's conversation so far."""
 
     def result(self, row: ResultRow) -> None:
-        """Record the result of a finished question."""
+        """Record the result of a finished episode."""
+
+
+def pending_samples(journal: Journal, question_id: str, samples: int) -> list[int]:
+    """Which of a question's `samples` answers have no result yet, counted from 1."""
+    return [sample for sample in range(1, samples + 1) if not journal.is_done(question_id, sample)]
 
 
 class MemoryJournal:
     """Keeps turns, views, conversations and results in memory."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, ResultRow] = {}
-        self._turns: dict[int, list[Turn]] = {}
-        self._conversations: dict[int, Sequence[dict[str, str]]] = {}
+        self._rows: dict[tuple[str, int], ResultRow] = {}
+        self._turns: dict[EpisodeId, list[Turn]] = {}
+        self._conversations: dict[EpisodeId, Sequence[dict[str, str]]] = {}
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The result rows so far, by question number."""
-        return sorted(self._rows.values(), key=lambda row: row.number)
+        """The result rows so far, in the order of their episodes."""
+        return sorted(self._rows.values(), key=lambda row: row.episode)
 
-    def is_done(self, question_id: str) -> bool:
-        """Whether this question has a result."""
-        return question_id in self._rows
+    def is_done(self, question_id: str, sample: int = 1) -> bool:
+        """Whether this question has this answer's result."""
+        return (question_id, sample) in self._rows
 
-    def turns_of(self, number: int) -> list[Turn]:
-        """The finished turns of a question in progress, with their views in memory."""
-        return list(self._turns.get(number, ()))
+    def turns_of(self, episode: EpisodeId) -> list[Turn]:
+        """The finished turns of an episode in progress, with their views in memory."""
+        return list(self._turns.get(episode, ()))
 
-    def conversation_of(self, number: int) -> Sequence[dict[str, str]]:
-        """The conversation of a question so far; empty without a model."""
-        return self._conversations.get(number, ())
+    def conversation_of(self, episode: EpisodeId) -> Sequence[dict[str, str]]:
+        """The conversation of an episode so far; empty without a model."""
+        return self._conversations.get(episode, ())
 
     def turn(
         self,
-        number: int,
+        episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
     ) -> None:
         """Keep a finished turn, its view and the conversation so far."""
-        self._turns.setdefault(number, []).append(turn)
-        self._conversations[number] = messages
+        self._turns.setdefault(episode, []).append(turn)
+        self._conversations[episode] = messages
 
-    def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Keep a question's conversation so far."""
-        self._conversations[number] = messages
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+        """Keep an episode's conversation so far."""
+        self._conversations[episode] = messages
 
     def result(self, row: ResultRow) -> None:
-        """Keep the result of a finished question."""
-        self._rows[row.id] = row
+        """Keep the result of a finished episode."""
+        self._rows[row.id, row.sample] = row

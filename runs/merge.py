@@ -11,7 +11,7 @@ from data.answers import AnswerKind
 from runs import RunError
 from runs.provenance import changed_versions
 from runs.reader import RunReader
-from runs.records import PartRecord, ResultRow, RunFacts
+from runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
 from runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -22,13 +22,13 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class FoundPart:
-    """The run folder of a part: its rows by question number, and the numbers of all questions begun."""
+    """The run folder of a part: its rows by episode, and all episodes begun."""
 
     folder: Path
     facts: RunFacts
     part: PartRecord
-    rows: dict[int, ResultRow]
-    begun: frozenset[int]
+    rows: dict[EpisodeId, ResultRow]
+    begun: frozenset[EpisodeId]
 
     @classmethod
     def read(cls, folder: Path) -> "FoundPart":
@@ -37,13 +37,13 @@ class FoundPart:
         facts = reader.facts
         if facts.part is None:
             raise RunError(f"{folder} is not a part: it was begun without --shard")
-        rows = {row.number: row for row in reader.rows}
+        rows = {row.episode: row for row in reader.rows}
         return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
 
     @property
     def unfinished(self) -> int:
-        """Questions without a result."""
-        return self.facts.questions - len(self.rows)
+        """Answers without a result."""
+        return self.facts.episodes - len(self.rows)
 
 
 def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str, Any]:
@@ -94,15 +94,16 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
 
 
 def take_part(run: RunWriter, part: FoundPart) -> bool:
-    """Copy the questions of a part that are pending in `run`; returns whether all images are hard links.
+    """Copy the episodes of a part that are pending in `run`; returns whether all images are hard links.
 
-    Copies a question's journal before its result, so that after an interrupt no finished question lacks turns.
+    Copies an episode's journal before its result, so that after an interrupt no finished one lacks turns.
     """
-    pending = {number for number in part.begun if number not in part.rows or not run.is_done(part.rows[number].id)}
-    linked = [run.adopt(number, part.folder) for number in sorted(pending)]
+    done = {episode for episode, row in part.rows.items() if run.is_done(row.id, row.sample)}
+    pending = part.begun - done
+    linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]
     kinds = kinds_of(RunReader(part.folder))
-    for number in sorted(pending & part.rows.keys()):
-        run.result(rescored(part.rows[number], kinds, part.folder))
+    for episode in sorted(pending & part.rows.keys()):
+        run.result(rescored(part.rows[episode], kinds, part.folder))
     return all(linked)
 
 
@@ -121,7 +122,7 @@ def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> R
         return row
     score = kind.score(row.answer, row.ground_truth)
     if score != row.score:
-        log.warning("%s: q%03d scores %s, not %s as saved", folder, row.number, score, row.score)
+        log.warning("%s: %s scores %s, not %s as saved", folder, row.episode, score, row.score)
     return replace(row, score=score, scores=kind.more_scores(row.answer, row.ground_truth))
 
 
@@ -199,7 +200,7 @@ def require_each_once(parts: Sequence[FoundPart]) -> None:
                 raise RunError(
                     f"{listed(shared)} in both {other.folder} and {part.folder}, so they are not parts of one run"
                 )
-        if strays := sorted(number for number in part.begun if not 1 <= number <= part.part.questions):
+        if strays := sorted(each for each in part.begun if not 1 <= each.number <= part.part.questions):
             raise RunError(f"{listed(strays)} in {part.folder}, but the whole run has {part.part.questions} questions")
 
 
@@ -217,8 +218,8 @@ def what_is_missing(parts: Sequence[FoundPart]) -> str:
     return "; ".join(words)
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Questions by number with a verb, such as "q003, q004 and 5 more are"."""
-    names = ", ".join(f"q{number:03d}" for number in numbers[:MOST_NAMED])
-    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
-    return f"{names}{more} {'is' if len(numbers) == 1 else 'are'}"
+def listed(episodes: Sequence[EpisodeId]) -> str:
+    """Episodes with a verb, such as "q003, q004 and 5 more are"."""
+    names = ", ".join(map(str, episodes[:MOST_NAMED]))
+    more = f" and {len(episodes) - MOST_NAMED} more" if len(episodes) > MOST_NAMED else ""
+    return f"{names}{more} {'is' if len(episodes) == 1 else 'are'}"

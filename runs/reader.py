@@ -13,7 +13,7 @@ from data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from data.text import on_disk
 from runs import RunError
-from runs.records import SCHEMA, ResultRow, RunFacts, SavedView, ScanRecord, Turn
+from runs.records import SCHEMA, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"
@@ -23,7 +23,7 @@ QUESTIONS_FILE = "questions.jsonl"
 class RunReader:
     """The contents of a run folder so far. Every access reads from disk and ignores a torn last line.
 
-    Identifies questions by number, from 1. Raises RunError naming the file if one is damaged.
+    Raises RunError naming the file if one is damaged.
     """
 
     def __init__(self, folder: Path):
@@ -85,9 +85,9 @@ class RunReader:
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The last result of each finished question, by number."""
-        last = {row.id: row for row in _records(self.folder / "results.jsonl", ResultRow.from_json)}
-        return sorted(last.values(), key=lambda row: row.number)
+        """The last result of each finished episode, in their order."""
+        last = {(row.id, row.sample): row for row in _records(self.folder / "results.jsonl", ResultRow.from_json)}
+        return sorted(last.values(), key=lambda row: row.episode)
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -101,34 +101,34 @@ class RunReader:
             raise RunError(f"{path} is damaged ({error}); resuming the run writes it again") from None
 
     @property
-    def begun(self) -> list[int]:
-        """Numbers of the questions with a finished turn, ascending."""
-        folders = (path.parent.name for path in self.folder.glob("q*/turns.jsonl"))
-        return sorted(int(name[1:]) for name in folders if name[1:].isdecimal())
+    def begun(self) -> list[EpisodeId]:
+        """The episodes with a finished turn, in their order."""
+        found = (EpisodeId.parse(path.parent.name) for path in self.folder.glob("q*/turns.jsonl"))
+        return sorted(episode for episode in found if episode is not None)
 
-    def turns(self, number: int) -> list[Turn]:
-        """A question's finished turns; empty if it has not begun."""
-        folder = question_folder(self.folder, number)
-        turns = _records(journal_path(self.folder, number), Turn.from_json)
+    def turns(self, episode: EpisodeId) -> list[Turn]:
+        """An episode's finished turns; empty if it has not begun."""
+        folder = self.folder / str(episode)
+        turns = _records(journal_path(self.folder, episode), Turn.from_json)
         return [replace(turn, seen=SavedView(folder / image_name(turn.turn))) for turn in turns]
 
-    def scan(self, number: int) -> ScanRecord | None:
-        """The scan recorded with a question's turn 0; None if it has not begun or no scan was recorded."""
-        first = _records(journal_path(self.folder, number), Turn.from_json, at_most=1)
+    def scan(self, episode: EpisodeId) -> ScanRecord | None:
+        """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
+        first = _records(journal_path(self.folder, episode), Turn.from_json, at_most=1)
         return first[0].scan if first else None
 
     def all_turns(self) -> Iterator[Turn]:
-        """The turns of all questions."""
-        for number in self.begun:
-            yield from self.turns(number)
+        """The turns of all episodes."""
+        for episode in self.begun:
+            yield from self.turns(episode)
 
-    def image(self, number: int, turn: int) -> np.ndarray | None:
+    def image(self, episode: EpisodeId, turn: int) -> np.ndarray | None:
         """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
-        return SavedView(question_folder(self.folder, number) / image_name(turn)).load()
+        return SavedView(self.folder / str(episode) / image_name(turn)).load()
 
-    def messages(self, number: int) -> list[dict[str, str]]:
+    def messages(self, episode: EpisodeId) -> list[dict[str, str]]:
         """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""
-        path = question_folder(self.folder, number) / "messages.json"
+        path = self.folder / str(episode) / "messages.json"
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -137,18 +137,13 @@ class RunReader:
             raise RunError(f"{path} is damaged ({error}); resuming the question writes it again") from None
 
 
-def question_folder(run: Path, number: int) -> Path:
-    """The folder of one question."""
-    return run / f"q{number:03d}"
-
-
-def journal_path(run: Path, number: int) -> Path:
-    """The file of one question's turns."""
-    return question_folder(run, number) / "turns.jsonl"
+def journal_path(run: Path, episode: EpisodeId) -> Path:
+    """The file of an episode's turns."""
+    return run / str(episode) / "turns.jsonl"
 
 
 def image_name(turn: int) -> str:
-    """The file name of a turn's view, in its question's folder."""
+    """The file name of a turn's view, in its episode's folder."""
     return f"render_{turn:02d}.png"
 
 

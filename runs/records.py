@@ -3,13 +3,14 @@
 experiment_logs/README.md documents each key.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import not_
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -65,15 +66,36 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
 
 
+class EpisodeId(NamedTuple):
+    """Which answer to which question: `number` is the question's position in the run, `sample` counts its answers.
+
+    Both count from 1.
+    """
+
+    number: int
+    sample: int = 1
+
+    def __str__(self) -> str:
+        """The name of its folder: "q001", and "q001_s2" for the second answer."""
+        return f"q{self.number:03d}" + (f"_s{self.sample}" if self.sample > 1 else "")
+
+    @classmethod
+    def parse(cls, folder: str) -> Self | None:
+        """The episode of a folder's name; None for any other name."""
+        found = re.fullmatch(r"q([0-9]+)(?:_s([0-9]+))?", folder)
+        return cls(int(found[1]), int(found[2] or 1)) if found else None
+
+
 @dataclass(frozen=True)
 class ResultRow(Record):
-    """A line of results.jsonl: the outcome of a question.
+    """A line of results.jsonl: the outcome of a question. `sample` counts the question's answers, from 1.
 
     `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone.
     """
 
     number: int
     id: str
+    sample: int = field(default=1, kw_only=True)
     dataset: str
     scene_name: str
     question_type: str
@@ -92,6 +114,11 @@ class ResultRow(Record):
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:
             raise ValueError(f"its score is {self.score!r}, not between 0 and 1")
+
+    @property
+    def episode(self) -> EpisodeId:
+        """Which answer to which question this is."""
+        return EpisodeId(self.number, self.sample)
 
     @property
     def failed(self) -> bool:
@@ -236,6 +263,16 @@ class RunFacts(Record):
     part: OmittedIfEmpty[PartRecord | None] = None
     merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
+
+    @property
+    def samples(self) -> int:
+        """How many times each question is answered."""
+        return int(self.config.get("samples", 1))
+
+    @property
+    def episodes(self) -> int:
+        """How many answers the run asks for."""
+        return self.questions * self.samples
 
     @property
     def last_versions(self) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from data.questions import Question
 from runs import RunError
 from runs.reader import RunReader
-from runs.records import ResultRow, Turn
+from runs.records import EpisodeId, ResultRow, Turn
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The turns of one question, in order, and its outcome.
+    """The turns of one question, in order, and its outcome. `sample` counts its answers, from 1.
 
     `status` is "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if
     there is none. `score` is between 0 and 1, or None without a ground truth.
@@ -24,6 +24,7 @@ class Trajectory:
     score: float | None
     status: str
     error: str | None
+    sample: int = 1
 
     def __repr__(self) -> str:
         return (
@@ -33,7 +34,7 @@ class Trajectory:
 
 
 def load_trajectories(folder: str | Path) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder; raises RunError.
+    """The trajectories of the finished questions in a run folder, with --samples K up to K for each; raises RunError.
 
     Reads no view: each `turn.view` reads its own. The folder is enough, unless an earlier version began the run: then
     reads its questions from where they came from, and raises QuestionError if that fails.
@@ -48,11 +49,13 @@ def load_trajectories(folder: str | Path) -> list[Trajectory]:
 
 
 def trajectories(
-    questions: Sequence[Question], rows: Iterable[ResultRow], turns_of: Callable[[int], Sequence[Turn]]
+    questions: Sequence[Question], rows: Iterable[ResultRow], turns_of: Callable[[EpisodeId], Sequence[Turn]]
 ) -> list[Trajectory]:
-    """The trajectory of each result row; `turns_of` returns the turns of a question by number."""
+    """The trajectory of each result row; `turns_of` returns the turns of an episode."""
     by_id = {question.id: question for question in questions}
     return [
-        Trajectory(by_id[row.id], tuple(turns_of(row.number)), row.answer, row.score, row.status, row.error)
+        Trajectory(
+            by_id[row.id], tuple(turns_of(row.episode)), row.answer, row.score, row.status, row.error, row.sample
+        )
         for row in rows
     ]

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from data.questions import Question, fingerprint, saved
+from data.samples import summarize_samples
 from data.scoring import summarize
 from runs import RunError, RunInUse
 from runs.costs import costs
 from runs.provenance import changed_versions, current_versions
-from runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path, question_folder
-from runs.records import SCHEMA, PartRecord, ResultRow, RunFacts, Turn, field_names
+from runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path
+from runs.records import SCHEMA, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class RunWriter:
         try:
             for journal in (folder / "results.jsonl", *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)
-            self._rows = {row.id: row for row in self._reader.rows}
+            self._rows = {(row.id, row.sample): row for row in self._reader.rows}
         except RunError:
             self._lock.close()
             raise
@@ -110,42 +111,40 @@ class RunWriter:
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The result rows so far, by question number."""
-        return sorted(self._rows.values(), key=lambda row: row.number)
+        """The result rows so far, in the order of their episodes."""
+        return sorted(self._rows.values(), key=lambda row: row.episode)
 
-    def is_done(self, question_id: str) -> bool:
-        """Whether this question has a result."""
-        return question_id in self._rows
+    def is_done(self, question_id: str, sample: int = 1) -> bool:
+        """Whether this question has this answer's result."""
+        return (question_id, sample) in self._rows
 
     def reopen_failed(self) -> int:
-        """Requeue failed questions and return their number. Keeps their turns; a later result replaces the failure."""
-        failed = [row.id for row in self._rows.values() if row.failed]
-        for id in failed:
-            del self._rows[id]
+        """Requeue failed episodes and return their number. Keeps their turns; a later result replaces the failure."""
+        failed = [key for key, row in self._rows.items() if row.failed]
+        for key in failed:
+            del self._rows[key]
         return len(failed)
 
-    def turns_of(self, number: int) -> list[Turn]:
-        """The turns of a question in progress with their views.
+    def turns_of(self, episode: EpisodeId) -> list[Turn]:
+        """The turns of an episode in progress with their views.
 
         Removes the first turn without a complete image and all later ones from the journal.
         """
         turns: list[Turn] = []
-        records = self._reader.turns(number)
+        records = self._reader.turns(episode)
         for index, record in enumerate(records):
-            view = self._reader.image(number, index)
+            view = self._reader.image(episode, index)
             if view is None or record.turn != index:
-                log.warning(
-                    "q%03d: the image of turn %d is missing or damaged; repeating from this turn", number, index
-                )
+                log.warning("%s: the image of turn %d is missing or damaged; repeating from this turn", episode, index)
                 break
             turns.append(replace(record, seen=view))
         if len(turns) < len(records):
-            self._write_or_fail(_keep_lines, journal_path(self.folder, number), len(turns))
+            self._write_or_fail(_keep_lines, journal_path(self.folder, episode), len(turns))
         return turns
 
     def turn(
         self,
-        number: int,
+        episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
         messages: Sequence[dict[str, str]],
@@ -154,21 +153,21 @@ class RunWriter:
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
         """
-        folder = question_folder(self.folder, number)
+        folder = self.folder / str(episode)
         drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
-    def messages(self, number: int, messages: Sequence[dict[str, str]]) -> None:
-        """Write a question's conversation so far, as `turn` also does."""
-        self._enqueue(_write_messages, question_folder(self.folder, number), messages)
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+        """Write an episode's conversation so far, as `turn` also does."""
+        self._enqueue(_write_messages, self.folder / str(episode), messages)
 
     def result(self, row: ResultRow) -> None:
-        """Write the result of a finished question after all its turns."""
+        """Write the result of a finished episode after all its turns."""
         self._enqueue(_append, self.folder / "results.jsonl", row.to_json(), durable=True)
-        self._rows[row.id] = row
+        self._rows[row.id, row.sample] = row
 
-    def adopt(self, number: int, run: Path) -> bool:
-        """Copy a question's turns from another run; returns whether its images are hard links rather than copies.
+    def adopt(self, episode: EpisodeId, run: Path) -> bool:
+        """Copy an episode's turns from another run; returns whether its images are hard links rather than copies.
 
         Hard links need a common file system. Both runs may append to their own journals afterwards, and the other run
         may still be in progress.
@@ -178,19 +177,19 @@ class RunWriter:
 
         def take(target: Path) -> None:
             nonlocal linked
-            source = question_folder(run, number)
+            source = run / str(episode)
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
             for name in ("turns.jsonl", "messages.json"):
                 if (source / name).exists():
                     shutil.copyfile(source / name, target / name)
             _cut_torn_line(target / "turns.jsonl")
-            for turn in self._reader.turns(number):  # an image without its turn will be written again
+            for turn in self._reader.turns(episode):  # an image without its turn will be written again
                 name = image_name(turn.turn)
                 if (source / name).exists():
                     linked = _link_or_copy(source / name, target / name) and linked
 
-        self._write_or_fail(take, question_folder(self.folder, number))
+        self._write_or_fail(take, self.folder / str(episode))
         return linked
 
     def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
@@ -219,7 +218,10 @@ class RunWriter:
         if facts.part:
             summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
             part = str(facts.part).replace(" ", "_")
-        summary |= summarize(rows, self._reader.benchmark, facts.questions - len(rows), part)
+        summary |= summarize(rows, self._reader.benchmark, facts.episodes - len(rows), part)
+        if facts.samples > 1:
+            kinds = {question.id: question.kind for question in self._reader.questions}
+            summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         self._replace("results.csv", _csv(rows))

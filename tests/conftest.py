@@ -24,7 +24,8 @@ from data.benchmarks.vsi_bench import BENCHMARK
 from data.questions import Question, with_kind
 from data.rooms import ScanStyle, write_rooms
 from models.scripted import ScriptedBackend, random_policy
-from runs.reader import RunReader, question_folder, run_folders
+from runs.reader import RunReader, run_folders
+from runs.records import EpisodeId
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)
@@ -177,19 +178,19 @@ def pixels(image: Path) -> tuple[tuple[int, int], bytes]:
         return opened.size, opened.convert("RGB").tobytes()
 
 
-def trajectories(folder: Path) -> dict[int, list[Any]]:
-    """By question: each turn's pose, reply, action and move; the conversation; and the images' pixels.
+def trajectories(folder: Path) -> dict[EpisodeId, list[Any]]:
+    """By episode: each turn's pose, reply, action and move; the conversation; and the images' pixels.
 
     Not the files' bytes: ISA-L now and then compresses the same pixels into other bytes.
     """
     reader = RunReader(folder)
     return {
-        number: [
-            *((t.turn, t.pose, t.reply.text, t.action, t.parse_error, t.move) for t in reader.turns(number)),
-            reader.messages(number),
-            *(pixels(image) for image in sorted(question_folder(folder, number).glob("render_*.png"))),
+        episode: [
+            *((t.turn, t.pose, t.reply.text, t.action, t.parse_error, t.move) for t in reader.turns(episode)),
+            reader.messages(episode),
+            *(pixels(image) for image in sorted((folder / str(episode)).glob("render_*.png"))),
         ]
-        for number in reader.begun
+        for episode in reader.begun
     }
 
 

@@ -310,7 +310,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
     with pytest.raises(ScanNotFound):
         explore([question], policy=TurnAndAnswer, scan_root=tmp_path / "nowhere")
     with pytest.raises(QuestionError, match="question 2: duplicate id 1, also in question 1"):
-        explore([question] * 2, policy=TurnAndAnswer)
+        explore([question, replace(question, question="How few?")], policy=TurnAndAnswer)
 
 
 @pytest.mark.parametrize(

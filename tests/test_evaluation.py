@@ -32,6 +32,7 @@ from models.scripted import ScriptedBackend, random_policy
 from rendering.renderers import make_renderer
 from runs.journal import MemoryJournal
 from runs.reader import RunReader
+from runs.records import EpisodeId
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_p
     reader = RunReader(folder)
     for turn in reader.all_turns():
         assert len(turn.batch) == 1 or turn.turn < 2
-    assert list(reader.turns(1)[0].batch) == [row.id for row in reader.rows[:3]]
+    assert list(reader.turns(EpisodeId(1))[0].batch) == [row.id for row in reader.rows[:3]]
 
 
 def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
@@ -267,7 +268,7 @@ def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_pa
     with closing(library_of(config, make_renderer("raycast"))) as library:
         answer_in_one_batch(states, library, TurnLeft(), journal)
     assert [row.turns for row in journal.rows] == [2, 3, 4]
-    assert [len(journal.turns_of(number)) for number in (1, 2, 3)] == [2, 3, 4]
+    assert [len(journal.turns_of(EpisodeId(number))) for number in (1, 2, 3)] == [2, 3, 4]
     assert "BATCHED TURN 3/3" in caplog.text
 
 
@@ -278,7 +279,7 @@ def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomSc
     assert "[Q001] No answer by the last turn" in caplog.messages
     reader = RunReader(only_run(tmp_path))
     assert [row.status for row in reader.rows] == ["exhausted"] * 2
-    headings = [turn.pose.heading_deg for turn in reader.turns(1)]
+    headings = [turn.pose.heading_deg for turn in reader.turns(EpisodeId(1))]
     assert [(b - a) % 360 for a, b in pairwise(headings)] == pytest.approx([30.0] * 3)
     assert reader.facts.config["model"] == reader.summary["model"] == "TurnLeft"
     with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not scripted:random"):

@@ -33,7 +33,7 @@ from models.openai.endpoint import Endpoint
 from models.openai.router import COOL_DOWN_S, EndpointRouter
 from models.scripted import ScriptedBackend, random_policy
 from runs.reader import RunReader
-from runs.records import Turn
+from runs.records import EpisodeId, Turn
 from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 KEY = "sk-5f0c-never-to-be-seen"
@@ -485,7 +485,7 @@ def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, t
 
     script.answering = long
     folder = run_in_process(behind(rooms, tmp_path, script, num_questions=1, steps=1))
-    (turn, *_) = RunReader(folder).turns(1)
+    (turn, *_) = RunReader(folder).turns(EpisodeId(1))
     assert turn.reply.finish_reason == "length" and "truncated after 10 tokens" in turn.parse_error
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
@@ -21,7 +22,7 @@ from models.conversation import Conversation
 from models.scripted import ScriptedBackend, random_policy
 from runs import RunError
 from runs.reader import RunReader, run_folders
-from runs.records import OmittedIfEmpty, ResultRow, Turn
+from runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
 from runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parent / "data" / "run_schema1"
@@ -67,9 +68,9 @@ def interrupted(tmp_path: Path) -> Path:
 def read_everything(reader: RunReader) -> None:
     assert reader.facts.schema == 1 and reader.rows and list(reader.all_turns())
     assert reader.summary is None or reader.summary["cost"]
-    for number in reader.begun:
-        assert isinstance(reader.messages(number), list)  # of a turn that was just written, they follow its line
-        assert all(reader.image(number, turn.turn) is not None for turn in reader.turns(number))
+    for episode in reader.begun:
+        assert isinstance(reader.messages(episode), list)  # of a turn that was just written, they follow its line
+        assert all(reader.image(episode, turn.turn) is not None for turn in reader.turns(episode))
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -77,25 +78,31 @@ def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
 
 
 def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Path):
-    before = {number: RunReader(interrupted).turns(number) for number in (1, 2, 3, 4)}
+    episodes = [EpisodeId(number) for number in (1, 2, 3, 4)]
+    before = {episode: RunReader(interrupted).turns(episode) for episode in episodes}
     rooms = SCHEMA_1 / "rooms"
     config = saved_config(interrupted).having(questions=rooms / "questions.jsonl", scan_root=rooms)
     policy = ModelPolicy(ScriptedBackend(scripted, config.model.model))
     assert main_vsi_bench_loop(config, interrupted, policy).status == 0
     undisturbed = map(json.loads, (SCHEMA_1 / "undisturbed_results.jsonl").read_text().splitlines())
     assert [row | {"scores": {}} for row in results(interrupted)] == [
-        {key: value for key, value in row.items() if key != "seconds"} | {"scores": {}}
+        {key: value for key, value in row.items() if key != "seconds"} | {"sample": 1, "scores": {}}
         for row in sorted(undisturbed, key=lambda row: row["number"])
     ]
     reader = RunReader(interrupted)
-    assert {number: reader.turns(number)[: len(turns)] for number, turns in before.items()} == before
-    assert [len(reader.turns(number)) for number in (1, 2, 3, 4)] == [row.turns for row in reader.rows]
+    assert {episode: reader.turns(episode)[: len(turns)] for episode, turns in before.items()} == before
+    assert [len(reader.turns(episode)) for episode in episodes] == [row.turns for row in reader.rows]
     assert reader.facts.resumed[-1]["changed"].keys() == {"questions", "scan_root"}
+
+
+def without_sample(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the first version wrote it."""
+    return {key: value for key, value in row.items() if (key, value) != ("sample", 1)}
 
 
 def test_records_survive_reading_and_writing(interrupted: Path):
     written = (
-        ("results.jsonl", lambda line: ResultRow.from_json(line).to_json()),
+        ("results.jsonl", lambda line: without_sample(ResultRow.from_json(line).to_json())),
         ("q*/turns.jsonl", lambda line: Turn.from_json(line).to_json()),
     )
     for name, again in written:
@@ -129,12 +136,12 @@ def test_the_reader_ignores_a_torn_last_line_and_the_writer_removes_it(interrupt
     torn = turns_file.read_bytes()
     assert not torn.endswith(b"\n")
     reader = RunReader(interrupted)
-    rows, turns = reader.rows, reader.turns(3)
+    rows, turns = reader.rows, reader.turns(EpisodeId(3))
     assert ([row.number for row in rows], [turn.turn for turn in turns]) == ([1, 2], [0, 1, 2])
     RunWriter(interrupted).close()
     assert results_file.read_bytes() == whole
     assert turns_file.read_bytes() == torn[: torn.rfind(b"\n") + 1]
-    assert (reader.rows, reader.turns(3)) == (rows, turns)
+    assert (reader.rows, reader.turns(EpisodeId(3))) == (rows, turns)
 
 
 def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
@@ -160,36 +167,36 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
             reader = RunReader(only_run(tmp_path))
             assert reader.facts.questions == len(rooms.rows) and reader.summary is None
             read_everything(reader)
-            rows, turns = reader.rows, {number: reader.turns(number) for number in reader.begun}
+            rows, turns = reader.rows, {episode: reader.turns(episode) for episode in reader.begun}
         finally:
             go_on.set()
         assert running.result().status == 0
     assert 0 < len(rows) < len(rooms.rows)
     assert all(reader.rows[row.number - 1] == row for row in rows)
-    assert all(reader.turns(number)[: len(some)] == some for number, some in turns.items())
+    assert all(reader.turns(episode)[: len(some)] == some for episode, some in turns.items())
     assert reader.summary is not None and reader.summary["pending"] == 0
 
 
 def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path):
-    glances: list[tuple[int, list[Turn]]] = []
+    glances: list[tuple[EpisodeId, list[Turn]]] = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_in_process, rooms.config(tmp_path, batch_size=3))
         while not running.done():
             for reader in map(RunReader, run_folders(tmp_path)):
-                glances += [(row.number, reader.turns(row.number)) for row in reader.rows]
-                glances += [(number, reader.turns(number)) for number in reader.begun]
-                for number, turns in glances[-3:]:
-                    assert all(reader.image(number, turn.turn) is not None for turn in turns)
+                glances += [(row.episode, reader.turns(row.episode)) for row in reader.rows]
+                glances += [(episode, reader.turns(episode)) for episode in reader.begun]
+                for episode, turns in glances[-3:]:
+                    assert all(reader.image(episode, turn.turn) is not None for turn in turns)
         final = RunReader(running.result())
-    assert all(final.turns(number)[: len(turns)] == turns for number, turns in glances)
+    assert all(final.turns(episode)[: len(turns)] == turns for episode, turns in glances)
 
 
 @pytest.mark.parametrize(
     ("name", "read"),
     [
         ("results.jsonl", lambda reader: reader.rows),
-        ("q001/turns.jsonl", lambda reader: reader.turns(1)),
-        ("q001/messages.json", lambda reader: reader.messages(1)),
+        ("q001/turns.jsonl", lambda reader: reader.turns(EpisodeId(1))),
+        ("q001/messages.json", lambda reader: reader.messages(EpisodeId(1))),
         ("summary.json", lambda reader: reader.summary),
         ("run.json", lambda reader: reader.facts),
     ],
@@ -202,8 +209,8 @@ def test_a_damaged_file_is_named(interrupted: Path, name: str, read: Callable[[R
 
 def test_missing_files_read_as_empty(tmp_path: Path):
     reader = RunReader(tmp_path)
-    assert (reader.rows, reader.turns(1), reader.messages(1), reader.begun) == ([], [], [], [])
-    assert reader.summary is None and reader.image(1, 0) is None
+    assert (reader.rows, reader.turns(EpisodeId(1)), reader.messages(EpisodeId(1)), reader.begun) == ([], [], [], [])
+    assert reader.summary is None and reader.image(EpisodeId(1), 0) is None
     with pytest.raises(RunError, match=r"run\.json"):
         _ = reader.facts
 
@@ -213,7 +220,7 @@ def test_a_new_field_of_a_turn_is_declared_in_one_place(interrupted: Path):
     class Judged(Turn):
         confidence: OmittedIfEmpty[float | None] = None
 
-    (old, *_) = RunReader(interrupted).turns(1)
+    (old, *_) = RunReader(interrupted).turns(EpisodeId(1))
     judged = Judged.from_json(old.to_json() | {"confidence": 0.5})
     assert (judged.confidence, judged.to_json()) == (0.5, old.to_json() | {"confidence": 0.5})
     assert Judged.from_json(old.to_json()).to_json() == old.to_json()
@@ -235,7 +242,7 @@ def test_what_is_wrong_with_a_damaged_turn_is_named(interrupted: Path, change: C
     change(line)
     path.write_text(json.dumps(line) + "\n")
     with pytest.raises(RunError, match=rf"turns.jsonl, line 1 is damaged \({why}\)"):
-        RunReader(interrupted).turns(1)
+        RunReader(interrupted).turns(EpisodeId(1))
 
 
 def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
@@ -245,11 +252,11 @@ def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
 
     class Keeping(ModelPolicy):
         def forget(self, state: QuestionState) -> None:
-            states.append((state.number, list(state.turns)))
+            states.append((state.episode, list(state.turns)))
 
     folder = run_in_process(rooms.config(tmp_path, num_questions=2, steps=2), Keeping(odd.backend))
-    for number, turns in states:
-        saved = RunReader(folder).turns(number)
+    for episode, turns in states:
+        saved = RunReader(folder).turns(episode)
         assert [replace(turn, seconds=turn.seconds, scan=None) for turn in saved] == [
             replace(turn, seconds=there.seconds) for turn, there in zip(turns, saved, strict=True)
         ]
@@ -265,4 +272,4 @@ def test_log_probabilities_are_recorded_if_a_model_computes_them(rooms: RoomScan
         folder = run_in_process(rooms.config(tmp_path / name, num_questions=1, steps=1), ModelPolicy(backend))
         (line, *_) = (folder / "q001" / "turns.jsonl").read_text().splitlines()
         assert ("logprobs" in json.loads(line)["reply"]) == (name == "with")
-        assert RunReader(folder).turns(1)[0].reply.logprobs == ((-0.5, 0.0) if name == "with" else ())
+        assert RunReader(folder).turns(EpisodeId(1))[0].reply.logprobs == ((-0.5, 0.0) if name == "with" else ())

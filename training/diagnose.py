@@ -40,7 +40,7 @@ def answered(run: Path) -> Iterator[Answered]:
     for row in reader.rows:
         if row.score is None or row.failed:
             continue
-        replies = [turn.reply.text for turn in reader.turns(row.number)]
+        replies = [turn.reply.text for turn in reader.turns(row.episode)]
         if not replies:
             raise RunError(f"{run}: question {row.number} has a result but no turns and cannot be analysed")
         question = questions[row.id]

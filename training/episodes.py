@@ -237,8 +237,8 @@ def _episode(
 ) -> Episode:
     """The conversation, truncated to as many turns as there are replies."""
     state, teacher, turns = lesson.state, lesson.teacher, len(replies)
-    messages = [message["text"] for message in journal.conversation_of(state.number)]
-    images = np.stack([seen.view for seen in journal.turns_of(state.number)[:turns]])
+    messages = [message["text"] for message in journal.conversation_of(state.episode)]
+    images = np.stack([seen.view for seen in journal.turns_of(state.episode)[:turns]])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
         state.question.question_type,

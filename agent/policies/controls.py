@@ -14,7 +14,7 @@ ANSWER_SHARE = 0.2
 
 
 class RandomPolicy(Policy):
-    """Random moves and answers that depend only on the seed, the question's id and the turn, not on batch or resume."""
+    """Random moves and answers that depend only on the seed, the episode and the turn, not on batch or resume."""
 
     def __init__(self, seed: int = 0) -> None:
         self.name = f"{SCRIPTED}random"
@@ -25,7 +25,7 @@ class RandomPolicy(Policy):
         return [Decision(self._action(state)) for state in states]
 
     def _action(self, state: QuestionState) -> CameraAction:
-        draw = random.Random(f"{self._seed} {state.question.id} {state.turn}")
+        draw = random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
         if state.is_last_turn or draw.random() < ANSWER_SHARE:
             return CameraAction(answer=state.question.guess(draw), done=True)
         return CameraAction(
