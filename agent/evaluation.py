@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 from agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
 from agent.config import RunConfig, ScheduleSettings
-from agent.console import counted, log_to_file
+from agent.console import counted
 from agent.loop import answer_questions
 from agent.planning import plan_lines
 from agent.policies import Policy, PolicyError
 from agent.policies.model import ModelPolicy
 from agent.policies.prompts import prompts_of
 from agent.run_folder import (
-    begin_folder,
+    begin_or_resume,
     config_to_resume,
-    note_resumption,
     open_folder,
     questions_to_resume,
     require_same_scans,
@@ -94,13 +93,8 @@ def main_vsi_bench_loop(
         try:
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
             started = start(config, questions, policy, prompts, stack)
-            if run_log is None:
-                read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
-                run_log = begin_folder(started.config, questions, whole, read)
-                stack.callback(run_log.close)
-            else:
-                note_resumption(run_log, config)
-            stack.enter_context(log_to_file(run_log.folder / "run.log"))
+            read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
+            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack)
             log.info("%s", started.plan.why)
             log.info("Run folder: %s", run_log.folder)
             run = started.run(run_log)

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.builders import layouts_of, questions_of, require_sampling, with_policy
 from agent.config import FILTERS, RunConfig
-from agent.console import Progress, log_to_file
+from agent.console import Progress
 from agent.evaluation import (
     Outcome,
     finished_outcome,
@@ -29,7 +29,7 @@ from agent.planning import LARGEST_BATCH
 from agent.policies.prompts import prompts_of
 from agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from agent.run_folder import begin_folder, note_resumption, questions_to_resume
+from agent.run_folder import begin_or_resume, questions_to_resume
 from data.questions import Question
 from data.scans import ScanNotFound, find_scan
 from rendering.interrupts import ignored_interrupts
@@ -146,15 +146,12 @@ class RayRun:
         self.log.export(None)
 
     def _begin(self, cluster: Cluster, probe: SharedFolderProbe) -> "Parts":
+        prompts = None
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
             model = self.config.model
             prompts = prompts_of(model, self.config.questions.benchmark) if model.asks_model else None
-            self.log = begin_folder(self.config, self._questions, prompts=prompts)
-            self._stack.callback(self.log.close)
-        else:
-            note_resumption(self.log, self.config)
-        self._stack.enter_context(log_to_file(self.log.folder / "run.log"))
+        self.log = begin_or_resume(self.log, self.config, self._questions, self._questions, prompts, self._stack)
         log.info("Run folder: %s", self.log.folder)
         return Parts(self.log, self.config, self._questions, cluster.replicas.count)
 

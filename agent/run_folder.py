@@ -1,10 +1,12 @@
 """Begins, opens and checks the run folder of a configuration."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from agent.builders import layouts_of, part_of, questions_of
 from agent.config import ConfigError, RunConfig, WhatToRun, config_from_dict, config_to_dict
+from agent.console import log_to_file
 from agent.parts import Part
 from agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
@@ -123,9 +125,25 @@ def require_same_scans(
             )
 
 
-def note_resumption(run: RunWriter, config: RunConfig) -> None:
-    """Record that the run is resumed, and which settings differ from the saved ones."""
-    run.note_resumption(changed_settings(saved_config(run.folder), config))
+def begin_or_resume(
+    run: RunWriter | None,
+    config: RunConfig,
+    questions: Sequence[Question],
+    whole: Sequence[Question],
+    prompts: Prompts | None,
+    stack: ExitStack,
+) -> RunWriter:
+    """Begin a run in a new folder, or note in `run` that it is resumed, and log to its run.log from here on.
+
+    `stack` closes the run.log and the new folder. For the other arguments see `begin_folder`. Raises RunError.
+    """
+    if run is None:
+        run = begin_folder(config, questions, whole, prompts)
+        stack.callback(run.close)
+    else:
+        run.note_resumption(changed_settings(saved_config(run.folder), config))
+    stack.enter_context(log_to_file(run.folder / "run.log"))
+    return run
 
 
 def saved_config(folder: Path) -> RunConfig:

@@ -20,7 +20,7 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 from agent.evaluation import main_vsi_bench_loop
-from agent.run_folder import begin_folder, note_resumption
+from agent.run_folder import begin_folder
 from data.questions import load_questions
 from runs import RunError
 from runs.reader import find_run
@@ -163,11 +163,11 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
 def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
     config = rooms.config(tmp_path)
     run_log = begin_folder(config, load_questions(rooms.questions))
-    note_resumption(run_log, config)
+    run_log.note_resumption({})
     assert not caplog.text
     monkeypatch.setattr("runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
     for _ in range(2):  # logged only once
-        note_resumption(run_log, config)
+        run_log.note_resumption({})
     run_log.close()
     assert len(caplog.messages) == 1
     assert "resumes with torch 0.1 instead of " in caplog.text
