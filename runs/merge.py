@@ -186,7 +186,7 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
 def differing_settings(first: FoundPart, other: FoundPart) -> list[tuple[str, Any, Any]]:
     """The settings that must be equal but differ: flag, value of `first` and value of `other`."""
     names = dict.fromkeys((*first.part.settings, *other.part.settings))
-    values = [(name, first.facts.config.get(name), other.facts.config.get(name)) for name in names]
+    values = [(name, first.facts.setting(name), other.facts.setting(name)) for name in names]
     return [("--" + name.replace("_", "-"), here, there) for name, here, there in values if here != there]
 
 

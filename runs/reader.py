@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from data.benchmarks import Benchmark, find_benchmark
 from data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from data.text import on_disk
 from runs import RunError
@@ -50,7 +50,7 @@ class RunReader:
     def benchmark(self) -> Benchmark:
         """The benchmark of the run; raises RunError if it cannot be loaded."""
         try:
-            return find_benchmark(self.facts.config.get("benchmark", DEFAULT))
+            return find_benchmark(self.facts.setting("benchmark"))
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
 

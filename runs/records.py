@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
+from data.benchmarks import DEFAULT
 from envs.actions import CameraAction
 from models import UNLESS_EMPTY, UNRECORDED, Reply
 from rendering.camera import CameraPose
@@ -24,6 +25,8 @@ from runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
+SETTINGS_ADDED = {"benchmark": DEFAULT, "engine": "transformers", "samples": 1, "tiles_per_view": 1}
+"""Settings that could change answers and that runs of earlier versions lack, with the value that those ran with."""
 
 Value = TypeVar("Value")
 NotRecorded = Annotated[Value, Field(exclude=True)]
@@ -264,10 +267,14 @@ class RunFacts(Record):
     merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
 
+    def setting(self, name: str) -> Any:
+        """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""
+        return self.config.get(name, SETTINGS_ADDED.get(name))
+
     @property
     def samples(self) -> int:
         """How many times each question is answered."""
-        return int(self.config.get("samples", 1))
+        return int(self.setting("samples"))
 
     @property
     def episodes(self) -> int:

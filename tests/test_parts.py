@@ -27,6 +27,7 @@ from runs import RunError
 from runs.__main__ import main as runs_command
 from runs.merge import merge, rescored
 from runs.reader import RunReader, run_folders
+from runs.records import SETTINGS_ADDED
 from runs.writer import RunWriter
 from tests.conftest import vsi_question
 
@@ -152,6 +153,21 @@ def test_parts_of_an_earlier_version_are_merged(one_run: Path, parts: list[Path]
     merge(tmp_path / "merged", there)
     assert scores(tmp_path / "merged") == scores(one_run)
     assert not (tmp_path / "merged" / "questions.jsonl").exists()
+
+
+def test_a_part_that_lacks_later_settings_ran_with_their_defaults(
+    one_run: Path, parts: list[Path], six_rooms: RoomScans, tmp_path: Path
+):
+    old, *others = copies(parts, tmp_path / "parts")
+    facts = json.loads((old / "run.json").read_text())
+    facts["config"] = {name: value for name, value in facts["config"].items() if name not in SETTINGS_ADDED}
+    facts["part"]["settings"] = [name for name in facts["part"]["settings"] if name not in SETTINGS_ADDED]
+    (old / "run.json").write_text(json.dumps(facts))
+    merge(tmp_path / "merged", [old, *others])
+    assert scores(tmp_path / "merged") == scores(one_run)
+    several = run_in_process(six_rooms.config(tmp_path / "several", shard="2/3", samples=2))
+    with pytest.raises(RunError, match=r"differ in their --samples \(1 and 2\)"):
+        merge(tmp_path / "several_merged", [old, several])
 
 
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):

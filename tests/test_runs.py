@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
 
+from agent.config import RunConfig, config_to_dict
 from agent.evaluation import main_vsi_bench_loop
 from agent.policies.model import ModelPolicy
+from agent.resuming import answer_settings
 from agent.run_folder import saved_config
 from agent.state import QuestionState
 from models import Reply, ReplyFormat
@@ -93,6 +95,12 @@ def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Pat
     assert {episode: reader.turns(episode)[: len(turns)] for episode, turns in before.items()} == before
     assert [len(reader.turns(episode)) for episode in episodes] == [row.turns for row in reader.rows]
     assert reader.facts.resumed[-1]["changed"].keys() == {"questions", "scan_root"}
+
+
+def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
+    facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig())
+    later = [name for name in answer_settings() if name not in facts.config]
+    assert "samples" in later and {name: facts.setting(name) for name in later} == {name: now[name] for name in later}
 
 
 def without_sample(row: dict[str, Any]) -> dict[str, Any]:
