@@ -1,83 +1,9 @@
 #!/usr/bin/env python3
 """Let a vision-language model explore 3D scans of rooms and answer spatial questions; --help lists the flags."""
 
-import signal
 import sys
 
-from rendering.interrupts import INTERRUPTS, deferred_interrupts
-
-
-def main(argv: list[str]) -> int:
-    """Run the command and return its exit status.
-
-    0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
-    refusals: tuple[type[Exception], ...] = ()
-    try:
-        with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from agent.command_line import parse_command_line, resumed
-            from agent.config import ConfigError, RunConfig
-            from agent.resuming import with_absolute_paths
-        refusals += (ConfigError,)
-        given = parse_command_line(argv)
-        config = given.over(RunConfig())
-        if not config.what_to_run.has_work:
-            raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
-
-        with deferred_interrupts():
-            from agent.console import log_to_console  # imported here, so that --help stays instant
-            from agent.demo import demo_defaults, run_demo
-            from agent.evaluation import main_vsi_bench_loop
-            from agent.ray_run import answer_on_ray
-            from agent.run_folder import questions_to_resume, run_to_resume, saved_config
-            from data.questions import QuestionError
-            from data.scans import ScanNotFound
-            from models import ModelError
-            from rendering.renderers import RenderError
-            from runs import RunError
-        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-        log_to_console(every_turn=config.what_to_run.ply is not None)
-        if config.what_to_run.continue_from is not None:
-            log_root = with_absolute_paths(config).output.log_root
-            if folder := run_to_resume(config.what_to_run, config.cluster.shard, log_root):
-                config = resumed(saved_config(folder), given)
-                if "questions" in given.settings:
-                    questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-                return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
-            config = config.having(continue_from=None, retry_failed=False)
-        if config.what_to_run.demo:
-            return run_demo(with_absolute_paths(demo_defaults(given)))
-        return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(with_absolute_paths(config)).status
-    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
-        from agent.console import discard_output
-
-        discard_output()
-        return 0
-    except KeyboardInterrupt:
-        print("Interrupted before the run began; to start it, run the same command again.")
-        return 130
-    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
-        if isinstance(error, refusals):
-            return refuse(error)
-        import traceback
-
-        from data.text import escaped_lines
-
-        sys.stderr.write(escaped_lines(traceback.format_exc()))
-        return 3
-    finally:  # a second signal would change the exit status
-        for each in INTERRUPTS:
-            signal.signal(each, signal.SIG_IGN)
-
-
-def refuse(error: Exception) -> int:
-    """Print why the command cannot run."""
-    from data.text import escaped_lines
-
-    print(escaped_lines(f"error: {error}"), file=sys.stderr)
-    return 2
-
+from roomscout.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -6,20 +6,28 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agent.builders import model_options, model_policy, questions_of, with_policy
-from agent.config import FILTERS, SECTION_OF, SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict
-from agent.evaluation import answer_in_memory, main_vsi_bench_loop
-from agent.planning import Plan
-from agent.policies import Policy
-from agent.policies.model import ModelPolicy
-from agent.policies.named import make_policy
-from agent.policies.prompts import prompts_of
-from agent.policies.replies import action_format
-from agent.resuming import with_absolute_paths
-from data.benchmarks import find_benchmark
-from data.questions import Question, QuestionError, normalized
-from models.transformers.backend import TransformersBackend
-from runs.trajectories import Trajectory, load_trajectories, trajectories
+from roomscout.agent.builders import model_options, model_policy, questions_of, with_policy
+from roomscout.agent.config import (
+    FILTERS,
+    SECTION_OF,
+    SECTIONS,
+    ConfigError,
+    ModelSettings,
+    RunConfig,
+    config_from_dict,
+)
+from roomscout.agent.evaluation import answer_in_memory, main_vsi_bench_loop
+from roomscout.agent.planning import Plan
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.named import make_policy
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.resuming import with_absolute_paths
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import Question, QuestionError, normalized
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
 COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
 """Settings that select what the command does; in Python, the choice of function does."""
@@ -160,7 +168,7 @@ def _trajectories(
     made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
-        raise ConfigError(f"{decides!r} is not a policy: subclass agent.policies.Policy and implement `decide`")
+        raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
     if not on_disk:
         journal = answer_in_memory(config, questions, decides)
         return trajectories(questions, journal.rows, journal.turns_of)

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from agent.config import (
+from roomscout.agent.config import (
     ConfigError,
     ModelSettings,
     QuestionSettings,
@@ -14,25 +14,25 @@ from agent.config import (
     VllmSettings,
     WhatToRun,
 )
-from agent.parts import Part, cut
-from agent.planning import Plan
-from agent.policies import Policy
-from agent.policies.controls import CONTROLS, SCRIPTED
-from agent.policies.model import ModelPolicy
-from agent.policies.named import make_policy, named_policy, policy_name
-from agent.policies.prompts import Prompts
-from agent.policies.replies import action_format
-from data.benchmarks import find_benchmark
-from data.questions import Question, questions_asked
-from data.scans import LAYOUTS, Layouts
-from envs.library import CameraSettings, ScanLibrary
-from models import Backend, ModelOptions, ServerOptions
-from models.engines import make_backend
-from models.views import ViewSettings
-from models.vllm import VLLM_PYTHON, VllmOptions
-from rendering.readers import reader_of
-from rendering.renderers import Renderer
-from rendering.scene import SceneError
+from roomscout.agent.parts import Part, cut
+from roomscout.agent.planning import Plan
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.controls import CONTROLS, SCRIPTED
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.named import make_policy, named_policy, policy_name
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.replies import action_format
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import Question, questions_asked
+from roomscout.data.scans import LAYOUTS, Layouts
+from roomscout.envs.library import CameraSettings, ScanLibrary
+from roomscout.models import Backend, ModelOptions, ServerOptions
+from roomscout.models.engines import make_backend
+from roomscout.models.views import ViewSettings
+from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.rendering.readers import reader_of
+from roomscout.rendering.renderers import Renderer
+from roomscout.rendering.scene import SceneError
 
 
 def layouts_of(benchmark: str) -> Layouts:

@@ -1,6 +1,7 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
 import inspect
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 
 import tyro
 
-from agent.config import FILTERS, SECTION_OF, ConfigError, RunConfig, config_from_dict, flag
-from agent.resuming import as_begun
-from data.plain_yaml import read_yaml
-from data.text import argument_text
+from roomscout import SCRIPT
+from roomscout.agent.config import FILTERS, SECTION_OF, ConfigError, RunConfig, config_from_dict, flag
+from roomscout.agent.resuming import as_begun
+from roomscout.data.plain_yaml import read_yaml
+from roomscout.data.text import argument_text
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def parse_command_line(argv: list[str]) -> Given:
         RunConfig,
         default=config_from_dict(in_file, f"{config_file}"),
         args=flags,
-        prog="render_point_cloud_qwen_angle_batched.py",
+        prog=SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout",
         description=f"{inspect.cleandoc(RunConfig.__doc__ or '')}\n\n--config FILE.yaml takes the same names; flags "
         "override it.",
         config=(tyro.conf.OmitArgPrefixes,),

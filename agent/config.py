@@ -17,14 +17,14 @@ import tyro
 from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
-from agent.parts import Part
-from data.benchmarks import DEFAULT
-from data.text import argument_text
-from models import ModelOptions, ServerOptions
-from models.gpus import GpuName
-from models.views import ViewSettings, view_settings_of
-from models.vllm import VllmOptions
-from rendering.registry import RENDERER_NAMES
+from roomscout.agent.parts import Part
+from roomscout.data.benchmarks import DEFAULT
+from roomscout.data.text import argument_text
+from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models.gpus import GpuName
+from roomscout.models.views import ViewSettings, view_settings_of
+from roomscout.models.vllm import VllmOptions
+from roomscout.rendering.registry import RENDERER_NAMES
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
@@ -289,9 +289,9 @@ class ClusterSettings(_Section):
     """Which part of the run to answer, or the cluster that answers all parts."""
 
     shard: Annotated[Annotated[str, AfterValidator(_part)] | None, tyro.conf.arg(metavar="I/N")] = None
-    """Answer only part I of N, which consists of whole scenes; "python -m runs merge" makes one run of the parts."""
+    """Answer only part I of N, which consists of whole scenes; "python -m roomscout.runs merge" makes one run of the parts."""
     ray: Annotated[bool, MayChange] = False
-    """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs requirements-ray.txt."""
+    """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs the extra "ray" (pip install -e ".[ray]")."""
     ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
     """With --ray, the address of the cluster, otherwise one is started on this machine."""
     replicas: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from data.text import LogFormatter, replace_unencodable
-from runs import RunError
-from runs.records import ResultRow
+from roomscout.data.text import LogFormatter, replace_unencodable
+from roomscout.runs import RunError
+from roomscout.runs.records import ResultRow
 
-OUR_LOGGERS = ("agent", "envs", "models", "runs", "rendering", "data")
-TURNS_LOGGER = "agent.turns"
+OUR_LOGGER = "roomscout"
+TURNS_LOGGER = "roomscout.agent.turns"
 """Logs each reply and its action, at level DEBUG."""
 
 
@@ -72,8 +72,7 @@ def log_to_console(every_turn: bool) -> None:
 
 
 def _log_everything() -> None:
-    for name in OUR_LOGGERS:
-        logging.getLogger(name).setLevel(logging.DEBUG)
+    logging.getLogger(OUR_LOGGER).setLevel(logging.DEBUG)
 
 
 class _RunLogFile(logging.FileHandler):

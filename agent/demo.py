@@ -3,14 +3,14 @@
 import logging
 from dataclasses import asdict
 
-from agent.builders import questions_of
-from agent.command_line import Given
-from agent.config import ConfigError, RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from data.benchmarks import find_benchmark
-from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
-from data.scoring import aggregate, most_frequent_answer
-from models import EMBEDDED
+from roomscout.agent.builders import questions_of
+from roomscout.agent.command_line import Given
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
+from roomscout.data.scoring import aggregate, most_frequent_answer
+from roomscout.models import EMBEDDED
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
-from agent.config import RunConfig, ScheduleSettings
-from agent.console import counted
-from agent.loop import answer_questions
-from agent.planning import plan_lines
-from agent.policies import Policy, PolicyError
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import prompts_of
-from agent.run_folder import (
+from roomscout.agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
+from roomscout.agent.config import RunConfig, ScheduleSettings
+from roomscout.agent.console import counted
+from roomscout.agent.loop import answer_questions
+from roomscout.agent.planning import plan_lines
+from roomscout.agent.policies import Policy, PolicyError
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.run_folder import (
     begin_or_resume,
     config_to_resume,
     open_folder,
@@ -24,20 +24,20 @@ from agent.run_folder import (
     require_same_scans,
     saved_prompts,
 )
-from agent.scheduler import Scheduler
-from agent.startup import start
-from agent.state import QuestionState
-from agent.turns import Run
-from data.benchmarks import find_benchmark
-from data.questions import Question
-from data.samples import format_samples
-from data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
-from data.scoring import format_summary, reference_lines
-from rendering.interrupts import ignored_interrupts
-from runs import RunError
-from runs.journal import Journal, MemoryJournal, pending_samples
-from runs.records import ResultRow
-from runs.writer import RunWriter
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.startup import start
+from roomscout.agent.state import QuestionState
+from roomscout.agent.turns import Run
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import Question
+from roomscout.data.samples import format_samples
+from roomscout.data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
+from roomscout.data.scoring import format_summary, reference_lines
+from roomscout.rendering.interrupts import ignored_interrupts
+from roomscout.runs import RunError
+from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
+from roomscout.runs.records import ResultRow
+from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 

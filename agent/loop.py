@@ -7,12 +7,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from threading import Event
 
-from agent.console import Progress, counted
-from agent.policies import Policy
-from agent.records import result_row
-from agent.scheduler import Scheduler
-from agent.state import QuestionState
-from agent.turns import (
+from roomscout.agent.console import Progress, counted
+from roomscout.agent.policies import Policy
+from roomscout.agent.records import result_row
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.state import QuestionState
+from roomscout.agent.turns import (
     VIEW_THREADS,
     Run,
     complete_question_sequentially,
@@ -20,10 +20,10 @@ from agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
-from envs.library import SceneLibrary
-from models import ModelError, OutOfMemory
-from runs.journal import Journal
-from runs.records import EpisodeId
+from roomscout.envs.library import SceneLibrary
+from roomscout.models import ModelError, OutOfMemory
+from roomscout.runs.journal import Journal
+from roomscout.runs.records import EpisodeId
 
 log = logging.getLogger(__name__)
 

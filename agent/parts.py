@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from data.questions import Question
+from roomscout.data.questions import Question
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.config import ConfigError, ModelSettings, RunConfig, ScheduleSettings, ServerSettings, VllmSettings
-from agent.console import counted
-from agent.policies import Policy
-from agent.policies.prompts import Prompts, opening_text, prompts_of
-from agent.timing import ConversationSize, time_lines
-from data.questions import Question
-from models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
-from models.engines import checkpoint_of
-from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
-from models.transformers.shapes import CHECKPOINTS
-from models.views import own_view_settings
+from roomscout.agent.config import ConfigError, ModelSettings, RunConfig, ScheduleSettings, ServerSettings, VllmSettings
+from roomscout.agent.console import counted
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.prompts import Prompts, opening_text, prompts_of
+from roomscout.agent.timing import ConversationSize, time_lines
+from roomscout.data.questions import Question
+from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
+from roomscout.models.engines import checkpoint_of
+from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
+from roomscout.models.transformers.shapes import CHECKPOINTS
+from roomscout.models.views import own_view_settings
 
 if TYPE_CHECKING:  # the module itself loads torch
-    from models.transformers.footprint import Footprint
+    from roomscout.models.transformers.footprint import Footprint
 
 LARGEST_BATCH = 64
 """Larger batches gain little, since a turn lasts as long as its longest reply."""
@@ -60,8 +60,8 @@ def conversation_size(
     With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError if
     the tokenizer is needed and cannot be loaded.
     """
-    from models.transformers.footprint import count_tokens
-    from models.transformers.loading import is_here
+    from roomscout.models.transformers.footprint import count_tokens
+    from roomscout.models.transformers.loading import is_here
 
     longest = max((opening_text(prompts, question) for question in questions), key=len)
     name = checkpoint_of(config.model.model)
@@ -134,7 +134,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     model, view = config.model, config.view
     if policy is not None or not model.loads_weights:
         return config.having(**asdict(view))
-    from models.transformers.footprint import checkpoint_family, dtype_on
+    from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
     family = checkpoint_family(checkpoint_of(model.model))
     if config.views.image_size == "auto" and own_view_settings(model.model) is None:
@@ -158,8 +158,8 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
         return plan_without_model(settings.model, schedule, episodes)
     if settings.engine == "openai":
         return plan_for_server(config.server, schedule, episodes)
-    from models.transformers.footprint import footprint, footprint_on
-    from models.transformers.kv_cache import buffer_columns
+    from roomscout.models.transformers.footprint import footprint, footprint_on
+    from roomscout.models.transformers.kv_cache import buffer_columns
 
     checkpoint, tiles = checkpoint_of(settings.model), settings.tiles_per_view
     if plan_device is not None:
@@ -205,12 +205,12 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 def require_packages(model: ModelSettings) -> None:
     """Raise ModelError if this machine lacks a requirement of --constrained or --compile."""
     if model.constrained and model.engine == "transformers":
-        from models.transformers.grammar import require_xgrammar
+        from roomscout.models.transformers.grammar import require_xgrammar
 
         require_xgrammar()
     if model.compile:
-        from models.transformers.loading import resolve_device
-        from models.transformers.steps import require_compiler
+        from roomscout.models.transformers.loading import resolve_device
+        from roomscout.models.transformers.steps import require_compiler
 
         require_compiler(resolve_device(model.device))
 
@@ -230,7 +230,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     ]
     if plan.model is None or plan.conversation is None or settings.engine == "vllm":
         return [*lines, plan.why]
-    from models.transformers.footprint import measure_rates, rates_of
+    from roomscout.models.transformers.footprint import measure_rates, rates_of
 
     model, conversation = plan.model, plan.conversation
     reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if plan_device else ""

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing import Pipe
-from pathlib import Path
 from typing import Any, Self
 
-from agent.config import ConfigError, RunConfig
-from agent.ray_worker import POLL_S, Result
-from models import watchdog
-from rendering.interrupts import ignored_interrupts
-from runs import RunError
+from roomscout import IMPORTED_FROM
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.ray_worker import POLL_S, Result
+from roomscout.models import watchdog
+from roomscout.rendering.interrupts import ignored_interrupts
+from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,10 @@ class Replicas:
 class Cluster:
     """The cluster at --ray-address, or one that is started on this machine for the duration of a `with` block.
 
-    Ray runs in a process of its own (see `agent.ray_driver`), so nothing here waits for Ray without a limit. All
-    workers end with the block. A cluster on this machine ends even if this process is killed. Entering the block raises
-    ConfigError or ClusterError; the methods raise ClusterLost once no node could hold a worker for `no_node_for_s`
-    seconds, or as soon as Ray's process has ended.
+    Ray runs in a process of its own (see `roomscout.agent.ray_driver`), so nothing here waits for Ray without a limit.
+    All workers end with the block. A cluster on this machine ends even if this process is killed. Entering the block
+    raises ConfigError or ClusterError; the methods raise ClusterLost once no node could hold a worker for
+    `no_node_for_s` seconds, or as soon as Ray's process has ended.
     """
 
     def __init__(self, config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S):
@@ -125,9 +125,9 @@ class Cluster:
     def _launch(self) -> None:
         address, replicas = self._config.cluster.ray_address, self._config.cluster.replicas
         cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
-        root = str(Path(__file__).resolve().parents[1])
+        root = str(IMPORTED_FROM)
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        driver = [sys.executable, "-P", "-m", "agent.ray_driver"]
+        driver = [sys.executable, "-P", "-m", "roomscout.agent.ray_driver"]
         self._connection, theirs = Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         with theirs:
@@ -229,7 +229,9 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replic
 def require_ray() -> None:
     """Raise ConfigError, with the command that installs it, without the package ray."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("--ray needs the package ray: pip install -r requirements-ray.txt")
+        raise ConfigError(
+            '--ray needs the package ray: pip install "roomscout[ray]", or in a checkout pip install -e ".[ray]"'
+        )
 
 
 def require_listening(address: str) -> None:

@@ -1,6 +1,6 @@
-"""The process that talks to Ray for `agent.ray_cluster.Cluster`; the only module that imports ray.
+"""The process that talks to Ray for `roomscout.agent.ray_cluster.Cluster`; the only module that imports ray.
 
-    python -m agent.ray_driver FD ADDRESS CPUS
+    python -m roomscout.agent.ray_driver FD ADDRESS CPUS
 
 Ray's native code takes over SIGTERM, and exits or hangs its process when a cluster dies. The command must survive that
 to save its run, so Ray has this process to itself. FD is one end of a `multiprocessing.Pipe`; the end of file stops
@@ -14,10 +14,10 @@ if it cannot connect.
 import logging
 import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from agent.ray_worker import POLL_S, Result, Worker
+from roomscout import IMPORTED_FROM
+from roomscout.agent.ray_worker import POLL_S, Result, Worker
 
 OBJECT_STORE_BYTES = 100_000_000
 """Ray's shared memory on this machine. It carries only settings and exit statuses."""
@@ -41,7 +41,7 @@ def main(connection: Connection, address: str, cpus: int) -> None:
 def connect(ray: Any, address: str, cpus: int) -> None:
     """Start a cluster on this machine, or join the one at `address`."""
     # Workers look for modules in the folder of this file name, if it is on this process's path.
-    sys.argv[0] = str(Path(__file__).resolve().parents[1] / "ray_driver")
+    sys.argv[0] = str(IMPORTED_FROM / "ray_driver")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         ray.init(address=address, **quiet)

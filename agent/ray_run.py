@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from agent.builders import layouts_of, questions_of, require_sampling, with_policy
-from agent.config import FILTERS, RunConfig
-from agent.console import Progress
-from agent.evaluation import (
+from roomscout.agent.builders import layouts_of, questions_of, require_sampling, with_policy
+from roomscout.agent.config import FILTERS, RunConfig
+from roomscout.agent.console import Progress
+from roomscout.agent.evaluation import (
     Outcome,
     finished_outcome,
     interrupted,
@@ -24,21 +24,21 @@ from agent.evaluation import (
     report,
     report_scans,
 )
-from agent.parts import Part, cut
-from agent.planning import LARGEST_BATCH
-from agent.policies.prompts import prompts_of
-from agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
-from agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from agent.run_folder import begin_or_resume, questions_to_resume
-from data.questions import Question
-from data.scans import ScanNotFound, find_scan
-from rendering.interrupts import ignored_interrupts
-from runs.journal import pending_samples
-from runs.merge import FoundPart, sessions_of, take_part
-from runs.provenance import changed_versions, current_versions
-from runs.reader import QUESTIONS_FILE, RunReader, find_part, run_folders
-from runs.records import EpisodeId, ResultRow, RunFacts
-from runs.writer import RunWriter
+from roomscout.agent.parts import Part, cut
+from roomscout.agent.planning import LARGEST_BATCH
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
+from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
+from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
+from roomscout.data.questions import Question
+from roomscout.data.scans import ScanNotFound, find_scan
+from roomscout.rendering.interrupts import ignored_interrupts
+from roomscout.runs.journal import pending_samples
+from roomscout.runs.merge import FoundPart, sessions_of, take_part
+from roomscout.runs.provenance import changed_versions, current_versions
+from roomscout.runs.reader import QUESTIONS_FILE, RunReader, find_part, run_folders
+from roomscout.runs.records import EpisodeId, ResultRow, RunFacts
+from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.builders import questions_of, with_policy
-from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from agent.parts import Part
-from agent.policies.prompts import prompts_of
-from agent.startup import resolve
-from runs import RunError, RunInUse
-from runs.reader import find_part
+from roomscout.agent.builders import questions_of, with_policy
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.parts import Part
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.startup import resolve
+from roomscout.runs import RunError, RunInUse
+from roomscout.runs.reader import find_part
 
 log = logging.getLogger(__name__)
 

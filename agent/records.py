@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from agent.state import QuestionState
-from envs.library import SceneLibrary
-from models.conversation import Message
-from runs.journal import Journal
-from runs.reader import image_name
-from runs.records import ResultRow, ScanRecord
+from roomscout.agent.state import QuestionState
+from roomscout.envs.library import SceneLibrary
+from roomscout.models.conversation import Message
+from roomscout.runs.journal import Journal
+from roomscout.runs.reader import image_name
+from roomscout.runs.records import ResultRow, ScanRecord
 
 
 def result_row(state: QuestionState) -> ResultRow:

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.config import FILTERS, HINTS, ConfigError, MayChange, RunConfig, config_to_dict, flag
-from data.text import on_disk
-from models import EMBEDDED
+from roomscout import SCRIPT
+from roomscout.agent.config import FILTERS, HINTS, ConfigError, MayChange, RunConfig, config_to_dict, flag
+from roomscout.data.text import on_disk
+from roomscout.models import EMBEDDED
 
-COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
+COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
 """Settings whose "auto" is resolved when a run begins, and saved as resolved."""
 
@@ -81,7 +82,7 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
-    words = [sys.executable, str(COMMAND), "--continue", str(folder.resolve())]
+    words = [sys.executable, *COMMAND, "--continue", str(folder.resolve())]
     for name, value in changed_settings(begun, now).items():
         if name not in ("continue_from", "log_root"):
             switch = flag(name) if value is not False else flag(f"no_{name}")

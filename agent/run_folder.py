@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent.builders import layouts_of, part_of, questions_of
-from agent.config import ConfigError, RunConfig, WhatToRun, config_from_dict, config_to_dict
-from agent.console import log_to_file
-from agent.parts import Part
-from agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
-from agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
-from data.benchmarks import DEFAULT, find_benchmark
-from data.questions import Question, fingerprint
-from data.scans import ScanNotFound, find_scan, scan_sha256
-from runs import RunError
-from runs.journal import pending_samples
-from runs.reader import RunReader, find_part, find_run
-from runs.records import PartRecord
-from runs.writer import RunWriter, new_run_folder
+from roomscout.agent.builders import layouts_of, part_of, questions_of
+from roomscout.agent.config import ConfigError, RunConfig, WhatToRun, config_from_dict, config_to_dict
+from roomscout.agent.console import log_to_file
+from roomscout.agent.parts import Part
+from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
+from roomscout.agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
+from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.questions import Question, fingerprint
+from roomscout.data.scans import ScanNotFound, find_scan, scan_sha256
+from roomscout.runs import RunError
+from roomscout.runs.journal import pending_samples
+from roomscout.runs.reader import RunReader, find_part, find_run
+from roomscout.runs.records import PartRecord
+from roomscout.runs.writer import RunWriter, new_run_folder
 
 
 def begin_folder(

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from agent.state import QuestionState
+from roomscout.agent.state import QuestionState
 
 
 class Scheduler:

@@ -6,16 +6,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.builders import cuda_device_of, library_of, model_policy, server_options
-from agent.config import RunConfig
-from agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
-from agent.policies import Policy
-from agent.policies.prompts import Prompts
-from agent.turns import VIEW_THREADS, Run
-from data.questions import Question
-from envs.library import SceneLibrary
-from rendering.renderers import Renderer, RendererStart
-from runs.journal import Journal
+from roomscout.agent.builders import cuda_device_of, library_of, model_policy, server_options
+from roomscout.agent.config import RunConfig
+from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.turns import VIEW_THREADS, Run
+from roomscout.data.questions import Question
+from roomscout.envs.library import SceneLibrary
+from roomscout.rendering.renderers import Renderer, RendererStart
+from roomscout.runs.journal import Journal
 
 
 class Resolved(NamedTuple):

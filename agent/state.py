@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from data.questions import Question
-from envs.actions import CameraAction
-from envs.environment import ExplorationEnv, Observation
-from models.conversation import Conversation
-from runs.records import EpisodeId, Turn
+from roomscout.data.questions import Question
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv, Observation
+from roomscout.models.conversation import Conversation
+from roomscout.runs.records import EpisodeId, Turn
 
 
 class Status(StrEnum):

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.config import ModelSettings, ScheduleSettings
+from roomscout.agent.config import ModelSettings, ScheduleSettings
 
 if TYPE_CHECKING:  # the module itself loads torch
-    from models.transformers.footprint import Footprint, Rates, Work
+    from roomscout.models.transformers.footprint import Footprint, Rates, Work
 
 EXPECTED_REPLY_TOKENS = 200
 """Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint

@@ -12,18 +12,18 @@ from itertools import zip_longest
 from threading import Event
 from typing import Any
 
-from agent.policies import Decision, Policy, PolicyError
-from agent.records import messages_of, record_turn
-from agent.state import QuestionState
-from data.scans import ScanNotFound
-from envs.actions import LIMITS, CameraAction
-from envs.environment import ExplorationEnv, Observation
-from envs.library import SceneLibrary
-from models import ModelError, Reply
-from rendering.renderers import RenderError
-from rendering.scene import SceneError
-from runs.journal import Journal
-from runs.records import Turn, TurnSeconds
+from roomscout.agent.policies import Decision, Policy, PolicyError
+from roomscout.agent.records import messages_of, record_turn
+from roomscout.agent.state import QuestionState
+from roomscout.data.scans import ScanNotFound
+from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.envs.environment import ExplorationEnv, Observation
+from roomscout.envs.library import SceneLibrary
+from roomscout.models import ModelError, Reply
+from roomscout.rendering.renderers import RenderError
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.journal import Journal
+from roomscout.runs.records import Turn, TurnSeconds
 
 log = logging.getLogger(__name__)
 

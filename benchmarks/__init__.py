@@ -1,1 +1,1 @@
-"""Benchmark commands, run as `python -m benchmarks.NAME`."""
+"""Benchmark commands, run as `python -m roomscout.benchmarks.NAME`."""

@@ -1,6 +1,6 @@
 """Measures the loop's CPU time per turn with a trivial policy: moving, rendering, encoding, writing, scheduling.
 
-    python -m benchmarks.loop
+    python -m roomscout.benchmarks.loop
 
 Compares two runs on the same rooms that differ only in the number of questions. The cost of a turn is the difference in
 CPU time divided by the difference in turns, so that loading scans and choosing first views cancel out.
@@ -14,12 +14,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies import Decision, Policy
-from agent.state import QuestionState
-from data.rooms import QUESTIONS_FILE, write_rooms
-from envs.actions import CameraAction
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.state import QuestionState
+from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
+from roomscout.envs.actions import CameraAction
 
 FEW, MANY = 4, 36
 

@@ -1,6 +1,6 @@
 """Memory of a run over many scans, which must stop growing once the scene cache is full.
 
-python -m benchmarks.memory --scans 50 --cache-gib 0.2
+python -m roomscout.benchmarks.memory --scans 50 --cache-gib 0.2
 """
 
 import argparse
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from data.rooms import write_rooms
-from runs.reader import RunReader, run_folders
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.rooms import write_rooms
+from roomscout.runs.reader import RunReader, run_folders
 
 SAMPLE_EVERY_S = 0.1
 

@@ -1,6 +1,6 @@
 """Milliseconds per view of each renderer, compared with rebuilding everything for every view ("rebuild").
 
-    python -m benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
+    python -m roomscout.benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
 
 The baseline, "rebuild", creates an Open3D renderer and its geometry for each view, then writes the view to a PNG file
 and reads it back. The package's renderers cache what they build for a scene in the first view, which is reported
@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.geometry import Geometry
-from rendering.renderers import RENDERER_NAMES, RenderError, make_renderer
-from rendering.renderers.child import ChildRenderer
-from rendering.scene import Scene, make_scene
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.renderers import RENDERER_NAMES, RenderError, make_renderer
+from roomscout.rendering.renderers.child import ChildRenderer
+from roomscout.rendering.scene import Scene, make_scene
 
 REBUILD = "rebuild"
 REBUILD_LIMIT_S = 300

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from models.conversation import Conversation, Message
-from models.scripted import Script
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
 """Faults that a retry overcomes: refusals, no response, half a body, a body that arrives slowly."""

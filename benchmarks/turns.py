@@ -14,13 +14,13 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
-from agent.policies.replies import action_format
-from models.conversation import Conversation, Message
-from models.transformers.encoding import ConversationEncoder, as_it_is
-from models.transformers.footprint import Rates, measure_rates, work_of
-from models.transformers.runner import GenerationOptions, ModelRunner
-from models.transformers.shapes import SHAPES
-from models.transformers.untrained import make_config, make_processor
+from roomscout.agent.policies.replies import action_format
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.footprint import Rates, measure_rates, work_of
+from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
+from roomscout.models.transformers.shapes import SHAPES
+from roomscout.models.transformers.untrained import make_config, make_processor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -227,7 +227,7 @@ def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: floa
 
 def arguments() -> argparse.Namespace:
     """Parse the command line and fill in defaults that depend on shape and device."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m roomscout.benchmarks.turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)

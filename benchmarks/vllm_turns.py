@@ -1,4 +1,4 @@
-"""Compares --engine vllm with transformers on the conversations of benchmarks.turns: seconds and prompt tokens."""
+"""Compares --engine vllm with transformers on the conversations of `turns`: seconds and prompt tokens."""
 
 import argparse
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.turns import Workload, build
-from models import Backend, ModelOptions, Reply, ReplyFormat
-from models.conversation import Conversation, Message
-from models.transformers.backend import TransformersBackend
-from models.transformers.loading import end_tokens, resolve_device, resolve_dtype
-from models.transformers.shapes import SHAPES
-from models.vllm import VLLM_PYTHON, VllmOptions
-from models.vllm.backend import VllmBackend
+from roomscout.benchmarks.turns import Workload, build
+from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.loading import end_tokens, resolve_device, resolve_dtype
+from roomscout.models.transformers.shapes import SHAPES
+from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.models.vllm.backend import VllmBackend
 
 
 class NeverComplete:
@@ -63,7 +63,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm_turns", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m roomscout.benchmarks.vllm_turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from data.text import on_disk
+from roomscout.data.text import on_disk
 
 
 class NotLoadable(Exception):

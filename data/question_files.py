@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.text import escaped
+from roomscout.data.text import escaped
 
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""

@@ -14,9 +14,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from data.answers import AnswerKind, kind_named
-from data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
-from data.question_files import (
+from roomscout.data.answers import AnswerKind, kind_named
+from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
+from roomscout.data.question_files import (
     COLUMNS,
     OPTIONAL_COLUMNS,
     NumberedRow,
@@ -26,7 +26,7 @@ from data.question_files import (
     hub_rows,
     listed,
 )
-from data.text import escaped
+from roomscout.data.text import escaped
 
 __all__ = [
     "Question",
@@ -118,7 +118,8 @@ class _Undeclared:
         if attribute.startswith("__"):  # what copy and pickle look for
             raise AttributeError(attribute)
         raise QuestionError(
-            "this Question has no kind of answer yet: look up its type with `data.questions.with_kind`, or pass `kind`"
+            "this Question has no kind of answer yet: look up its type with `roomscout.data.questions.with_kind`, or "
+            "pass `kind`"
         )
 
 
@@ -385,12 +386,13 @@ _LIST = "the list of questions"
 def _row_of(question: object, number: int) -> Row | QuestionError:
     if not isinstance(question, Question):
         return QuestionError(
-            f"{_LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with data.questions."
+            f"{_LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with roomscout."
             "Question(id, dataset, scene_name, question_type, question), or pass a single text to ask"
         )
     if question.kind is not UNDECLARED and not hasattr(question.kind, "takes_options"):
         return QuestionError(
-            f"{_LIST}, question {number}: its kind is {question.kind!r}; import one from data.answers, or leave it out"
+            f"{_LIST}, question {number}: its kind is {question.kind!r}; import one from roomscout.data.answers, or "
+            "leave it out"
         )
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}

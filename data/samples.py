@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 from typing import Any
 
-from data.answers import AnswerKind
-from data.benchmarks import Benchmark, mean
-from data.scoring import Row, aggregate
+from roomscout.data.answers import AnswerKind
+from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.scoring import Row, aggregate
 
 MEAN, MAJORITY = "mean", "majority"
 
@@ -16,7 +16,7 @@ def summarize_samples(
 ) -> dict[str, Any]:
     """A JSON-serializable summary of the questions with a ground truth that have all of their `samples` answers.
 
-    Rows are those of `data.scoring.summarize` with `id`, `sample` and `answer`. `kinds` has each question's kind of
+    Rows are those of `scoring.summarize` with `id`, `sample` and `answer`. `kinds` has the kind of each question's
     answer by id. The keys are "of_each" (`samples`), "questions", and, in percent, "types" (per question type), "tasks"
     and "overall" (as `aggregate` computes it; None if no question counts in it). Each has "mean" over the answers,
     "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`, and "majority", the score of the kind's `vote`.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.questions import Question
-from data.text import escaped, on_disk
+from roomscout.data.questions import Question
+from roomscout.data.text import escaped, on_disk
 
 Layouts = Mapping[str, tuple[str, ...]]
 """Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from data.benchmarks import Benchmark, BenchmarkError, mean
-from data.questions import Question
+from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
+from roomscout.data.questions import Question
 
 Row = Mapping[str, Any]
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data.questions import Question
-from envs.actions import CameraAction
-from envs.library import SceneLibrary
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome, move
-from rendering.scene import Scene
+from roomscout.data.questions import Question
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.library import SceneLibrary
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import MoveOutcome, move
+from roomscout.rendering.scene import Scene
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from data.questions import Question
-from data.scans import LAYOUTS, Layouts, ScanNotFound, find_scan, scan_sha256
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers import Renderer
-from rendering.scene import Scene, SceneCache, SceneError, UpAxis
-from rendering.views import Criterion, FirstView, first_view
+from roomscout.data.questions import Question
+from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, find_scan, scan_sha256
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers import Renderer
+from roomscout.rendering.scene import Scene, SceneCache, SceneError, UpAxis
+from roomscout.rendering.views import Criterion, FirstView, first_view
 
 FIRST_VIEWS_KEPT = 32
 SCANS_AHEAD = 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from models.conversation import Conversation, Message
+from roomscout.models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
 """The small Qwen3-VL in this repository, trained on procedural rooms."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from models.png import encode_png
+from roomscout.models.png import encode_png
 
 Role = Literal["system", "user", "assistant"]
 

@@ -1,8 +1,8 @@
 """Maps model names to checkpoints and engines."""
 
-from models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
-from models.transformers.backend import TransformersBackend
-from models.vllm import VllmOptions
+from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.vllm import VllmOptions
 
 
 def checkpoint_of(model: str) -> str:
@@ -24,11 +24,11 @@ def make_backend(
     if options is not None and options.logprobs and (server is not None or vllm is not None):
         raise ModelError("logprobs are computed by the engine transformers only: leave out the server, or logprobs")
     if server is not None:
-        from models.openai.backend import OpenAIBackend  # imports the client, which takes a second
+        from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
         return OpenAIBackend(checkpoint_of(model), options or ModelOptions(), server)
     if vllm is not None:
-        from models.vllm.backend import VllmBackend
+        from roomscout.models.vllm.backend import VllmBackend
 
         return VllmBackend(checkpoint_of(model), options or ModelOptions(), vllm)
     return TransformersBackend.from_checkpoint(checkpoint_of(model), options or ModelOptions())

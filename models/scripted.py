@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from models import Reply, ReplyFormat
-from models.conversation import Conversation
+from roomscout.models import Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
 
 Script = Callable[[Conversation], str]
 """Computes a reply from the conversation's content; it must not depend on the order of calls."""

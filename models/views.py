@@ -5,7 +5,7 @@ from json import dumps
 from pathlib import Path
 from typing import ClassVar
 
-from models import EMBEDDED, EXPLORER, ModelError
+from roomscout.models import EMBEDDED, EXPLORER, ModelError
 
 VIEWS_FILE = "views.json"
 """The file of ViewSettings in a checkpoint folder."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rendering.geometry import shade
+from roomscout.rendering.geometry import shade
 
 # A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rendering.camera import CameraPose
-from rendering.scene import Bounds, Scene
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.scene import Bounds, Scene
 
 # The smallest distance to a surface ahead, and the radius of the camera's body.
 CLEARANCE_M = 0.2

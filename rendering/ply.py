@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rendering.geometry import Geometry, no_faces
+from roomscout.rendering.geometry import Geometry, no_faces
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
-from rendering.ply import read_ply
-from rendering.textures import MISSING_TEXTURES, Texture, make_texture, merged_texturing, tinted
+from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
+from roomscout.rendering.ply import read_ply
+from roomscout.rendering.textures import MISSING_TEXTURES, Texture, make_texture, merged_texturing, tinted
 
 if TYPE_CHECKING:
     import trimesh

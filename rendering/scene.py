@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rendering.discs import disc_mesh
-from rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, face_normals
-from rendering.readers import read_geometry
+from roomscout.rendering.discs import disc_mesh
+from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, face_normals
+from roomscout.rendering.readers import read_geometry
 
 if TYPE_CHECKING:
     import open3d

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from PIL import Image
 
-from rendering.geometry import Geometry, Texturing
+from roomscout.rendering.geometry import Geometry, Texturing
 
 # Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
 # twice the limit.

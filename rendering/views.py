@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers.base import Renderer
-from rendering.scene import BOUNDS_PERCENTILES, FLOOR_TOLERANCE_M, Scene
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.base import Renderer
+from roomscout.rendering.scene import BOUNDS_PERCENTILES, FLOOR_TOLERANCE_M, Scene
 
 _log = logging.getLogger(__name__)
 

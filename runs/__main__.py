@@ -1,21 +1,21 @@
-"""Commands on finished runs: python -m runs merge OUT PART..."""
+"""Commands on finished runs: python -m roomscout.runs merge OUT PART..."""
 
 import argparse
 import logging
 import sys
 from pathlib import Path
 
-from data.samples import format_samples
-from data.scoring import format_summary, reference_lines
-from data.text import escaped_lines, log_to_stream
-from runs import RunError
-from runs.merge import merge
-from runs.reader import RunReader
+from roomscout.data.samples import format_samples
+from roomscout.data.scoring import format_summary, reference_lines
+from roomscout.data.text import escaped_lines, log_to_stream
+from roomscout.runs import RunError
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader
 
 
 def main(argv: list[str]) -> int:
     """Run a command; returns 0, or 2 after printing an error."""
-    parser = argparse.ArgumentParser(prog="python -m runs", description="Commands on run folders.")
+    parser = argparse.ArgumentParser(prog="python -m roomscout.runs", description="Commands on run folders.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     merging = commands.add_parser(
         "merge",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from runs.records import Turn
+from roomscout.runs.records import Turn
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
 """Parts of a generate() call, which all questions of a batch share."""

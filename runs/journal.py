@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from runs.records import EpisodeId, ResultRow, Turn
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
 
 class Journal(Protocol):
     """Records turns and results as they finish.
 
-    `runs.writer.RunWriter` writes them to a run folder, `MemoryJournal` keeps them in memory.
+    `roomscout.runs.writer.RunWriter` writes them to a run folder, `MemoryJournal` keeps them in memory.
     """
 
     @property

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.answers import AnswerKind
-from runs import RunError
-from runs.provenance import changed_versions
-from runs.reader import RunReader
-from runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
-from runs.writer import RunWriter
+from roomscout.data.answers import AnswerKind
+from roomscout.runs import RunError
+from roomscout.runs.provenance import changed_versions
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
+from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 

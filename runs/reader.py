@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from data.benchmarks import Benchmark, find_benchmark
-from data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
-from data.text import on_disk
-from runs import RunError
-from runs.records import SCHEMA, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
+from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
+from roomscout.data.text import on_disk
+from roomscout.runs import RunError
+from roomscout.runs.records import SCHEMA, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"

@@ -16,12 +16,12 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
-from data.benchmarks import DEFAULT
-from envs.actions import CameraAction
-from models import UNLESS_EMPTY, UNRECORDED, Reply
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome
-from runs import RunError
+from roomscout.data.benchmarks import DEFAULT
+from roomscout.envs.actions import CameraAction
+from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import MoveOutcome
+from roomscout.runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.questions import Question
-from runs import RunError
-from runs.reader import RunReader
-from runs.records import EpisodeId, ResultRow, Turn
+from roomscout.data.questions import Question
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
 
 @dataclass(frozen=True, eq=False)

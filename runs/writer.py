@@ -19,14 +19,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from data.questions import Question, fingerprint, saved
-from data.samples import summarize_samples
-from data.scoring import summarize
-from runs import RunError, RunInUse
-from runs.costs import costs
-from runs.provenance import changed_versions, current_versions
-from runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path
-from runs.records import SCHEMA, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
+from roomscout.data.questions import Question, fingerprint, saved
+from roomscout.data.samples import summarize_samples
+from roomscout.data.scoring import summarize
+from roomscout.runs import RunError, RunInUse
+from roomscout.runs.costs import costs
+from roomscout.runs.provenance import changed_versions, current_versions
+from roomscout.runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path
+from roomscout.runs.records import SCHEMA, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,18 @@ import pytest
 import torch
 from PIL import Image
 
-from agent.builders import questions_of
-from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies import Policy
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import Prompts, prompts_of
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question, with_kind
-from data.rooms import ScanStyle, write_rooms
-from models.scripted import ScriptedBackend, random_policy
-from runs.reader import RunReader, run_folders
-from runs.records import EpisodeId
+from roomscout.agent.builders import questions_of
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Prompts, prompts_of
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question, with_kind
+from roomscout.data.rooms import ScanStyle, write_rooms
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.records import EpisodeId
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rendering.geometry import Geometry
-from rendering.scene import Scene, make_scene
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.scene import Scene, make_scene
 
 GREY = (128, 128, 128)
 RED = (220, 20, 20)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policies.replies import ACTION_KEYS, LOOK_AROUND, action_format, last_object, parse_action
-from data.questions import Question
-from envs.actions import LIMITS, CameraAction
+from roomscout.agent.policies.replies import ACTION_KEYS, LOOK_AROUND, action_format, last_object, parse_action
+from roomscout.data.questions import Question
+from roomscout.envs.actions import LIMITS, CameraAction
 from tests.conftest import vsi_question
 
 CHOICE = vsi_question(

@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
 
-from agent import Trajectory, ask, explore, load_policy, load_trajectories
-from agent.config import ConfigError, ModelSettings
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies import Decision, Policy, PolicyError
-from agent.state import QuestionState
-from data.questions import Question, QuestionError, load_questions
-from data.scans import ScanNotFound
-from envs.actions import CameraAction
-from models import Reply
-from runs import RunError
-from runs.reader import RunReader
+from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
+from roomscout.agent.config import ConfigError, ModelSettings
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision, Policy, PolicyError
+from roomscout.agent.state import QuestionState
+from roomscout.data.questions import Question, QuestionError, load_questions
+from roomscout.data.scans import ScanNotFound
+from roomscout.envs.actions import CameraAction
+from roomscout.models import Reply
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
 
 VIEW = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
 OWN_POLICY = """
-from agent.policies import Decision, Policy
-from envs.actions import CameraAction
+from roomscout.agent.policies import Decision, Policy
+from roomscout.envs.actions import CameraAction
 
 class {name}(Policy):
     def __init__(self, seed):
@@ -94,7 +94,7 @@ def content(trajectories: Sequence[Trajectory]) -> list:
 
 def test_importing_the_api_loads_no_heavy_library():
     heavy = {"torch", "transformers", "open3d", "trimesh"}
-    code = f"import sys; from agent import ask; assert not {heavy} & set(sys.modules)"
+    code = f"import sys; from roomscout import ask; assert not {heavy} & set(sys.modules)"
     assert run_command([sys.executable, "-c", code], cwd=COMMAND.parent).returncode == 0
 
 

@@ -6,10 +6,10 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from models.transformers import attention
-from models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
-from models.transformers.loading import attention_implementations
-from models.transformers.untrained import ModelSizes, make_config, make_processor
+from roomscout.models.transformers import attention
+from roomscout.models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
+from roomscout.models.transformers.loading import attention_implementations
+from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

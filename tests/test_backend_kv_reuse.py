@@ -16,15 +16,15 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import Cache, Qwen3VLForConditionalGeneration
 
-from agent.policies.replies import action_format
-from models import ModelOptions, OutOfMemory
-from models.conversation import Conversation, Message
-from models.transformers import kv_cache, steps
-from models.transformers.attention import additive_mask, use_grouped_sdpa
-from models.transformers.backend import TransformersBackend
-from models.transformers.kv_cache import GrowingLayer
-from models.transformers.steps import DecodingLoop
-from models.transformers.untrained import ModelSizes, make_config, make_processor, write_untrained_checkpoint
+from roomscout.agent.policies.replies import action_format
+from roomscout.models import ModelOptions, OutOfMemory
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers import kv_cache, steps
+from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.kv_cache import GrowingLayer
+from roomscout.models.transformers.steps import DecodingLoop
+from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor, write_untrained_checkpoint
 
 TOKENS = 10
 ACTION = action_format()

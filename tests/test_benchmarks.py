@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import memory, renderers, turns
+from roomscout.benchmarks import memory, renderers, turns
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.evaluation import main_vsi_bench_loop
-from data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
-from data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
-from data.scoring import aggregate, overall_label, reference_lines, summarize
-from runs.reader import RunReader
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
+from roomscout.data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
+from roomscout.data.scoring import aggregate, overall_label, reference_lines, summarize
+from roomscout.runs.reader import RunReader
 from tests.conftest import RoomScans, only_run, run_command
 
 ROOT = Path(__file__).parents[1]
@@ -130,8 +130,8 @@ def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):
 
 
 RECORD = """
-from data.answers import Number
-from data.benchmarks import Benchmark, QuestionType
+from roomscout.data.answers import Number
+from roomscout.data.benchmarks import Benchmark, QuestionType
 def made(**changes):
     types = (QuestionType("object_counting", Number("objects")),)
     return Benchmark(**{"name": "mine", "title": "Mine", "types": types, **changes})

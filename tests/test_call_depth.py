@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans
 
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.model import ModelPolicy
-from models import ModelOptions
-from models.engines import make_backend
-from models.scripted import ScriptedBackend
-from models.transformers.untrained import write_untrained_checkpoint
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.models import ModelOptions
+from roomscout.models.engines import make_backend
+from roomscout.models.scripted import ScriptedBackend
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 PACKAGES = [Path(__file__).parents[1] / name for name in ("agent", "models")]
 COMMAND = 1

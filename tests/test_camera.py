@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.camera import CameraPose, Intrinsics
 
 ANGLES = st.floats(-720, 720, allow_nan=False)
 LENGTHS = st.floats(-10, 10, allow_nan=False)

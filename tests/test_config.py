@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from conftest import run_command
 
-from agent.command_line import Given, parse_command_line, resumed
-from agent.config import SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict, config_to_dict
-from agent.demo import demo_defaults
-from agent.resuming import changed_answers, with_absolute_paths
-from models import EXPLORER, ModelError
-from models.views import ViewSettings, view_settings_of
-from training.episodes import VIEWS
+from roomscout.agent.command_line import Given, parse_command_line, resumed
+from roomscout.agent.config import SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict, config_to_dict
+from roomscout.agent.demo import demo_defaults
+from roomscout.agent.resuming import changed_answers, with_absolute_paths
+from roomscout.models import EXPLORER, ModelError
+from roomscout.models.views import ViewSettings, view_settings_of
+from roomscout.training.episodes import VIEWS
 
 
 def given(*arguments: str) -> Given:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from conftest import RoomScans
 
-from data.questions import load_questions
-from data.scans import ScanNotFound
-from envs.actions import CameraAction
-from envs.environment import ExplorationEnv
-from envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
-from rendering.renderers import RenderError, make_renderer
+from roomscout.data.questions import load_questions
+from roomscout.data.scans import ScanNotFound
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv
+from roomscout.envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
+from roomscout.rendering.renderers import RenderError, make_renderer
 
 CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
 

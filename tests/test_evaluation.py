@@ -16,23 +16,23 @@ from threading import Barrier, Event
 import pytest
 from conftest import RoomScans, only_run, results, run_command, run_in_process, scripted, trajectories
 
-from agent.builders import cuda_device_of, library_of, questions_of
-from agent.config import ConfigError, RunConfig
-from agent.evaluation import main_vsi_bench_loop, schedule
-from agent.loop import answer_in_one_batch, answer_questions
-from agent.policies import Decision, Policy
-from agent.policies.model import ModelPolicy
-from agent.run_folder import begin_folder
-from agent.state import QuestionState
-from agent.turns import Run
-from envs.actions import CameraAction
-from models import ModelError, OutOfMemory, Reply, ReplyFormat
-from models.conversation import Conversation
-from models.scripted import ScriptedBackend, random_policy
-from rendering.renderers import make_renderer
-from runs.journal import MemoryJournal
-from runs.reader import RunReader
-from runs.records import EpisodeId
+from roomscout.agent.builders import cuda_device_of, library_of, questions_of
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop, schedule
+from roomscout.agent.loop import answer_in_one_batch, answer_questions
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.run_folder import begin_folder
+from roomscout.agent.state import QuestionState
+from roomscout.agent.turns import Run
+from roomscout.envs.actions import CameraAction
+from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.rendering.renderers import make_renderer
+from roomscout.runs.journal import MemoryJournal
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,8 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans
 
 def test_an_unexpected_error_before_the_run_has_the_same_status():
     code = (
-        "import sys, agent.evaluation, render_point_cloud_qwen_angle_batched as command;"
-        "agent.evaluation.main_vsi_bench_loop = None; sys.exit(command.main(['--batch']))"
+        "import sys, roomscout.agent.evaluation, roomscout.command as command;"
+        "roomscout.agent.evaluation.main_vsi_bench_loop = None; sys.exit(command.main(['--batch']))"
     )
     ended = run_command([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
@@ -259,7 +259,7 @@ class TurnLeft(Policy):
 
 
 def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_path: Path, caplog):
-    caplog.set_level("INFO", "agent.loop")
+    caplog.set_level("INFO", "roomscout.agent.loop")
     config, journal = rooms.config(tmp_path), MemoryJournal()
     states = [
         QuestionState(number, each, number)

@@ -4,18 +4,18 @@ from dataclasses import asdict
 
 import pytest
 
-from agent.config import RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import load_questions
-from data.rooms import QUESTIONS_PER_TYPE, write_rooms
-from data.scoring import aggregate, most_frequent_answer
-from models import ModelOptions
-from models.engines import make_backend
-from training.episodes import VIEWS, room_episodes
-from training.eyes import note_accuracy, single_views
-from training.splits import SPLITS
-from training.store import shard_path, write_shard
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import load_questions
+from roomscout.data.rooms import QUESTIONS_PER_TYPE, write_rooms
+from roomscout.data.scoring import aggregate, most_frequent_answer
+from roomscout.models import ModelOptions
+from roomscout.models.engines import make_backend
+from roomscout.training.episodes import VIEWS, room_episodes
+from roomscout.training.eyes import note_accuracy, single_views
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import shard_path, write_shard
 
 SEED = 7
 

@@ -10,18 +10,18 @@ from conftest import RoomScans, questions_and_prompts, results, run_in_process
 from PIL import Image
 from transformers import AutoConfig, AutoProcessor
 
-from agent.config import RunConfig
-from agent.planning import plan_lines, plan_run
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import Prompts
-from agent.policies.replies import action_format
-from models import ModelError, ModelOptions
-from models.conversation import Conversation, Message
-from models.transformers.backend import TransformersBackend
-from models.transformers.encoding import ConversationEncoder
-from models.transformers.families import FAMILIES, INTERNVL, QWEN2_5_VL, QWEN3_VL, Family, family_of
-from models.transformers.footprint import footprint
-from models.transformers.untrained_families import UNTRAINED, write_untrained_family
+from roomscout.agent.config import RunConfig
+from roomscout.agent.planning import plan_lines, plan_run
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.replies import action_format
+from roomscout.models import ModelError, ModelOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.families import FAMILIES, INTERNVL, QWEN2_5_VL, QWEN3_VL, Family, family_of
+from roomscout.models.transformers.footprint import footprint
+from roomscout.models.transformers.untrained_families import UNTRAINED, write_untrained_family
 
 ACTION = action_format()
 TOKENS = 8

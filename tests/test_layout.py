@@ -27,14 +27,14 @@ HEAVY = {
 
 
 def imports(path: Path) -> set[str]:
-    """The names of the top-level packages that a file imports, anywhere in it."""
+    """The packages that a file imports, anywhere in it: ours by the name of their folder, others by their own."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            found.add(node.module)
+    return {name.removeprefix("roomscout.").partition(".")[0] for name in found}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -85,9 +85,10 @@ def used_modules(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {alias.name.removeprefix("roomscout.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            module = node.module.removeprefix("roomscout.")
+            submodules = {f"{module}.{alias.name}" for alias in node.names}
             there = {name for name in submodules if (ROOT / (name.replace(".", "/") + ".py")).exists()}
-            found |= there or {node.module}
+            found |= there or {module}
     return found

@@ -8,16 +8,16 @@ import torch
 from conftest import RoomScans
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2Config, Qwen2ForCausalLM, Qwen3VLModel
 
-from agent import Trajectory, ask, load_policy
-from agent.config import ConfigError
-from agent.policies.model import ModelPolicy
-from agent.policies.replies import action_format
-from models import EXPLORER, ModelError, ModelOptions
-from models.conversation import Conversation, Message
-from models.engines import make_backend
-from models.transformers.backend import TransformersBackend
-from models.transformers.untrained import ModelSizes, write_untrained_checkpoint
-from models.transformers.untrained_families import write_untrained_family
+from roomscout import Trajectory, ask, load_policy
+from roomscout.agent.config import ConfigError
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.replies import action_format
+from roomscout.models import EXPLORER, ModelError, ModelOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.engines import make_backend
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.untrained import ModelSizes, write_untrained_checkpoint
+from roomscout.models.transformers.untrained_families import write_untrained_family
 
 ACTION = action_format()
 OPTIONS = ModelOptions(max_new_tokens=10)

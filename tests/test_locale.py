@@ -59,14 +59,30 @@ def test_filters_name_scenes_outside_ascii(kitchen: RoomScans, tmp_path: Path):
 
 def test_parts_merge_below_a_folder_named_outside_ascii(kitchen: RoomScans, tmp_path: Path):
     assert run_command(kitchen.command(tmp_path / "läufe", "--shard", "1/1"), env=ASCII).returncode == 0
-    command = [sys.executable, "-m", "runs", "merge", str(tmp_path / "größer"), str(only_run(tmp_path / "läufe"))]
+    command = [
+        sys.executable,
+        "-m",
+        "roomscout.runs",
+        "merge",
+        str(tmp_path / "größer"),
+        str(only_run(tmp_path / "läufe")),
+    ]
     ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert len(results(tmp_path / "größer")) == 3
 
 
 def test_rooms_are_written_to_a_folder_named_outside_ascii(tmp_path: Path):
-    command = [sys.executable, "-m", "data.rooms", str(tmp_path / "räume"), "--rooms", "1", "--resolution", "0.3"]
+    command = [
+        sys.executable,
+        "-m",
+        "roomscout.data.rooms",
+        str(tmp_path / "räume"),
+        "--rooms",
+        "1",
+        "--resolution",
+        "0.3",
+    ]
     ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "räume" / "questions.jsonl").is_file()

@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from agent.policies.replies import action_format
-from models import ModelError, ModelOptions, ServerOptions
-from models.conversation import Conversation, Message
-from models.engines import make_backend
-from models.transformers.backend import TransformersBackend
-from models.transformers.encoding import ConversationEncoder
-from models.transformers.untrained import write_untrained_checkpoint
+from roomscout.agent.policies.replies import action_format
+from roomscout.models import ModelError, ModelOptions, ServerOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.engines import make_backend
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 TOKENS = 10
 ACTION = action_format()

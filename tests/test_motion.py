@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simple_rooms import box, closed_room, scene_of
 
-from rendering.camera import CameraPose
-from rendering.motion import CLEARANCE_M, move
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import CLEARANCE_M, move
 
 ROOM = closed_room()
 # A wall at x = 3 with a door at y = 1..2, and a floating table top 4 cm thick.

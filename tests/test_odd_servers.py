@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.policies.model import ModelPolicy
-from agent.policies.replies import action_format
-from benchmarks.servers import FaultyServer, Response, scripted
-from models import ModelError, ModelOptions, Reply, ServerOptions
-from models.conversation import Conversation, Message
-from models.openai.backend import OpenAIBackend
-from models.openai.endpoint import Endpoint
-from models.openai.failures import asked_delay
-from models.scripted import random_policy
-from runs.reader import RunReader
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.replies import action_format
+from roomscout.benchmarks.servers import FaultyServer, Response, scripted
+from roomscout.models import ModelError, ModelOptions, Reply, ServerOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.openai.backend import OpenAIBackend
+from roomscout.models.openai.endpoint import Endpoint
+from roomscout.models.openai.failures import asked_delay
+from roomscout.models.scripted import random_policy
+from roomscout.runs.reader import RunReader
 from tests.conftest import RoomScans, run_in_process, trajectories
 from tests.conftest import scripted as scripted_here
 

@@ -18,22 +18,22 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from agent.config import ConfigError, RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import prompts_of
-from agent.policies.replies import action_format
-from agent.resuming import resume_command
-from agent.run_folder import saved_config
-from benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
-from models import EXPLORER, ModelError, ModelOptions, ServerOptions
-from models.conversation import Conversation, Message
-from models.engines import make_backend
-from models.openai.endpoint import Endpoint
-from models.openai.router import COOL_DOWN_S, EndpointRouter
-from models.scripted import ScriptedBackend, random_policy
-from runs.reader import RunReader
-from runs.records import EpisodeId, Turn
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.resuming import resume_command
+from roomscout.agent.run_folder import saved_config
+from roomscout.benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
+from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.engines import make_backend
+from roomscout.models.openai.endpoint import Endpoint
+from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, Turn
 from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 KEY = "sk-5f0c-never-to-be-seen"

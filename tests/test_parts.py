@@ -13,22 +13,22 @@ from conftest import RoomScans, only_run, results, run_command, run_in_process, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import ConfigError, RunConfig
-from agent.console import Progress
-from agent.evaluation import main_vsi_bench_loop
-from agent.parts import Part, cut
-from agent.ray_cluster import replicas_of, require_listening
-from agent.ray_run import Parts, Watch, number_of_parts
-from agent.ray_worker import SharedFolderProbe, Worker
-from agent.run_folder import begin_folder, saved_config
-from data.answers import Number
-from data.questions import Question, load_questions
-from runs import RunError
-from runs.__main__ import main as runs_command
-from runs.merge import merge, rescored
-from runs.reader import RunReader, run_folders
-from runs.records import SETTINGS_ADDED
-from runs.writer import RunWriter
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.console import Progress
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.parts import Part, cut
+from roomscout.agent.ray_cluster import replicas_of, require_listening
+from roomscout.agent.ray_run import Parts, Watch, number_of_parts
+from roomscout.agent.ray_worker import SharedFolderProbe, Worker
+from roomscout.agent.run_folder import begin_folder, saved_config
+from roomscout.data.answers import Number
+from roomscout.data.questions import Question, load_questions
+from roomscout.runs import RunError
+from roomscout.runs.__main__ import main as runs_command
+from roomscout.runs.merge import merge, rescored
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.records import SETTINGS_ADDED
+from roomscout.runs.writer import RunWriter
 from tests.conftest import vsi_question
 
 SHARDS = 3

@@ -9,12 +9,12 @@ import torch
 from conftest import RoomScans, questions_and_prompts, run_command
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
 
-from agent.builders import questions_of
-from agent.config import RunConfig, ScheduleSettings
-from agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
-from agent.policies.prompts import prompts_of
-from agent.scheduler import Scheduler
-from agent.timing import (
+from roomscout.agent.builders import questions_of
+from roomscout.agent.config import RunConfig, ScheduleSettings
+from roomscout.agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.timing import (
     PACES,
     ROOFLINE,
     CallGroup,
@@ -25,10 +25,10 @@ from agent.timing import (
     run_seconds,
     scheduled_calls,
 )
-from models import ModelError
-from models.gpus import GPUS, GpuName
-from models.transformers import footprint as footprints
-from models.transformers.footprint import (
+from roomscout.models import ModelError
+from roomscout.models.gpus import GPUS, GpuName
+from roomscout.models.transformers import footprint as footprints
+from roomscout.models.transformers.footprint import (
     Footprint,
     Rates,
     Work,
@@ -38,8 +38,8 @@ from models.transformers.footprint import (
     rates_of,
     work_of,
 )
-from models.transformers.kv_cache import buffer_columns
-from models.transformers.untrained import write_untrained_checkpoint
+from roomscout.models.transformers.kv_cache import buffer_columns
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 GIB = 2**30
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.config import ConfigError
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import (
+from roomscout.agent.config import ConfigError
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import (
     Prompts,
     checkpoint_prompts,
     explorer_prompts,
@@ -19,18 +19,18 @@ from agent.policies.prompts import (
     system_message,
     turn_message,
 )
-from agent.policies.replies import LOOK_AROUND, ParsedAction
-from agent.run_folder import saved_prompts
-from data.benchmarks.vsi_bench import BENCHMARK
-from envs.actions import CameraAction
-from envs.environment import Extent, Observation
-from models import Reply
-from models.scripted import ScriptedBackend, random_policy
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome
-from runs import RunError
-from runs.reader import RunReader
-from runs.records import Turn, TurnSeconds
+from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction
+from roomscout.agent.run_folder import saved_prompts
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import Extent, Observation
+from roomscout.models import Reply
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import MoveOutcome
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
 
 QUESTION = vsi_question(

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.answers import Number
-from data.benchmarks import find_benchmark
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import (
+from roomscout.data.answers import Number
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import (
     Question,
     QuestionError,
     ask_one,
@@ -597,7 +597,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
 
 def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path) -> None:
     code = (
-        "from data.questions import QuestionError, load_questions\n"
+        "from roomscout.data.questions import QuestionError, load_questions\n"
         "try: load_questions(None)\n"
         "except QuestionError as error: print(error)"
     )
@@ -621,8 +621,9 @@ def test_another_cached_subset_is_never_used_as_the_benchmark(monkeypatch: pytes
 
 def test_importing_loads_nothing_heavy() -> None:
     code = (
-        "import sys, data.questions, data.scans, data.scoring\n"
-        "print(sorted({'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'agent', 'rendering'} & set(sys.modules)))"
+        "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.data.scoring\n"
+        "heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     assert run_python(code).stdout == "[]\n"
 

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, scores, trajectories
 
-from runs.reader import RunReader, run_folders
+from roomscout.runs.reader import RunReader, run_folders
 
 pytestmark = pytest.mark.ray
 
 IMPATIENT = """
 import sys
-from agent.command_line import parse_command_line
-from agent.config import RunConfig
-from agent.console import log_to_console
-from agent.ray_run import answer_on_ray
+from roomscout.agent.command_line import parse_command_line
+from roomscout.agent.config import RunConfig
+from roomscout.agent.console import log_to_console
+from roomscout.agent.ray_run import answer_on_ray
 
 log_to_console(every_turn=False)
 sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=5.0).status)
@@ -102,7 +102,7 @@ def lose_node(log_root: Path) -> None:
 
 def lose_driver(log_root: Path) -> None:
     """Kill the process through which the command talks to Ray."""
-    kill_all(processes_of(log_root, "agent.ray_driver"))
+    kill_all(processes_of(log_root, "roomscout.agent.ray_driver"))
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -247,7 +247,7 @@ def test_a_joined_cluster_that_dies_ends_the_run_which_can_be_resumed(
 @pytest.mark.parametrize("delay_s", [1.0, 3.0])
 def test_a_sigterm_while_ray_starts_is_an_interrupt(rooms: RoomScans, tmp_path: Path, delay_s: float):
     process = started(rooms.command(tmp_path, "--ray"), tmp_path)
-    wait_for(lambda: processes_of(tmp_path, "agent.ray_driver"), process)
+    wait_for(lambda: processes_of(tmp_path, "roomscout.agent.ray_driver"), process)
     time.sleep(delay_s)
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate()
@@ -276,8 +276,8 @@ def test_ray_that_cannot_start_is_reported_in_one_sentence(rooms: RoomScans, tmp
 
 def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
     (tmp_path / "two.py").write_text(
-        "from agent.policies import Decision, Policy\n"
-        "from envs.actions import CameraAction\n"
+        "from roomscout.agent.policies import Decision, Policy\n"
+        "from roomscout.envs.actions import CameraAction\n"
         "class Two(Policy):\n"
         "    def decide(self, states):\n"
         "        answers = ['A' if each.question.letters else '2' for each in states]\n"

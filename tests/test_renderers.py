@@ -14,15 +14,15 @@ import pytest
 from conftest import RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
 
-from models.transformers.untrained import write_untrained_checkpoint
-from rendering.camera import CameraPose, Intrinsics
-from rendering.geometry import Geometry, Texturing, no_faces
-from rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer
-from rendering.renderers.child import ChildRenderer
-from rendering.renderers.pyrender_egl import egl_device_of
-from rendering.renderers.raycast import RaycastRenderer, sample
-from rendering.scene import make_scene
-from rendering.views import project
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import Geometry, Texturing, no_faces
+from roomscout.rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer
+from roomscout.rendering.renderers.child import ChildRenderer
+from roomscout.rendering.renderers.pyrender_egl import egl_device_of
+from roomscout.rendering.renderers.raycast import RaycastRenderer, sample
+from roomscout.rendering.scene import make_scene
+from roomscout.rendering.views import project
 
 VIEW = Intrinsics(160, 128, 80.0)
 POSE = CameraPose(3, 2.5, 1.3, 0)
@@ -297,13 +297,13 @@ MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
 @pytest.mark.skipif(not MESA.exists(), reason="needs Mesa's EGL driver")
 @pytest.mark.parametrize(("vendor", "ordinals"), [(MESA, {None}), (Path("/nowhere"), set())])
 def test_egl_devices_have_no_cuda_ordinal_without_nvidias_driver(vendor, ordinals):
-    code = "from rendering.renderers.pyrender_egl import cuda_ordinals; print(set(cuda_ordinals()))"
+    code = "from roomscout.rendering.renderers.pyrender_egl import cuda_ordinals; print(set(cuda_ordinals()))"
     assert run_python(code, {"__EGL_VENDOR_LIBRARY_FILENAMES": str(vendor)}) == str(ordinals)
 
 
 def test_a_painter_reports_its_device(gl_name):
     """Pretends that EGL's first device has CUDA ordinal 3."""
-    code = "import rendering.renderers.pyrender_egl as egl; egl.cuda_ordinals = lambda: [3]; "
+    code = "import roomscout.rendering.renderers.pyrender_egl as egl; egl.cuda_ordinals = lambda: [3]; "
     assert run_python(code + "print(egl.PyrenderPainter(3).device)").endswith("(EGL device 0, CUDA device 3)")
     assert run_python(code + "print(egl.PyrenderPainter(0).device)").endswith("(EGL device 0)")
     assert run_python(code + "print(egl.PyrenderPainter(3).device)", {"EGL_DEVICE_ID": "0"}).endswith("(EGL device 0)")
@@ -347,7 +347,7 @@ def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, 
     ("error", "fix"),
     [
         (f"ImportError({NO_LIBRARY!r})", "libx11-6"),
-        (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", "pip install -r requirements.txt"),
+        (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", "pip install open3d"),
     ],
 )
 def test_open3d_is_checked_before_weights_are_read_but_after_torch_is_imported(rooms: RoomScans, tmp_path, error, fix):
@@ -369,7 +369,7 @@ def test_bilinear_sampling_repeats_with_v_up():
 
 def test_importing_loads_no_graphics_library():
     modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl, renderers.open3d_filament"
-    imports = "; ".join(f"import rendering.{name}" for name in modules.split(", "))
+    imports = "; ".join(f"import roomscout.rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
     assert run_python(f"import sys; {imports}; {check}") == "[]"
 

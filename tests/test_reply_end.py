@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from agent.policies.object_scanner import MAX_DEPTH, MAX_INTEGER_DIGITS
-from agent.policies.replies import ActionScanner, action_format, last_object
-from models import EXPLORER, ReplyFormat
-from models.transformers.decoding import CompletionCheck
+from roomscout.agent.policies.object_scanner import MAX_DEPTH, MAX_INTEGER_DIGITS
+from roomscout.agent.policies.replies import ActionScanner, action_format, last_object
+from roomscout.models import EXPLORER, ReplyFormat
+from roomscout.models.transformers.decoding import CompletionCheck
 
 MEGABYTE = 10**6
 TOKENIZER = AutoTokenizer.from_pretrained(EXPLORER)

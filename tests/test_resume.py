@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
-from agent.evaluation import main_vsi_bench_loop
-from agent.run_folder import begin_folder
-from data.questions import load_questions
-from runs import RunError
-from runs.reader import find_run
-from runs.writer import RunWriter
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.run_folder import begin_folder
+from roomscout.data.questions import load_questions
+from roomscout.runs import RunError
+from roomscout.runs.reader import find_run
+from roomscout.runs.writer import RunWriter
 
 COUNTING = "object_counting"
 SLOW = pytest.mark.slow
@@ -154,7 +154,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agent.evaluation.start", interrupt)
+    monkeypatch.setattr("roomscout.agent.evaluation.start", interrupt)
     with caplog.at_level("INFO"):
         assert main_vsi_bench_loop(config.having(batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
@@ -165,7 +165,7 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
     run_log = begin_folder(config, load_questions(rooms.questions))
     run_log.note_resumption({})
     assert not caplog.text
-    monkeypatch.setattr("runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
+    monkeypatch.setattr("roomscout.runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
     for _ in range(2):  # logged only once
         run_log.note_resumption({})
     run_log.close()
@@ -281,7 +281,7 @@ def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: 
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr("runs.writer.fcntl.flock", unsupported)
+    monkeypatch.setattr("roomscout.runs.writer.fcntl.flock", unsupported)
     with pytest.raises(RunError, match="does not support locks"):
         RunWriter(undisturbed)
 
@@ -389,7 +389,11 @@ def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "imported", ["agent.evaluation", *(pytest.param(each, marks=SLOW) for each in ("agent", "agent.config", "open3d"))]
+    "imported",
+    [
+        "roomscout.agent.evaluation",
+        *(pytest.param(each, marks=SLOW) for each in ("roomscout.agent", "roomscout.agent.config", "open3d")),
+    ],
 )
 def test_an_early_interrupt_ends_without_a_traceback(
     rooms: RoomScans, tmp_path: Path, imported: str, how: signal.Signals

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
-from data.questions import load_questions
-from data.rooms import (
+from roomscout.data.questions import load_questions
+from roomscout.data.rooms import (
     QUESTIONS_PER_TYPE,
     OrientedBox,
     Room,
@@ -33,10 +33,10 @@ from data.rooms import (
     write_ply,
     write_rooms,
 )
-from data.rooms.geometry import box_distance, points_in_polygon, polygon_area
-from data.rooms.placement import LOOKALIKES
-from data.rooms.sight import EYE_M, standing_points
-from data.scans import find_scan
+from roomscout.data.rooms.geometry import box_distance, points_in_polygon, polygon_area
+from roomscout.data.rooms.placement import LOOKALIKES
+from roomscout.data.rooms.sight import EYE_M, standing_points
+from roomscout.data.scans import find_scan
 
 COARSE = ScanStyle(resolution_m=0.5)
 SEED, ROOMS = 5, 16
@@ -480,7 +480,7 @@ def test_an_interrupted_write_leaves_no_outdated_questions(tmp_path: Path, monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("data.rooms.writer.room_questions", interrupted)
+    monkeypatch.setattr("roomscout.data.rooms.writer.room_questions", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_rooms(tmp_path, 3, SEED, COARSE)
     assert not (tmp_path / "questions.jsonl").exists()
@@ -515,7 +515,7 @@ def test_rooms_json_holds_the_geometry(tmp_path: Path) -> None:
 
 def run_command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "data.rooms", *arguments],
+        [sys.executable, "-m", "roomscout.data.rooms", *arguments],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
 
-from agent.config import RunConfig, config_to_dict
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.model import ModelPolicy
-from agent.resuming import answer_settings
-from agent.run_folder import saved_config
-from agent.state import QuestionState
-from models import Reply, ReplyFormat
-from models.conversation import Conversation
-from models.scripted import ScriptedBackend, random_policy
-from runs import RunError
-from runs.reader import RunReader, run_folders
-from runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
-from runs.writer import RunWriter
+from roomscout.agent.config import RunConfig, config_to_dict
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.resuming import answer_settings
+from roomscout.agent.run_folder import saved_config
+from roomscout.agent.state import QuestionState
+from roomscout.models import Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
+from roomscout.runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parent / "data" / "run_schema1"
 SCRIPT: dict[str, list[dict | str]] = {

@@ -10,17 +10,17 @@ import pytest
 from conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
 from test_resume import continued, stop_after
 
-from agent.api import ask, explore, load_policy
-from agent.config import ConfigError
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.controls import RandomPolicy
-from data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import QuestionError, load_questions
-from data.samples import format_samples, pass_at, summarize_samples
-from runs.merge import merge
-from runs.reader import RunReader
-from runs.records import EpisodeId
+from roomscout.agent.api import ask, explore, load_policy
+from roomscout.agent.config import ConfigError
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import QuestionError, load_questions
+from roomscout.data.samples import format_samples, pass_at, summarize_samples
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
 
 
 def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms: RoomScans, tmp_path: Path):

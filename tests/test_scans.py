@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.questions import Question
-from data.scans import ScanCount, ScanNotFound, find_scan, format_scan_table, scan_table, scene_order
+from roomscout.data.questions import Question
+from roomscout.data.scans import ScanCount, ScanNotFound, find_scan, format_scan_table, scan_table, scene_order
 from tests.conftest import vsi_question
 
 LAYOUTS = [

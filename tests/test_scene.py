@@ -12,8 +12,8 @@ import trimesh
 from PIL import Image
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
 
-from rendering.geometry import Geometry, no_faces
-from rendering.scene import Scene, SceneCache, SceneError, downsampled, load_scene, make_scene
+from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.scene import Scene, SceneCache, SceneError, downsampled, load_scene, make_scene
 
 NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
 
@@ -261,7 +261,7 @@ def test_a_face_that_refers_to_a_missing_vertex_is_an_error(file):
         load_scene(file("scan.ply", ply(CORNERS, [[0, 1, 7]])))
 
 
-@pytest.mark.parametrize("where", ["rendering.scene.read_geometry", "rendering.scene.make_scene"])
+@pytest.mark.parametrize("where", ["roomscout.rendering.scene.read_geometry", "roomscout.rendering.scene.make_scene"])
 def test_a_scan_that_does_not_fit_into_memory_is_an_error(file, monkeypatch, where):
     def full(*_):
         raise MemoryError

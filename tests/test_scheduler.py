@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.scheduler import Scheduler
-from agent.state import QuestionState, Status
-from envs.actions import CameraAction
-from models import Reply
-from rendering.camera import CameraPose
-from rendering.motion import MoveOutcome
-from runs.records import Turn, TurnSeconds
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.state import QuestionState, Status
+from roomscout.envs.actions import CameraAction
+from roomscout.models import Reply
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import MoveOutcome
+from roomscout.runs.records import Turn, TurnSeconds
 from tests.conftest import vsi_question
 
 POSE = CameraPose(0, 0, 1.6, 0)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data import scoring
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question
+from roomscout.data import scoring
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question
 from tests.conftest import vsi_question
 
 QUESTION_TYPES = BENCHMARK.by_name

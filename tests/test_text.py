@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, RoomScans, only_run, run_command
 
-from data.questions import QuestionError, load_questions
-from data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
+from roomscout.data.questions import QuestionError, load_questions
+from roomscout.data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
 
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;pwned\x07\x1b[31mRED \x08\r\x9b2J\u2028\u202e\nERROR forged line"
 POLICY = f"""
-from agent.policies import Decision, Policy
-from envs.actions import CameraAction
-from models import ModelError, Reply
+from roomscout.agent.policies import Decision, Policy
+from roomscout.envs.actions import CameraAction
+from roomscout.models import ModelError, Reply
 
 HOSTILE = {HOSTILE!r}
 
@@ -105,7 +105,7 @@ def test_an_id_with_a_line_break_adds_no_row_to_the_list_of_bad_rows(rooms: Room
 def test_other_commands_escape_the_paths_in_their_errors(tmp_path: Path):
     (tmp_path / "file").touch()
     odd = str(tmp_path / "file" / "\x1b[2J\nERROR forged")
-    for arguments in (["runs", "merge", str(tmp_path / "out"), odd], ["data.rooms", odd]):
+    for arguments in (["roomscout.runs", "merge", str(tmp_path / "out"), odd], ["roomscout.data.rooms", odd]):
         ended = run_command([sys.executable, "-m", *arguments], cwd=COMMAND.parent)
         assert ended.returncode == 2
         assert not UNSAFE.findall(ended.stderr)

@@ -16,35 +16,35 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from agent.config import NUM_STEPS
-from agent.evaluation import main_vsi_bench_loop
-from agent.policies.replies import parse_action
-from agent.state import QuestionState
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.rooms import make_room, room_questions
-from data.rooms.furniture import CATEGORIES
-from envs.actions import CameraAction
-from envs.environment import Extent, Observation
-from models import OutOfMemory
-from models.conversation import Conversation, Message
-from models.scripted import ScriptedBackend, random_policy
-from models.transformers.encoding import ConversationEncoder
-from models.transformers.untrained import ModelSizes
-from rendering.camera import CameraPose
+from roomscout.agent.config import NUM_STEPS
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.replies import parse_action
+from roomscout.agent.state import QuestionState
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.rooms import make_room, room_questions
+from roomscout.data.rooms.furniture import CATEGORIES
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import Extent, Observation
+from roomscout.models import OutOfMemory
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.rendering.camera import CameraPose
+from roomscout.training import demonstrate, diagnose, evaluate, train
+from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
+from roomscout.training.episodes import pupil_episodes, room_episodes
+from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
+from roomscout.training.eyes import matched
+from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
+from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
+from roomscout.training.practice import make_counting, make_practice
+from roomscout.training.reading import asked, think
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import Transcript, read_shard, shard_path, shards_in, write_shard
+from roomscout.training.teacher import NO_OBJECT, Teacher, categories_by_patch
+from roomscout.training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
 from tests.conftest import vsi_question
-from training import demonstrate, diagnose, evaluate, train
-from training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
-from training.episodes import pupil_episodes, room_episodes
-from training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
-from training.eyes import matched
-from training.model import token_embeddings, use_fast_layers, write_untrained
-from training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
-from training.practice import make_counting, make_practice
-from training.reading import asked, think
-from training.splits import SPLITS
-from training.store import Transcript, read_shard, shard_path, shards_in, write_shard
-from training.teacher import NO_OBJECT, Teacher, categories_by_patch
-from training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
 
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
@@ -733,7 +733,7 @@ def test_rows_are_deterministic_given_plan_and_step(shards, maker):
 
 def test_training_imports_no_scan_or_configuration_library():
     parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic', 'tyro'))]"
-    code = f"import sys, training.train; print({parts})"
+    code = f"import sys, roomscout.training.train; print({parts})"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert output.stdout.strip() == "[]"
 

@@ -5,7 +5,7 @@ import filecmp
 import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from models.transformers.untrained import make_processor, write_untrained_checkpoint
+from roomscout.models.transformers.untrained import make_processor, write_untrained_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from simple_rooms import BLUE, GREEN, RED, box, closed_room, landmark_room, scene_of
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.geometry import Geometry
-from rendering.renderers import make_renderer
-from rendering.scene import make_scene
-from rendering.views import first_view, project, sharpness, start_position, visible_share
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.renderers import make_renderer
+from roomscout.rendering.scene import make_scene
+from roomscout.rendering.views import first_view, project, sharpness, start_position, visible_share
 
 VIEW = Intrinsics(160, 128, 80.0)
 RAYCAST = make_renderer("raycast")

@@ -20,25 +20,32 @@ import torch
 from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
 from transformers import AutoProcessor
 
-from agent.config import ConfigError, RunConfig
-from agent.evaluation import questions_of
-from agent.planning import fitted_to_model, plan_run
-from agent.policies.model import ModelPolicy
-from agent.policies.prompts import prompts_of
-from agent.policies.replies import action_format
-from agent.run_folder import protocol
-from models import EMBEDDED, EXPLORER, ModelError, ModelOptions
-from models.conversation import Conversation, Message
-from models.transformers.backend import TransformersBackend
-from models.transformers.encoding import ConversationEncoder
-from models.transformers.families import family_of
-from models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
-from models.transformers.untrained_families import write_untrained_family
-from models.views import view_settings_of
-from models.vllm import VllmOptions
-from models.vllm.prompts import LayoutEncoder, prompt_ids
-from models.vllm.server import Build, ServerProcess, build_of, server_command, server_environment, why_not_started
-from runs.reader import RunReader, run_folders
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import questions_of
+from roomscout.agent.planning import fitted_to_model, plan_run
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.run_folder import protocol
+from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
+from roomscout.models.transformers.untrained_families import write_untrained_family
+from roomscout.models.views import view_settings_of
+from roomscout.models.vllm import VllmOptions
+from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
+from roomscout.models.vllm.server import (
+    Build,
+    ServerProcess,
+    build_of,
+    server_command,
+    server_environment,
+    why_not_started,
+)
+from roomscout.runs.reader import RunReader, run_folders
 
 WATCHDOG = Path(__file__).parents[1] / "models" / "watchdog.py"
 VLLM_PYTHON = os.environ.get("VLLM_PYTHON")
@@ -90,7 +97,8 @@ STUBBORN = (
     "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.fork(); "
     "print(os.getpid(), flush=True); time.sleep(600)"
 )
-# A parent that starts the watchdog as models.vllm.server does, and says which process it is once all are there.
+# A parent that starts the watchdog as roomscout.models.vllm.server does, and says which process it is once all are
+# there.
 PARENT = f"""
 import subprocess, sys, time
 command = [sys.executable, {str(WATCHDOG)!r}, sys.executable, "-c", {STUBBORN!r}]
@@ -236,7 +244,7 @@ class TestPrompts:
         indirect=["checkpoint"],
     )
     def test_other_families_are_refused_before_a_server_is_started(self, checkpoint, name, tmp_path):
-        from models.vllm.backend import VllmBackend
+        from roomscout.models.vllm.backend import VllmBackend
 
         with pytest.raises(
             ModelError, match=rf"cannot serve {name} .*--engine transformers.*Qwen3-VL, Qwen2\.5-VL, Int"
@@ -354,7 +362,7 @@ def gap_of(conversation, tokens, ours, theirs):
 @pytest.fixture(scope="module")
 def served():
     """A vLLM server with the explorer, used by all tests of this module."""
-    from models.vllm.backend import VllmBackend
+    from roomscout.models.vllm.backend import VllmBackend
 
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # has the server offer to empty its caches
@@ -421,7 +429,7 @@ class TestReplies:
         proceed(conversation, reply, 81)
         (before,) = served.generate([conversation], action_format())
         served._server.current.request("/reset_mm_cache", {})
-        with caplog.at_level(logging.DEBUG, "models.vllm"):
+        with caplog.at_level(logging.DEBUG, "roomscout.models.vllm"):
             (after,) = served.generate([conversation], action_format())
         assert "an image was evicted" in caplog.text
         assert after.tokens == before.tokens
@@ -451,7 +459,7 @@ class TestReplies:
 )
 def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatch):
     """Over two turns of three conversations with views of two sizes, which differ in tiles where there are several."""
-    from models.vllm.backend import VllmBackend
+    from roomscout.models.vllm.backend import VllmBackend
 
     def look(number):
         height, width = [(2 * side, 2 * side), (2 * side, 3 * side)][number % 2]
@@ -500,7 +508,7 @@ class TestServer:
         assert not session_of(server.process.pid)
 
     def test_memory_that_is_too_small_ends_the_start_with_the_servers_words(self, monkeypatch):
-        from models.vllm.backend import VllmBackend
+        from roomscout.models.vllm.backend import VllmBackend
 
         monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
         with pytest.raises(ModelError, match=r"(?s)--gpu-memory-utilization.*utilization.*--engine transformers"):

@@ -1,4 +1,4 @@
-"""The command `python -m training.demonstrate`: generate demonstrations in worker processes and report their scores."""
+"""`python -m roomscout.training.demonstrate`: generate demonstrations in worker processes and report their scores."""
 
 import argparse
 import logging
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.text import log_to_stream
-from models import Backend, ModelOptions
-from models.engines import make_backend
-from training.episodes import pupil_episodes, room_episodes
-from training.notes import VIEWS
-from training.splits import SPLITS
-from training.store import read_shard, shard_path, shards_in, write_shard
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.text import log_to_stream
+from roomscout.models import Backend, ModelOptions
+from roomscout.models.engines import make_backend
+from roomscout.training.episodes import pupil_episodes, room_episodes
+from roomscout.training.notes import VIEWS
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import read_shard, shard_path, shards_in, write_shard
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def teacher_scores(folder: Path) -> dict[str, tuple[int, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m training.demonstrate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m roomscout.training.demonstrate", description=__doc__)
     parser.add_argument("out", type=Path, help="output folder")
     parser.add_argument("--rooms", type=int, default=500, help="number of rooms (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="index of the first room (%(default)s)")

@@ -1,4 +1,4 @@
-"""The command `python -m training.diagnose RUN`: split an explorer's errors into perception and reasoning."""
+"""The command `python -m roomscout.training.diagnose RUN`: split an explorer's errors into perception and reasoning."""
 
 import argparse
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data.questions import Question, QuestionError
-from data.text import escaped_lines
-from runs import RunError
-from runs.reader import RunReader
-from training.notes import notes_in
-from training.reading import FAMILIES, family_of, still_missing, think
+from roomscout.data.questions import Question, QuestionError
+from roomscout.data.text import escaped_lines
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.training.notes import notes_in
+from roomscout.training.reading import FAMILIES, family_of, still_missing, think
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def _percent(values: Sequence[float | None]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m training.diagnose", description=__doc__)
-    parser.add_argument("run", type=Path, help="run folder, such as OUT/runs/... of training.evaluate")
+    parser = argparse.ArgumentParser(prog="python -m roomscout.training.diagnose", description=__doc__)
+    parser.add_argument("run", type=Path, help="run folder, such as OUT/runs/... of roomscout.training.evaluate")
     options = parser.parse_args(arguments)
     try:
         lines = table(list(answered(options.run)))

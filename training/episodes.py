@@ -7,31 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from agent.builders import camera_of
-from agent.config import NUM_STEPS, RunConfig
-from agent.loop import answer_in_one_batch
-from agent.policies import Decision, Policy
-from agent.policies.model import ModelPolicy, ask, read
-from agent.policies.prompts import explorer_prompts
-from agent.policies.replies import parse_action
-from agent.state import QuestionState
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question, with_kind
-from data.rooms import make_room, room_questions
-from data.rooms.sight import standing_points
-from envs.library import OneSceneLibrary, draw_first_view
-from models import Backend, Reply
-from rendering.camera import CameraPose
-from rendering.geometry import Geometry
-from rendering.renderers.blind import BlindRenderer
-from rendering.renderers.raycast import RaycastRenderer
-from rendering.scene import Scene, make_scene
-from rendering.views import HEADINGS_DEG, FirstView
-from runs.journal import MemoryJournal
-from training.notes import VIEWS, VIEWS_AROUND
-from training.reading import asked, family_of
-from training.store import Transcript
-from training.teacher import PATCH_PX, Teacher
+from roomscout.agent.builders import camera_of
+from roomscout.agent.config import NUM_STEPS, RunConfig
+from roomscout.agent.loop import answer_in_one_batch
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.model import ModelPolicy, ask, read
+from roomscout.agent.policies.prompts import explorer_prompts
+from roomscout.agent.policies.replies import parse_action
+from roomscout.agent.state import QuestionState
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question, with_kind
+from roomscout.data.rooms import make_room, room_questions
+from roomscout.data.rooms.sight import standing_points
+from roomscout.envs.library import OneSceneLibrary, draw_first_view
+from roomscout.models import Backend, Reply
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.renderers.blind import BlindRenderer
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene, make_scene
+from roomscout.rendering.views import HEADINGS_DEG, FirstView
+from roomscout.runs.journal import MemoryJournal
+from roomscout.training.notes import VIEWS, VIEWS_AROUND
+from roomscout.training.reading import asked, family_of
+from roomscout.training.store import Transcript
+from roomscout.training.teacher import PATCH_PX, Teacher
 
 QUESTIONS_A_ROOM = {
     "object_counting": 4,

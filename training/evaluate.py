@@ -1,4 +1,4 @@
-"""The command `python -m training.evaluate`: measure how much a checkpoint gains from exploring unseen rooms."""
+"""`python -m roomscout.training.evaluate`: measure how much a checkpoint gains from exploring unseen rooms."""
 
 import argparse
 import json
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from agent.config import NUM_STEPS, RunConfig
-from agent.evaluation import main_vsi_bench_loop
-from data.benchmarks.vsi_bench import BENCHMARK
-from data.questions import Question, load_questions
-from data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
-from data.scoring import aggregate, most_frequent_answer, overall_label
-from data.text import escaped_lines, log_to_stream
-from training.episodes import view_config
-from training.splits import SPLITS
+from roomscout.agent.config import NUM_STEPS, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question, load_questions
+from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
+from roomscout.data.scoring import aggregate, most_frequent_answer, overall_label
+from roomscout.data.text import escaped_lines, log_to_stream
+from roomscout.training.episodes import view_config
+from roomscout.training.splits import SPLITS
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _cell(scores: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m roomscout.training.evaluate", description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
     parser.add_argument("out", type=Path, help="folder for rooms, runs and the table")
     parser.add_argument("--rooms", type=int, default=200, help="number of rooms (%(default)s)")

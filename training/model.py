@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.transformers.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
+from roomscout.models.transformers.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -37,7 +37,7 @@ PERIODS = (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 20, 45, 90, 180, 360)
 def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: ModelSizes) -> None:
     """Write an untrained checkpoint. Its tokenizer contains the phrases of `corpus`, whose number replaces
     `sizes.vocab`."""
-    from training.vocabulary import make_tokenizer
+    from roomscout.training.vocabulary import make_tokenizer
 
     processor = make_processor(512)
     processor.tokenizer = make_tokenizer(corpus, processor.tokenizer)

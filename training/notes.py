@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from data.rooms.geometry import wrap_deg
-from envs.actions import CameraAction
-from models.views import ViewSettings
-from rendering.camera import CameraPose
+from roomscout.data.rooms.geometry import wrap_deg
+from roomscout.envs.actions import CameraAction
+from roomscout.models.views import ViewSettings
+from roomscout.rendering.camera import CameraPose
 
 STEP_M = 0.25
 """Resolution of coordinates and distances in notes, metres."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
-from data.rooms.furniture import CATEGORIES
-from data.rooms.routes import MOST_BLANKS
-from envs.actions import CameraAction
-from rendering.camera import CameraPose
-from training.notes import (
+from roomscout.data.rooms.furniture import CATEGORIES
+from roomscout.data.rooms.routes import MOST_BLANKS
+from roomscout.envs.actions import CameraAction
+from roomscout.rendering.camera import CameraPose
+from roomscout.training.notes import (
     FIRST,
     LONGEST_WALK_M,
     STRIDE_M,
@@ -31,7 +31,7 @@ from training.notes import (
     turn_deg,
     view_text,
 )
-from training.reading import (
+from roomscout.training.reading import (
     BLANK,
     FEWEST,
     Asked,

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from data.questions import Question
-from training.notes import Note, apart, heading_deg, stepped, turn_deg
+from roomscout.data.questions import Question
+from roomscout.training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
 """The smallest count in any counting question."""
@@ -22,7 +22,7 @@ FAMILIES = {
     "object_rel_direction_hard": "direction",
     "route_planning": "route",
 }
-"""The reasoning that each question type of `data.rooms` needs."""
+"""The reasoning that each question type of `roomscout.data.rooms` needs."""
 _WORDINGS = {
     "counting": r"How many (?P<c>.+?)\(s\)",
     "distance": r"distance between the (?P<a>.+?) and the (?P<b>.+?) \(in meters\)",
@@ -59,13 +59,13 @@ def family_of(question: Question) -> str:
 
 
 def asked(question: Question) -> Asked:
-    """Parse a question of `data.rooms`; raises ValueError for any other wording."""
+    """Parse a question of `roomscout.data.rooms`; raises ValueError for any other wording."""
     family = family_of(question)
     if family == "room_size":
         return Asked(())
     match = re.search(_WORDINGS[family], question.question, re.DOTALL)
     if match is None:
-        raise ValueError(f"question {question.id} is not worded like those of data.rooms: {question.question!r}")
+        raise ValueError(f"question {question.id} is not worded like those of our rooms: {question.question!r}")
     named = match.groupdict()
     if family == "nearest":
         return Asked((named["x"], named["a"], named["b"], named["c"], named["d"]))

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agent.state import QuestionState
-from data.rooms import Room
-from data.rooms.furniture import CATEGORIES
-from data.rooms.geometry import wrap_deg
-from envs.actions import CameraAction
-from envs.environment import ExplorationEnv, Extent
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers.raycast import faces_in_view
-from rendering.scene import Scene
-from training.notes import (
+from roomscout.agent.state import QuestionState
+from roomscout.data.rooms import Room
+from roomscout.data.rooms.furniture import CATEGORIES
+from roomscout.data.rooms.geometry import wrap_deg
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv, Extent
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.raycast import faces_in_view
+from roomscout.rendering.scene import Scene
+from roomscout.training.notes import (
     LONGEST_WALK_M,
     STRIDE_M,
     TURN_DEG,
@@ -28,7 +28,7 @@ from training.notes import (
     pose_words,
     view_text,
 )
-from training.reading import asked, family_of, so_far, still_missing, think
+from roomscout.training.reading import asked, family_of, so_far, still_missing, think
 
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
 """Minimum pixels of a noted object in a view of this focal length."""

@@ -1,4 +1,4 @@
-"""The command `python -m training.train`: train a small Qwen3-VL on the teacher's conversations; can be resumed."""
+"""`python -m roomscout.training.train`: train a small Qwen3-VL on the teacher's conversations; can be resumed."""
 
 import argparse
 import csv
@@ -23,22 +23,23 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from data.rooms.furniture import CATEGORIES
-from data.text import escaped_lines, log_to_stream
-from models import EXPLORER, PROMPTS_FILE
-from models.transformers.untrained import ModelSizes
-from models.views import write_view_settings
-from training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
-from training.model import SIZES, use_fast_layers, write_untrained
-from training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
-from training.splits import SPLITS
-from training.store import StoredEpisode, read_shard, shards_in
+from roomscout.data.rooms.furniture import CATEGORIES
+from roomscout.data.text import escaped_lines, log_to_stream
+from roomscout.models import EXPLORER, PROMPTS_FILE
+from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.views import write_view_settings
+from roomscout.training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
+from roomscout.training.model import SIZES, use_fast_layers, write_untrained
+from roomscout.training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import StoredEpisode, read_shard, shards_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
 log = logging.getLogger(__name__)
 
+DEMONSTRATE = "python -m roomscout.training.demonstrate"
 BATCHES_A_POOL = 8
 """Rows are drawn for this many batches together and sorted by length, which reduces padding."""
 HELD_OUT_ROOMS = 4
@@ -461,22 +462,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: value for name, value in vars(options).items() if name in Plan.__annotations__ and value is not None}
     plan = Plan(**(asdict(SMOKE if options.smoke else Plan()) | given))
     if options.smoke:
-        from training.demonstrate import make_shards
+        from roomscout.training.demonstrate import make_shards
 
         make_shards(options.demos, SPLITS["training"], range(HELD_OUT_ROOMS + 4), workers=2)
     demonstrations = shards_in(options.demos)
     lessons = shards_in(options.lessons) if options.lessons else []
     if len(demonstrations) <= HELD_OUT_ROOMS:
-        sys.stderr.write(f"{options.demos} contains too few demonstrations: run python -m training.demonstrate first\n")
+        sys.stderr.write(
+            f"{options.demos} contains too few demonstrations: run python -m roomscout.training.demonstrate first\n"
+        )
         return 2
     if plan.lesson_steps and not lessons:
-        sys.stderr.write("--lesson-steps needs --lessons, a folder that python -m training.demonstrate --pupil wrote\n")
+        sys.stderr.write(f"--lesson-steps needs --lessons, a folder that {DEMONSTRATE} --pupil wrote\n")
         return 2
     if lessons and not plan.lesson_steps:
         sys.stderr.write("--lessons need a training stage: set its length with --lesson-steps\n")
         return 2
     if importlib.util.find_spec("matplotlib") is None:
-        sys.stderr.write("plotting the curve needs matplotlib: pip install -r requirements-dev.txt\n")
+        sys.stderr.write("plotting the curve needs matplotlib: pip install matplotlib\n")
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -495,10 +498,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
-    parser.add_argument("demos", type=Path, help="folder that python -m training.demonstrate wrote")
+    parser = argparse.ArgumentParser(prog="python -m roomscout.training.train", description=__doc__)
+    parser.add_argument("demos", type=Path, help=f"folder that {DEMONSTRATE} wrote")
     parser.add_argument("out", type=Path, help="run folder; resumes an unfinished run")
-    parser.add_argument("--lessons", type=Path, help="folder that python -m training.demonstrate --pupil wrote")
+    parser.add_argument("--lessons", type=Path, help=f"folder that {DEMONSTRATE} --pupil wrote")
     parser.add_argument("--smoke", action="store_true", help="short test run; generates a few rooms itself")
     parser.add_argument("--sizes", choices=SIZES, default="small", help="model size (%(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")

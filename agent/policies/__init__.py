@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envs.actions import CameraAction
-from models import Reply
+from roomscout.envs.actions import CameraAction
+from roomscout.models import Reply
 
 if TYPE_CHECKING:
-    from agent.state import QuestionState
+    from roomscout.agent.state import QuestionState
 
 
 NO_REPLY = Reply("")

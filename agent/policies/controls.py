@@ -3,9 +3,9 @@
 import random
 from collections.abc import Sequence
 
-from agent.policies import Decision, Policy
-from agent.state import QuestionState
-from envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.state import QuestionState
+from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
 SCRIPTED = "scripted:"
 """What `--model` puts before the name of a control, as in "scripted:random"."""

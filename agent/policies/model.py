@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.policies import Decision, Policy
-from agent.policies.prompts import Prompts, checkpoint_prompts, system_message, turn_message
-from agent.policies.replies import action_format, parse_action
-from agent.state import QuestionState
-from models import Backend, Reply, ReplyFormat
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts, system_message, turn_message
+from roomscout.agent.policies.replies import action_format, parse_action
+from roomscout.agent.state import QuestionState
+from roomscout.models import Backend, Reply, ReplyFormat
 
 
 class ModelPolicy(Policy):

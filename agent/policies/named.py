@@ -2,10 +2,10 @@
 
 import inspect
 
-from agent.config import ConfigError
-from agent.policies import Policy
-from agent.policies.controls import CONTROLS
-from data.loading import NotLoadable, load_attribute
+from roomscout.agent.config import ConfigError
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.controls import CONTROLS
+from roomscout.data.loading import NotLoadable, load_attribute
 
 
 def named_policy(name: str, seed: int) -> Policy:
@@ -29,7 +29,7 @@ def named_policy(name: str, seed: int) -> Policy:
 def make_policy(kind: type, seed: int) -> Policy:
     """An instance of a policy class, with the seed if its constructor takes one; raises ConfigError."""
     if Policy not in kind.__mro__ or inspect.isabstract(kind):
-        raise ConfigError(f"{kind.__name__} is not a policy: subclass agent.policies.Policy and implement `decide`")
+        raise ConfigError(f"{kind.__name__} is not a policy: subclass roomscout.Policy and implement `decide`")
     parameters = inspect.signature(kind).parameters
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [each.name for each in parameters.values() if each.default is each.empty and each.kind not in optional]

@@ -14,14 +14,14 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar
 
-from agent.config import ConfigError, ModelSettings
-from data.benchmarks import Benchmark, find_benchmark
-from data.questions import Question
-from envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
-from envs.environment import Observation
-from models import EMBEDDED, EXPLORER, PROMPTS_FILE
-from models.conversation import Message
-from runs.records import Turn
+from roomscout.agent.config import ConfigError, ModelSettings
+from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.questions import Question
+from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
+from roomscout.envs.environment import Observation
+from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
+from roomscout.models.conversation import Message
+from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
 """The key of the advice for question types without one of their own."""
@@ -197,7 +197,7 @@ def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
 
 def load_prompts(path: Path) -> Prompts:
     """The prompts in a YAML file; a field that is left out keeps its default. Raises ValueError naming the file."""
-    from data.plain_yaml import read_yaml
+    from roomscout.data.plain_yaml import read_yaml
 
     try:
         values = read_yaml(path)

@@ -4,11 +4,11 @@ import json
 import math
 from dataclasses import dataclass
 
-from agent.policies.object_scanner import ObjectScanner, Outcome
-from data.answers import NUMBER
-from data.questions import Question
-from envs.actions import LIMITS, CameraAction
-from models import ReplyFormat
+from roomscout.agent.policies.object_scanner import ObjectScanner, Outcome
+from roomscout.data.answers import NUMBER
+from roomscout.data.questions import Question
+from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.models import ReplyFormat
 
 ACTION_KEYS = (*LIMITS, "answer", "done")
 

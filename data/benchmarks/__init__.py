@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
-from data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
-from data.loading import NotLoadable, load_attribute
-from data.question_files import COLUMNS, HubDataset, QuestionError, Row
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
+from roomscout.data.loading import NotLoadable, load_attribute
+from roomscout.data.question_files import COLUMNS, HubDataset, QuestionError, Row
 
 DEFAULT = "vsi-bench"
 
@@ -42,7 +42,7 @@ class QuestionType:
         if not all(isinstance(each, str) for each in (self.name, self.task, self.advice, self.wording)):
             raise ValueError(f"type {self.name!r}: name, task, advice and wording must be text")
         if not hasattr(self.kind, "takes_options"):
-            raise ValueError(f"type {self.name!r}: its kind is {self.kind!r}; import one from data.answers")
+            raise ValueError(f"type {self.name!r}: its kind is {self.kind!r}; import one from roomscout.data.answers")
         try:
             re.compile(self.wording)
         except re.error as error:
@@ -119,11 +119,12 @@ class Benchmark:
     - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
       the reason.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
-      that a row must have, and `read_row` turns such a row into one with the columns of `data.question_files.COLUMNS`.
+      that a row must have, and `read_row` turns such a row into one with the columns of
+      `roomscout.data.question_files.COLUMNS`.
     - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
       means come last in the sum.
-    - `scan_layouts` maps datasets to paths below their root, beside those that `data.scans` knows.
+    - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     """
 

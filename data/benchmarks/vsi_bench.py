@@ -1,8 +1,8 @@
 """VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171): ten question types about rooms seen in videos."""
 
-from data.answers import LETTER_KIND, Number
-from data.benchmarks import Benchmark, QuestionType, Reference
-from data.question_files import HubDataset
+from roomscout.data.answers import LETTER_KIND, Number
+from roomscout.data.benchmarks import Benchmark, QuestionType, Reference
+from roomscout.data.question_files import HubDataset
 
 _FROM = r"(measuring from the closest point of each object, )?"
 _FACING = r"if i am standing by .+ and facing .+, is .+ to "

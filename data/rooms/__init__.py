@@ -1,10 +1,10 @@
 """Procedural furnished rooms: scans, and VSI-Bench questions about them with exact answers."""
 
-from data.rooms.geometry import OrientedBox
-from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
-from data.rooms.room import Room, RoomObject, make_room
-from data.rooms.scan import RoomMesh, ScanStyle
-from data.rooms.writer import QUESTIONS_FILE, kept_rooms, write_ply, write_rooms
+from roomscout.data.rooms.geometry import OrientedBox
+from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.data.rooms.room import Room, RoomObject, make_room
+from roomscout.data.rooms.scan import RoomMesh, ScanStyle
+from roomscout.data.rooms.writer import QUESTIONS_FILE, kept_rooms, write_ply, write_rooms
 
 __all__ = [
     "QUESTIONS_FILE",

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture import draw
-from data.rooms.geometry import OrientedBox, polygon_area
-from data.rooms.placement import FloorPlan, Placer
+from roomscout.data.rooms.furniture import draw
+from roomscout.data.rooms.geometry import OrientedBox, polygon_area
+from roomscout.data.rooms.placement import FloorPlan, Placer
 
 MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it

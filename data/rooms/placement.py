@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture import Model, draw
-from data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, rectangles_overlap
-from data.rooms.shapes import Shape
+from roomscout.data.rooms.furniture import Model, draw
+from roomscout.data.rooms.geometry import OrientedBox, box_distance, points_in_polygon, rectangles_overlap
+from roomscout.data.rooms.shapes import Shape
 
 MAX_TRIES = 60
 MAX_REDRAWS = 8  # attempts to draw a model that fits on top of another

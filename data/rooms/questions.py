@@ -17,10 +17,10 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial import KDTree
 
-from data.rooms.geometry import box_distance, wrap_deg
-from data.rooms.room import Room, RoomObject
-from data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
-from data.rooms.shapes import triangulate
+from roomscout.data.rooms.geometry import box_distance, wrap_deg
+from roomscout.data.rooms.room import Room, RoomObject
+from roomscout.data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
+from roomscout.data.rooms.shapes import triangulate
 
 DATASET = "scannet"
 MIN_DISTANCE_M = 0.5  # answers have one decimal: below this, rounding alone costs score

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.geometry import OrientedBox, polygon_area
-from data.rooms.layout import draw_plan, furnish
-from data.rooms.placement import FloorPlan, Placed
-from data.rooms.scan import RoomMesh, ScanStyle, scan, shell
-from data.rooms.shapes import Shape
-from data.rooms.sight import standing_points, visible_items
+from roomscout.data.rooms.geometry import OrientedBox, polygon_area
+from roomscout.data.rooms.layout import draw_plan, furnish
+from roomscout.data.rooms.placement import FloorPlan, Placed
+from roomscout.data.rooms.scan import RoomMesh, ScanStyle, scan, shell
+from roomscout.data.rooms.shapes import Shape
+from roomscout.data.rooms.sight import standing_points, visible_items
 
 MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.geometry import OrientedBox, points_in_polygon, wrap_deg
-from data.rooms.room import Room
+from roomscout.data.rooms.geometry import OrientedBox, points_in_polygon, wrap_deg
+from roomscout.data.rooms.room import Room
 
 TURNS = ("Turn Left", "Turn Right", "Turn Back")
 MOST_BLANKS = 3

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.geometry import OrientedBox, points_in_polygon
-from data.rooms.shapes import Shape, compact, join, normals, quads, triangulate
+from roomscout.data.rooms.geometry import OrientedBox, points_in_polygon
+from roomscout.data.rooms.shapes import Shape, compact, join, normals, quads, triangulate
 
 COLOUR_NOISE = 5.0  # standard deviation per vertex and channel, of 255
 SHELL = -1  # `object_index` of floor and walls

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import ndimage
 
-from data.rooms.geometry import OrientedBox, points_in_polygon, segments_cross
-from data.rooms.placement import FloorPlan, Placed
+from roomscout.data.rooms.geometry import OrientedBox, points_in_polygon, segments_cross
+from roomscout.data.rooms.placement import FloorPlan, Placed
 
 EYE_M = 1.6
 BODY_M = 0.25  # distance of a standing person's axis from furniture and walls

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
-from data.rooms.room import Room, make_room
-from data.rooms.scan import RoomMesh, ScanStyle
+from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.data.rooms.room import Room, make_room
+from roomscout.data.rooms.scan import RoomMesh, ScanStyle
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from PIL import Image
 
-from agent import ask, explore, load_policy
-from agent.policies import Decision, Policy
-from agent.state import QuestionState
-from data.questions import load_questions
-from data.rooms import write_rooms
-from envs.actions import CameraAction
+from roomscout import ask, explore, load_policy
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.state import QuestionState
+from roomscout.data.questions import load_questions
+from roomscout.data.rooms import write_rooms
+from roomscout.envs.actions import CameraAction
 
 # %% Make a furnished room with questions and exact answers.
 folder = Path("first_hour")

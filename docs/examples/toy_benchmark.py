@@ -9,8 +9,8 @@ A row of my_questions.jsonl has VSI-Bench's columns and one of the types below, 
      "question": "Is there a fridge in this room?"}
 """
 
-from data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
-from data.benchmarks import Benchmark, QuestionType
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
+from roomscout.data.benchmarks import Benchmark, QuestionType
 
 TOY = Benchmark(
     name="toy",

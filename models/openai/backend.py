@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from models import ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
-from models.conversation import Conversation, Message
-from models.openai.dialect import agreed_dialect, chat_message, require_schemas, response_format
-from models.openai.endpoint import Endpoint, ServerError
-from models.openai.replies import read_reply
-from models.openai.router import EndpointRouter
+from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.openai.dialect import agreed_dialect, chat_message, require_schemas, response_format
+from roomscout.models.openai.endpoint import Endpoint, ServerError
+from roomscout.models.openai.replies import read_reply
+from roomscout.models.openai.router import EndpointRouter
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from models.openai.failures import Failure
+from roomscout.models.openai.failures import Failure
 
 UPSTREAM_FAILED = 502
 """The status of an error that comes with status 200 and names none."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from models import ModelOptions
-from models.conversation import Message
-from models.openai.bodies import object_at, parsed
-from models.openai.endpoint import Endpoint, ServerError
-from models.openai.failures import mentions
-from models.openai.replies import choice_of, text_of
+from roomscout.models import ModelOptions
+from roomscout.models.conversation import Message
+from roomscout.models.openai.bodies import object_at, parsed
+from roomscout.models.openai.endpoint import Endpoint, ServerError
+from roomscout.models.openai.failures import mentions
+from roomscout.models.openai.replies import choice_of, text_of
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from models import ModelError, ServerOptions
-from models.openai.bodies import explanation, parsed, reported_failure
-from models.openai.failures import Failure, NoResponse, Unusable, advice_on, asked_delay, root_cause
-from models.openai.transport import LimitedClient, ResponseTooLarge
+from roomscout.models import ModelError, ServerOptions
+from roomscout.models.openai.bodies import explanation, parsed, reported_failure
+from roomscout.models.openai.failures import Failure, NoResponse, Unusable, advice_on, asked_delay, root_cause
+from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from models import Reply, ReplyFormat
-from models.openai.bodies import object_at
-from models.openai.endpoint import Answer, Endpoint
+from roomscout.models import Reply, ReplyFormat
+from roomscout.models.openai.bodies import object_at
+from roomscout.models.openai.endpoint import Answer, Endpoint
 
 MOST_TOKENS = 10**9
 """Higher token counts are errors of the server."""

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from models.openai.endpoint import Endpoint
+from roomscout.models.openai.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 

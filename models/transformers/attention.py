@@ -9,7 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from models.transformers.families import family_of
+from roomscout.models.transformers.families import family_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

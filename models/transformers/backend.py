@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
-from models.conversation import Conversation
+from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
+from roomscout.models.conversation import Conversation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
@@ -52,12 +52,12 @@ class TransformersBackend:
         name: str | None = None,
         frozen: bool = False,
     ) -> None:
-        from models.transformers.encoding import ConversationEncoder
-        from models.transformers.families import family_of
-        from models.transformers.given_model import require_model, require_processor
-        from models.transformers.loading import free_bytes
-        from models.transformers.runner import GenerationOptions, ModelRunner, Steps
-        from models.transformers.steps import require_compiler
+        from roomscout.models.transformers.encoding import ConversationEncoder
+        from roomscout.models.transformers.families import family_of
+        from roomscout.models.transformers.given_model import require_model, require_processor
+        from roomscout.models.transformers.loading import free_bytes
+        from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
+        from roomscout.models.transformers.steps import require_compiler
 
         options = options or ModelOptions()
         require_model(model)
@@ -103,8 +103,8 @@ class TransformersBackend:
 
         Imports torch and transformers. Raises ModelError if the checkpoint cannot be loaded.
         """
-        from models.transformers.loading import load_checkpoint, resolve_device, resolve_dtype
-        from models.transformers.steps import require_compiler
+        from roomscout.models.transformers.loading import load_checkpoint, resolve_device, resolve_dtype
+        from roomscout.models.transformers.steps import require_compiler
 
         options = options or ModelOptions()
         device = resolve_device(options.device)

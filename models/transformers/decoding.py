@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from models import ReplyFormat
+from roomscout.models import ReplyFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

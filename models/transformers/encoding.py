@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from models import ModelError
-from models.conversation import Conversation, Message
-from models.transformers.families import family_of, require_tiles
+from roomscout.models import ModelError
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.families import family_of, require_tiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin

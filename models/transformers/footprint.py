@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
-from models.transformers.families import Family, family_of, require_tiles
-from models.transformers.kv_cache import kv_token_bytes
-from models.transformers.loading import (
+from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
+from roomscout.models.transformers.families import Family, family_of, require_tiles
+from roomscout.models.transformers.kv_cache import kv_token_bytes
+from roomscout.models.transformers.loading import (
     checkpoint_config,
     checkpoint_part,
     free_bytes,
@@ -20,8 +20,8 @@ from models.transformers.loading import (
     resolve_device,
     resolve_dtype,
 )
-from models.transformers.shapes import CHECKPOINTS
-from models.transformers.untrained import make_config
+from roomscout.models.transformers.shapes import CHECKPOINTS
+from roomscout.models.transformers.untrained import make_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel

@@ -4,8 +4,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from models import ModelError
-from models.transformers.families import family_of
+from roomscout.models import ModelError
+from roomscout.models.transformers.families import family_of
 
 
 def require_model(model: Any) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor
 
-from models import ModelError
+from roomscout.models import ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from models.transformers.attention import use_grouped_sdpa
-from models.transformers.families import family_of
+from roomscout.models.transformers.attention import use_grouped_sdpa
+from roomscout.models.transformers.families import family_of
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel

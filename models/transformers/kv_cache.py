@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from models.transformers.encoding import EncodedConversation
+from roomscout.models.transformers.encoding import EncodedConversation
 
 log = logging.getLogger(__name__)
 

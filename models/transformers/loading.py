@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
-from models import EMBEDDED, EXPLORER, ModelError
-from models.transformers.families import FAMILIES, family_of
+from roomscout.models import EMBEDDED, EXPLORER, ModelError
+from roomscout.models.transformers.families import FAMILIES, family_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Literal, Self
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-from models import ModelError, OutOfMemory, ReplyFormat
-from models.transformers.decoding import RecordedLogprobs, ReplyStop, RowSampling, SuppressTokens, never_generated
-from models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
-from models.transformers.families import family_of
-from models.transformers.grammar import CompiledGrammar
-from models.transformers.inference_state import inference_state
-from models.transformers.kv_cache import CachedBatch, KVStore, kv_token_bytes
-from models.transformers.loading import end_tokens, is_out_of_memory
-from models.transformers.steps import DecodingLoop
+from roomscout.models import ModelError, OutOfMemory, ReplyFormat
+from roomscout.models.transformers.decoding import (
+    RecordedLogprobs,
+    ReplyStop,
+    RowSampling,
+    SuppressTokens,
+    never_generated,
+)
+from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.grammar import CompiledGrammar
+from roomscout.models.transformers.inference_state import inference_state
+from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, kv_token_bytes
+from roomscout.models.transformers.loading import end_tokens, is_out_of_memory
+from roomscout.models.transformers.steps import DecodingLoop
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.untrained import ModelSizes
 
 QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
 SHAPES = {

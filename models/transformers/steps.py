@@ -14,16 +14,16 @@ from torch.nn.functional import pad
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
-from models import ModelError
-from models.transformers.attention import additive_mask
-from models.transformers.families import family_of
-from models.transformers.kv_cache import WINDOW
-from models.transformers.loading import is_out_of_memory
+from roomscout.models import ModelError
+from roomscout.models.transformers.attention import additive_mask
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.kv_cache import WINDOW
+from roomscout.models.transformers.loading import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from models.transformers.kv_cache import GrowingLayer
+    from roomscout.models.transformers.kv_cache import GrowingLayer
 
 log = logging.getLogger(__name__)
 

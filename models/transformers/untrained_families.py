@@ -1,6 +1,6 @@
 """Builds tiny untrained checkpoints of every family, with the real model classes and processors, for tests and demos.
 
-python -m models.transformers.untrained_families internvl /tmp/tiny-internvl
+python -m roomscout.models.transformers.untrained_families internvl /tmp/tiny-internvl
 """
 
 import argparse
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.transformers.untrained import (
+from roomscout.models.transformers.untrained import (
     END_OF_TEXT,
     END_OF_TURN,
     QWEN_TEMPLATE,

@@ -11,15 +11,22 @@ from typing import Any
 
 from transformers import AutoProcessor
 
-from models import ModelError, ModelOptions, Reply, ReplyFormat
-from models.conversation import Conversation
-from models.transformers.decoding import CompletionCheck, never_generated, seed_of
-from models.transformers.encoding import EncodedConversation
-from models.transformers.families import family_of
-from models.transformers.loading import checkpoint_config, checkpoint_part, end_tokens, generation_settings
-from models.vllm import VllmOptions
-from models.vllm.prompts import LayoutEncoder, image_ends, image_part, processor_settings, prompt_ids, require_served
-from models.vllm.server import RequestFailed, VllmServer
+from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.decoding import CompletionCheck, never_generated, seed_of
+from roomscout.models.transformers.encoding import EncodedConversation
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, end_tokens, generation_settings
+from roomscout.models.vllm import VllmOptions
+from roomscout.models.vllm.prompts import (
+    LayoutEncoder,
+    image_ends,
+    image_part,
+    processor_settings,
+    prompt_ids,
+    require_served,
+)
+from roomscout.models.vllm.server import RequestFailed, VllmServer
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import base64
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from models import ModelError
-from models.conversation import Message
-from models.transformers.encoding import ConversationEncoder, EncodedConversation
-from models.transformers.families import INTERNVL, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_5, QWEN3_VL, Family
+from roomscout.models import ModelError
+from roomscout.models.conversation import Message
+from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
+from roomscout.models.transformers.families import INTERNVL, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_5, QWEN3_VL, Family
 
 if TYPE_CHECKING:
     import torch

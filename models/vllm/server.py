@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models import KV_SHARE, ModelError, ModelOptions, watchdog
-from models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
+from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 
 log = logging.getLogger(__name__)
 

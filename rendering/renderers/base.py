@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.scene import Scene
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.scene import Scene
 
 # Colour of pixels without a surface, in holes of the scan and beyond its edges.
 BACKGROUND_RGB = (255, 255, 255)

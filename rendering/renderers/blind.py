@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers.raycast import RaycastRenderer
-from rendering.scene import Scene
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene
 
 GREY = 128
 

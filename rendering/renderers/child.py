@@ -16,16 +16,16 @@ from collections.abc import Callable
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.registry import RENDERERS
-from rendering.renderers.base import BACKGROUND_RGB, RenderError
-from rendering.renderers.painter import Painter
-from rendering.scene import Scene, Surface
+from roomscout import IMPORTED_FROM
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.registry import RENDERERS
+from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
+from roomscout.rendering.renderers.painter import Painter
+from roomscout.rendering.scene import Scene, Surface
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ VIEW_LIMIT_S = 60.0
 
 
 class ChildRenderer:
-    """Renders with a Painter in a child process; see `rendering.renderers.base.Renderer`.
+    """Renders with a Painter in a child process; see `roomscout.rendering.renderers.base.Renderer`.
 
     A new child must first render a test image correctly. If it crashes or times out during a view, the view is retried
     once in another child before it raises RenderError. The next view starts a new child.
@@ -115,12 +115,12 @@ class ChildRenderer:
     def _launch(self) -> None:
         self._connection, theirs = Pipe()
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(IMPORTED_FROM)
         search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
         # A new session keeps Ctrl-C from reaching the child: the run may still be waiting for a view.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
+            [sys.executable, "-m", "roomscout.rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,

@@ -2,11 +2,11 @@
 
 import logging
 
-from rendering.interrupts import deferred_interrupts
-from rendering.registry import RENDERER_NAMES, RENDERERS
-from rendering.renderers.base import Renderer, RenderError
-from rendering.renderers.child import ChildRenderer
-from rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.interrupts import deferred_interrupts
+from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
+from roomscout.rendering.renderers.base import Renderer, RenderError
+from roomscout.rendering.renderers.child import ChildRenderer
+from roomscout.rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _load_open3d() -> None:
             import open3d  # noqa: F401
     except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
         library_missing = "shared object" in str(error)
-        fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install -r requirements.txt"
+        fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install open3d"
         raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
 
 

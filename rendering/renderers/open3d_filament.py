@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
-from rendering.renderers.painter import Part, parts_of
-from rendering.scene import Surface
-from rendering.textures import SRGB_OF_LINEAR
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
+from roomscout.rendering.renderers.painter import Part, parts_of
+from roomscout.rendering.scene import Surface
+from roomscout.rendering.textures import SRGB_OF_LINEAR
 
 if TYPE_CHECKING:
     import open3d

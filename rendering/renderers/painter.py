@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.scene import Surface
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.scene import Surface
 
 
 class Painter(Protocol):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
-from rendering.renderers.painter import Part, parts_of
-from rendering.scene import Surface
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
+from roomscout.rendering.renderers.painter import Part, parts_of
+from roomscout.rendering.scene import Surface
 
 # From OpenCV's camera axes (y down, z forward) to OpenGL's (y up, z backward).
 _OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])

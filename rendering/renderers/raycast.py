@@ -5,10 +5,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from rendering.camera import CameraPose, Intrinsics
-from rendering.geometry import Texturing
-from rendering.renderers.base import BACKGROUND_RGB, NEAR_M
-from rendering.scene import Scene, Surface
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import Texturing
+from roomscout.rendering.renderers.base import BACKGROUND_RGB, NEAR_M
+from roomscout.rendering.scene import Scene, Surface
 
 # Open3D's `primitive_ids` of a ray that hits nothing.
 _NO_FACE = np.uint32(0xFFFFFFFF)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from agent.planning import fitting_batch
-from benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
-from benchmarks.turns import Workload
-from models import KV_SHARE, OutOfMemory
-from models.conversation import Conversation
-from models.transformers.footprint import work_of
-from models.transformers.kv_cache import buffer_columns
-from models.transformers.loading import free_bytes
+from roomscout.agent.planning import fitting_batch
+from roomscout.benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
+from roomscout.benchmarks.turns import Workload
+from roomscout.models import KV_SHARE, OutOfMemory
+from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.footprint import work_of
+from roomscout.models.transformers.kv_cache import buffer_columns
+from roomscout.models.transformers.loading import free_bytes
 
 Record = Callable[[str, object], None]
 

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture import bathroom, seating, small, storage, walls
-from data.rooms.shapes import Shape
+from roomscout.data.rooms.furniture import bathroom, seating, small, storage, walls
+from roomscout.data.rooms.shapes import Shape
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture.parts import CERAMIC, CHROME, DARK, STEEL, VIVID, legs, pick, tint
-from data.rooms.shapes import Shape, basin, box, ellipsoid, join, lathe, rod
+from roomscout.data.rooms.furniture.parts import CERAMIC, CHROME, DARK, STEEL, VIVID, legs, pick, tint
+from roomscout.data.rooms.shapes import Shape, basin, box, ellipsoid, join, lathe, rod
 
 
 def toilet(rng: Generator) -> Shape:

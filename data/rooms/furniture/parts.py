@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.shapes import Colour, Shape, box, ellipsoid, join
+from roomscout.data.rooms.shapes import Colour, Shape, box, ellipsoid, join
 
 WOOD = [(122, 78, 44), (164, 112, 66), (196, 152, 98), (88, 56, 36), (214, 186, 140)]
 PAINT = [(236, 232, 224), (205, 205, 200), (176, 190, 184), (120, 132, 140)]

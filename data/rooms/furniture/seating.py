@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture.parts import CHROME, DARK, FABRIC, PAINT, VIVID, WOOD, front, legs, pick, tint
-from data.rooms.shapes import Shape, box, cushion, ellipsoid, join, lathe, rod
+from roomscout.data.rooms.furniture.parts import CHROME, DARK, FABRIC, PAINT, VIVID, WOOD, front, legs, pick, tint
+from roomscout.data.rooms.shapes import Shape, box, cushion, ellipsoid, join, lathe, rod
 
 
 def chair(rng: Generator) -> Shape:

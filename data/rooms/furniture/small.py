@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture.parts import CHROME, DARK, VIVID, WOOD, pick, tint
-from data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
+from roomscout.data.rooms.furniture.parts import CHROME, DARK, VIVID, WOOD, pick, tint
+from roomscout.data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 
 def tv(rng: Generator) -> Shape:

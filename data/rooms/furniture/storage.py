@@ -5,8 +5,21 @@ import itertools
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture.parts import CERAMIC, CHROME, DARK, FABRIC, PAINT, STEEL, VIVID, WOOD, front, legs, pick, tint
-from data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
+from roomscout.data.rooms.furniture.parts import (
+    CERAMIC,
+    CHROME,
+    DARK,
+    FABRIC,
+    PAINT,
+    STEEL,
+    VIVID,
+    WOOD,
+    front,
+    legs,
+    pick,
+    tint,
+)
+from roomscout.data.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 
 def nightstand(rng: Generator) -> Shape:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 from numpy.random import Generator
 
-from data.rooms.furniture.parts import CERAMIC, CHROME, DARK, PAINT, VIVID, WOOD, pick, tint
-from data.rooms.shapes import Colour, Shape, box, join, quads, rod
+from roomscout.data.rooms.furniture.parts import CERAMIC, CHROME, DARK, PAINT, VIVID, WOOD, pick, tint
+from roomscout.data.rooms.shapes import Colour, Shape, box, join, quads, rod
 
 
 def door(rng: Generator) -> Shape:

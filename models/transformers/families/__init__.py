@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from models import ModelError
-from models.transformers.families.family import Family, ImageInputs, full_attention_only
-from models.transformers.families.internvl import INTERNVL
-from models.transformers.families.llava_onevision import LLAVA_ONEVISION
-from models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
+from roomscout.models import ModelError
+from roomscout.models.transformers.families.family import Family, ImageInputs, full_attention_only
+from roomscout.models.transformers.families.internvl import INTERNVL
+from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
+from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

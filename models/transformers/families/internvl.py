@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from models.transformers.families.family import Family, ImageInputs, full_attention_only, plain_positions
+from roomscout.models.transformers.families.family import Family, ImageInputs, full_attention_only, plain_positions
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.transformers.families.family import Family, ImageInputs, Squares, full_attention_only
+from roomscout.models.transformers.families.family import Family, ImageInputs, Squares, full_attention_only
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,49 @@
+"""RoomScout: a vision-language model explores 3D scans of rooms and answers spatial questions.
+
+`ask` asks one question about one scan, `explore` many; `python -m roomscout --help` lists the command's flags.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roomscout.agent.api import ask as ask
+    from roomscout.agent.api import explore as explore
+    from roomscout.agent.api import load_policy as load_policy
+    from roomscout.agent.policies import Policy as Policy
+    from roomscout.data.questions import Question as Question
+    from roomscout.runs.trajectories import Trajectory as Trajectory
+    from roomscout.runs.trajectories import load_trajectories as load_trajectories
+
+__version__ = "0.1.0"
+
+IMPORTED_FROM = Path(__file__).resolve().parents[1]
+"""The folder that a new process needs on its path to import the package."""
+SCRIPT = IMPORTED_FROM / "render_point_cloud_qwen_angle_batched.py"
+"""The command of a checkout; a wheel does not have it."""
+if SCRIPT.exists():  # in a checkout, roomscout.agent is the folder agent/ beside this one, and so on
+    __path__.append(str(IMPORTED_FROM))
+
+_OFFERED = {
+    "Policy": "agent.policies",
+    "Question": "data.questions",
+    "Trajectory": "runs.trajectories",
+    "ask": "agent.api",
+    "explore": "agent.api",
+    "load_policy": "agent.api",
+    "load_trajectories": "runs.trajectories",
+}
+"""The module of each name, imported when the name is used: `import roomscout` takes no time."""
+__all__ = ["Policy", "Question", "Trajectory", "__version__", "ask", "explore", "load_policy", "load_trajectories"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OFFERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_OFFERED[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

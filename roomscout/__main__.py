@@ -1,0 +1,7 @@
+"""`python -m roomscout`: the command, with all flags of the script."""
+
+import sys
+
+from roomscout.command import main
+
+sys.exit(main(sys.argv[1:]))

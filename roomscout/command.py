@@ -1,0 +1,83 @@
+"""The command: flags in, exit status out."""
+
+import signal
+import sys
+
+from roomscout.rendering.interrupts import INTERRUPTS, deferred_interrupts
+
+
+def main(argv: list[str]) -> int:
+    """Run the command with these arguments and return its exit status.
+
+    0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
+    refusals: tuple[type[Exception], ...] = ()
+    try:
+        with deferred_interrupts():  # in the midst of an import they would end in a traceback
+            from roomscout.agent.command_line import parse_command_line, resumed
+            from roomscout.agent.config import ConfigError, RunConfig
+            from roomscout.agent.resuming import with_absolute_paths
+        refusals += (ConfigError,)
+        given = parse_command_line(argv)
+        config = given.over(RunConfig())
+        if not config.what_to_run.has_work:
+            raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
+
+        with deferred_interrupts():
+            from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
+            from roomscout.agent.demo import demo_defaults, run_demo
+            from roomscout.agent.evaluation import main_vsi_bench_loop
+            from roomscout.agent.ray_run import answer_on_ray
+            from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+            from roomscout.data.questions import QuestionError
+            from roomscout.data.scans import ScanNotFound
+            from roomscout.models import ModelError
+            from roomscout.rendering.renderers import RenderError
+            from roomscout.runs import RunError
+        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
+        log_to_console(every_turn=config.what_to_run.ply is not None)
+        if config.what_to_run.continue_from is not None:
+            log_root = with_absolute_paths(config).output.log_root
+            if folder := run_to_resume(config.what_to_run, config.cluster.shard, log_root):
+                config = resumed(saved_config(folder), given)
+                if "questions" in given.settings:
+                    questions_to_resume(folder, config, named=True)  # refuses a file that has changed
+                return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
+            config = config.having(continue_from=None, retry_failed=False)
+        if config.what_to_run.demo:
+            return run_demo(with_absolute_paths(demo_defaults(given)))
+        return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(with_absolute_paths(config)).status
+    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
+        from roomscout.agent.console import discard_output
+
+        discard_output()
+        return 0
+    except KeyboardInterrupt:
+        print("Interrupted before the run began; to start it, run the same command again.")
+        return 130
+    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
+        if isinstance(error, refusals):
+            return refuse(error)
+        import traceback
+
+        from roomscout.data.text import escaped_lines
+
+        sys.stderr.write(escaped_lines(traceback.format_exc()))
+        return 3
+    finally:  # a second signal would change the exit status
+        for each in INTERRUPTS:
+            signal.signal(each, signal.SIG_IGN)
+
+
+def refuse(error: Exception) -> int:
+    """Print why the command cannot run."""
+    from roomscout.data.text import escaped_lines
+
+    print(escaped_lines(f"error: {error}"), file=sys.stderr)
+    return 2
+
+
+def run() -> None:
+    """The console command `roomscout`; exits with the status of `main`."""
+    sys.exit(main(sys.argv[1:]))
