@@ -31,6 +31,7 @@ test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
 check: .venv/installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	sh scripts/typing.sh
 	$(PY) -m mypy
 
 format: .venv/installed-dev
@@ -41,13 +42,13 @@ constraints: .venv/installed-dev
 	sh scripts/freeze.sh
 
 clean:
-	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.venv/installed: requirements.txt constraints.txt scripts/install.sh
+.venv/installed: requirements.txt pyproject.toml constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements.txt
 	touch $@
 
-.venv/installed-dev: requirements.txt requirements-dev.txt constraints.txt scripts/install.sh
+.venv/installed-dev: requirements-dev.txt pyproject.toml constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements-dev.txt
 	touch $@ .venv/installed
 

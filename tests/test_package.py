@@ -1,0 +1,105 @@
+"""The package as it is installed: one name, all files, beside projects with folders of the same names."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, RoomScans, run_command
+
+import roomscout
+
+ROOT = COMMAND.parent
+FOLDERS = ("agent", "data", "envs", "models", "rendering", "runs", "training")
+
+
+def test_every_module_is_imported_under_one_name():
+    """Nothing imports `agent` or `data`, which would be a second copy of the module, or somebody else's."""
+    program = (
+        "import importlib, pkgutil, sys, roomscout\n"
+        f"for folder in {FOLDERS}:\n"
+        "    package = importlib.import_module(f'roomscout.{folder}')\n"
+        "    for each in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):\n"
+        "        if not each.name.endswith(('__main__', 'watchdog')): importlib.import_module(each.name)\n"
+        f"print(sorted(set({FOLDERS}) & set(sys.modules)))"
+    )
+    ended = run_command([sys.executable, "-c", program], cwd=ROOT)
+    assert (ended.stdout, ended.returncode) == ("[]\n", 0), ended.stderr
+
+
+def test_the_public_names_are_listed_and_there():
+    assert {"ask", "explore", "load_policy", "load_trajectories", "Question", "Policy"} <= set(dir(roomscout))
+    assert all(getattr(roomscout, name) is not None for name in roomscout.__all__)
+    with pytest.raises(AttributeError, match="'roomscout' has no attribute 'explode'"):
+        _ = roomscout.explode
+
+
+def test_importing_takes_no_time():
+    code = "import sys, roomscout; print([name for name in sys.modules if name.startswith('roomscout.')])"
+    assert run_command([sys.executable, "-c", code], cwd=ROOT).stdout == "[]\n"
+
+
+def test_every_folder_of_the_package_is_in_the_wheel():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {path.parent.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("*.py")}
+    expected = {
+        "roomscout",
+        "roomscout.checkpoints.explorer",
+        *(f"roomscout.{'.'.join(each.parts)}" for each in folders),
+    }
+    assert set(settings["packages"]) == expected
+    others = {path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()}
+    assert not [path for path in others if path.suffix not in (".py", ".pyc")], "declare it as package-data"
+
+
+@pytest.mark.parametrize("arguments", [["-m", "roomscout"], ["-m", "roomscout.runs"], ["-m", "roomscout.data.rooms"]])
+def test_commands_run_from_any_folder_with_the_package_on_the_path(tmp_path: Path, arguments: list[str]):
+    ended = run_command(
+        [sys.executable, *arguments, "--help"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert (ended.returncode, ended.stdout.split()[0]) == (0, "usage:"), ended.stderr
+
+
+@pytest.mark.slow
+def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: RoomScans, tmp_path: Path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    built = run_command([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT)])
+    (wheel,) = tmp_path.glob("roomscout-*.whl")
+    assert built.returncode == 0, built.stderr
+    assert {name.split("/")[0].split("-")[0] for name in zipfile.ZipFile(wheel).namelist()} == {"roomscout"}
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run_command([*pip, "--python", str(python), "install", "--no-deps", str(wheel)])
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    # Its dependencies are those of this environment; only its .pth files, with an editable install, are left out.
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    assert {path.name.split("-")[0] for path in site.iterdir()} == {"roomscout", "dependencies.pth"}
+
+    project = tmp_path / "project"
+    for name in (*FOLDERS, "checkpoints"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("raise RuntimeError('the project of somebody else')\n")
+    scan = next(rooms.root.rglob("*.ply"))
+    asked = ["--ply", str(scan), "--question", "How many chair(s) are in this room?", "--model", "embedded"]
+    asked += ["--renderer", "raycast", "--log-root", "logs"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for command in ([str(python.with_name("roomscout"))], [str(python), "-m", "roomscout"]):
+        ended = run_command([*command, *asked], cwd=project, env=environment)
+        assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
+    code = (
+        "import roomscout, sys\n"
+        f"found = roomscout.ask({str(scan)!r}, 'How many chair(s) are in this room?', policy='random')\n"
+        "print(found.status, roomscout.__file__)"
+    )
+    ended = subprocess.run([python, "-c", code], cwd=project, env=environment, capture_output=True, text=True)
+    status, file = ended.stdout.split()
+    assert status == "answered" and Path(file).is_relative_to(site), ended.stderr
+    (run, *_) = (project / "logs").glob("*")
+    resumed = run_command([str(python.with_name("roomscout")), "--continue", str(run)], cwd=project, env=environment)
+    assert (resumed.returncode, "Nothing to do" in resumed.stdout) == (0, True), resumed.stderr
