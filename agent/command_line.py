@@ -15,6 +15,25 @@ from roomscout.agent.resuming import as_begun
 from roomscout.data.plain_yaml import read_yaml
 from roomscout.data.text import argument_text
 
+EXAMPLES = (
+    '--ply room.ply --question "How many chairs are in this room?" --model embedded',
+    "--batch --questions rooms/questions.jsonl --scan-root rooms --model embedded",
+    "--batch --scan-root scans --max-batched-turns 6",
+    "--continue recent",
+)
+"""What --help begins with."""
+FOREIGN = {
+    "--limit": "--num-questions",
+    "--output-dir": "--log-root",
+    "--resume": "--continue",
+    "--scan": "--ply",
+    "--max-turns": "--steps, which counts moves: a question has one turn more",
+    "--max-steps": "--steps",
+    "--attn-implementation": "--attention",
+    "--tasks": "--question-types",
+}
+"""Flags of other tools, and what has that meaning here."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -27,30 +46,46 @@ class Given:
         return base.having(**self.settings)
 
 
-def parse_command_line(argv: list[str]) -> Given:
+def parse_command_line(argv: list[str], verbs: str = "") -> Given:
     """Parse the arguments, and the YAML file of --config if given. Each switch has a `--no-` form that turns it off.
+
+    The help begins with examples and `verbs`, the text about the verbs of the command.
 
     Raises ConfigError if the file cannot be read or is invalid, or if a filter of questions has no value. Invalid flags
     end the process with status 2, as usual for command-line tools.
     """
     config_file, flags = _split_config_file(argv)
+    _refuse_foreign(flags)
     for given, following in pairwise([*flags, "--"]):
         if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
             raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
     in_file = _read_yaml(config_file) if config_file else {}
+    prog = SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
+    examples = "\n".join(f"  {'python ' * (prog == SCRIPT.name)}{prog} {each}" for each in EXAMPLES)
+    about = [inspect.cleandoc(RunConfig.__doc__ or ""), examples, verbs]
+    about.append("--config FILE.yaml takes the same names; flags override it.")
     parsed = tyro.cli(
         RunConfig,
         default=config_from_dict(in_file, f"{config_file}"),
         args=flags,
-        prog=SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout",
-        description=f"{inspect.cleandoc(RunConfig.__doc__ or '')}\n\n--config FILE.yaml takes the same names; flags "
-        "override it.",
+        prog=prog,
+        description="\n\n".join(each.strip("\n") for each in about if each),
         config=(tyro.conf.OmitArgPrefixes,),
     )
     in_flags = _names_in(flags)
     return Given(
         {name: _decoded(value) for name, value in parsed.settings.items() if name in in_file or name in in_flags}
     )
+
+
+def _refuse_foreign(flags: list[str]) -> None:
+    """Raise ConfigError for a flag of other tools, and for a number after --batch, naming the flag that is meant."""
+    for word, following in pairwise([*flags, ""]):
+        name = word.partition("=")[0].replace("_", "-")
+        if name in FOREIGN:
+            raise ConfigError(f"there is no {name}; did you mean {FOREIGN[name]}?")
+        if word == "--batch" and following.isdecimal():
+            raise ConfigError(f"--batch takes no value; did you mean --batch --batch-size {following}?")
 
 
 def _names_in(flags: list[str]) -> set[str]:

@@ -56,6 +56,9 @@ class MayChange:
 Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Gt(0), Lt(1)]
 _GROUP = tyro.conf.arg(help="")  # else --help would print the section's docstring
+_SEVERAL = tyro.conf.arg(help="Advanced: for runs on several machines.")
+_OF_SERVERS = tyro.conf.arg(help="Advanced: only with --engine openai.")
+_OF_VLLM = tyro.conf.arg(help="Advanced: only with --engine vllm.")
 
 
 def _device(name: str) -> str:
@@ -311,10 +314,10 @@ class RunConfig:
     views: Annotated[RenderSettings, _GROUP] = field(default_factory=RenderSettings)
     model: Annotated[ModelSettings, _GROUP] = field(default_factory=ModelSettings)
     schedule: Annotated[ScheduleSettings, _GROUP] = field(default_factory=ScheduleSettings)
-    server: Annotated[ServerSettings, _GROUP] = field(default_factory=ServerSettings)
-    vllm: Annotated[VllmSettings, _GROUP] = field(default_factory=VllmSettings)
+    server: Annotated[ServerSettings, _OF_SERVERS] = field(default_factory=ServerSettings)
+    vllm: Annotated[VllmSettings, _OF_VLLM] = field(default_factory=VllmSettings)
     output: Annotated[OutputSettings, _GROUP] = field(default_factory=OutputSettings)
-    cluster: Annotated[ClusterSettings, _GROUP] = field(default_factory=ClusterSettings)
+    cluster: Annotated[ClusterSettings, _SEVERAL] = field(default_factory=ClusterSettings)
 
     @classmethod
     def of(cls, **settings: Any) -> Self:

@@ -325,6 +325,9 @@ def fingerprint(questions: Iterable[Question]) -> str:
 def _require_present(questions: list[Question], flag: str, wanted: Sequence[str], column: str, name: str) -> None:
     existing = dict.fromkeys(getattr(question, column) for question in questions)
     absent = [value for value in wanted if value not in existing]
+    for value in absent:
+        if {*value.split(",")} <= existing.keys():
+            raise QuestionError(f"{flag} {value}: separate several by spaces, as in {flag} {value.replace(',', ' ')}")
     if absent:
         raise QuestionError(f"{flag}: {name} has no {listed(absent)}; it has {listed(existing)}")
 

@@ -18,11 +18,18 @@ def main(argv: list[str]) -> int:
             from roomscout.agent.command_line import parse_command_line, resumed
             from roomscout.agent.config import ConfigError, RunConfig
             from roomscout.agent.resuming import with_absolute_paths
+            from roomscout.verbs import overview, read_verb
         refusals += (ConfigError,)
-        given = parse_command_line(argv)
+        flags, command = read_verb(argv)
+        if command is not None:
+            return command(flags)
+        given = parse_command_line(flags, overview())
         config = given.over(RunConfig())
         if not config.what_to_run.has_work:
-            raise ConfigError("nothing to do: give --batch, --ply with --question, --demo or --continue; see --help")
+            raise ConfigError(
+                "nothing to do: give --batch, --ply with --question, --demo or --continue, or a verb such as ask; "
+                "see --help"
+            )
 
         with deferred_interrupts():
             from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant

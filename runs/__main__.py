@@ -13,9 +13,9 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], prog: str = "python -m roomscout.runs") -> int:
     """Run a command; returns 0, or 2 after printing an error."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.runs", description="Commands on run folders.")
+    parser = argparse.ArgumentParser(prog=prog, description="Commands on run folders.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     merging = commands.add_parser(
         "merge",

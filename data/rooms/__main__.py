@@ -10,9 +10,9 @@ from roomscout.data.rooms.writer import write_rooms
 from roomscout.data.text import escaped, replace_unencodable
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscout.data.rooms") -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.data.rooms", description=__doc__)
+    parser = argparse.ArgumentParser(prog=prog, description="Write procedural rooms and questions about them.")
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         style = ScanStyle(options.resolution, options.noise, options.holes)
         questions = write_rooms(options.out, options.rooms, options.seed, style)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"python -m roomscout.data.rooms: {escaped(str(error))}\n")
+        sys.stderr.write(f"{prog}: {escaped(str(error))}\n")
         return 2
     noun = "room" if options.rooms == 1 else "rooms"
     replace_unencodable(sys.stdout)

@@ -1,6 +1,7 @@
 """Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def _existing_source(model: str) -> str:
     if path.exists():
         raise ModelError(f"{model} is a file: --model takes the checkpoint's folder")
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
-        if Path(model).name == EXPLORER.name:
+        if Path(model).name == EXPLORER.name or get_close_matches(model, [EMBEDDED]):
             raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
         if "/" not in model:
             raise ModelError(

@@ -1,0 +1,140 @@
+"""The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from roomscout import __version__
+from roomscout.agent.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb: what it does, two commands as examples, and what runs.
+
+    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `command` is another
+    command that takes the arguments itself, and returns its exit status.
+    """
+
+    does: str
+    examples: tuple[str, str]
+    takes: str = "[FLAGS]"
+    flags: Callable[[Sequence[str]], list[str]] | None = None
+    command: Callable[[Sequence[str]], int] | None = None
+
+
+def _ask(arguments: Sequence[str]) -> list[str]:
+    scan, question, *flags = [*arguments[:2], *[""] * (2 - len(arguments)), *arguments[2:]]
+    if not scan or not question or scan.startswith("-") or question.startswith("-"):
+        raise ConfigError('ask takes a scan and a question, then flags: roomscout ask room.ply "How many chairs?"')
+    return ["--ply", scan, "--question", question, *flags]
+
+
+def _resume(arguments: Sequence[str]) -> list[str]:
+    named = bool(arguments) and not arguments[0].startswith("-")
+    return ["--continue", arguments[0] if named else "recent", *arguments[named:]]
+
+
+def _rooms(arguments: Sequence[str]) -> int:
+    from roomscout.data.rooms.__main__ import main
+
+    return main(arguments, prog="roomscout rooms")
+
+
+def _merge(arguments: Sequence[str]) -> int:
+    from roomscout.runs.__main__ import main
+
+    return main(["merge", *arguments], prog="roomscout")
+
+
+def _version(arguments: Sequence[str]) -> int:
+    print(f"roomscout {__version__}")
+    return 0
+
+
+VERBS = {
+    "ask": Verb(
+        "Ask one question about one scan, and show each turn.",
+        (
+            'roomscout ask room.ply "How many chairs are in this room?" --model embedded',
+            'roomscout ask room.ply "What is left of the bed?" --options "a lamp" "a desk" --steps 4',
+        ),
+        "SCAN QUESTION [FLAGS]",
+        _ask,
+    ),
+    "eval": Verb(
+        "Answer the questions of a benchmark or a file, many at a time, and score them.",
+        (
+            "roomscout eval --scan-root scans --max-batched-turns 6",
+            "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
+        ),
+        flags=lambda arguments: ["--batch", *arguments],
+    ),
+    "resume": Verb(
+        "Continue a run where it stopped: the newest, or the one in a folder.",
+        ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
+        "[RUN] [FLAGS]",
+        _resume,
+    ),
+    "plan": Verb(
+        "Print the size, memory and expected time of a run without starting it.",
+        ("roomscout plan --scan-root scans", "roomscout plan --plan-device h100 --model Qwen/Qwen3-VL-8B-Instruct"),
+        flags=lambda arguments: ["--plan", *arguments],
+    ),
+    "check": Verb(
+        "Print how many questions have a scan.",
+        ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
+        flags=lambda arguments: ["--check-data", *arguments],
+    ),
+    "rooms": Verb(
+        "Write procedural rooms and questions about them.",
+        ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
+        "FOLDER [FLAGS]",
+        command=_rooms,
+    ),
+    "merge": Verb(
+        "Make one run of the parts that --shard answered.",
+        ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
+        "RUN PART... [FLAGS]",
+        command=_merge,
+    ),
+}
+
+
+def overview() -> str:
+    """The verbs in a line each."""
+    width = 2 + max(map(len, VERBS))
+    lines = [f"  {name:<{width}}{verb.does}" for name, verb in VERBS.items()]
+    return "\n".join(["Verbs (roomscout VERB --help has examples):", *lines])
+
+
+def show_help(name: str) -> int:
+    """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
+    verb = VERBS[name]
+    print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
+    if verb.command is not None:
+        return verb.command(["--help"])
+    print(f"usage: roomscout {name} {verb.takes}\n\nroomscout --help lists the flags.")
+    return 0
+
+
+def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]], int] | None]:
+    """The flags that a command line stands for, and None; or the arguments of another command, and that command.
+
+    A command line without a verb stands for itself. Raises ConfigError for an unknown verb or a missing argument.
+    """
+    if not argv or argv[0].startswith("-"):
+        return list(argv), _version if "--version" in argv else None
+    name, *arguments = argv
+    if name not in VERBS:
+        near = get_close_matches(name, VERBS, n=1)
+        raise ConfigError(f"there is no verb {name}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}"))
+    if {"-h", "--help"} & set(arguments):
+        return [], lambda _: show_help(name)
+    verb = VERBS[name]
+    return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
+
+
+def _listed() -> str:
+    *names, last = VERBS
+    return f"{', '.join(names)} or {last}"

@@ -1,0 +1,111 @@
+"""The verbs of the command, and what it says of flags that other tools have."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, results, run_command
+
+from roomscout.agent.command_line import EXAMPLES, FOREIGN, parse_command_line
+from roomscout.command import main
+from roomscout.verbs import VERBS, read_verb
+
+
+@pytest.mark.parametrize(
+    ("typed", "flags"),
+    [
+        ("ask room.ply What? --steps 3", "--ply room.ply --question What? --steps 3"),
+        ("eval --scan-root scans", "--batch --scan-root scans"),
+        ("resume", "--continue recent"),
+        ("resume --retry-failed", "--continue recent --retry-failed"),
+        ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
+        ("plan --plan-device h100", "--plan --plan-device h100"),
+        ("check --scan-root scans", "--check-data --scan-root scans"),
+        ("--batch --steps 3", "--batch --steps 3"),
+        ("", ""),
+    ],
+)
+def test_a_verb_is_short_for_flags(typed: str, flags: str):
+    assert read_verb(typed.split()) == (flags.split(), None)
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.flags])
+def test_the_examples_of_a_verb_have_flags_that_exist(name: str):
+    for example in VERBS[name].examples:
+        assert example.startswith(f"roomscout {name}")
+        assert parse_command_line(read_verb(_words(example)[1:])[0]).settings
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_help_have_flags_that_exist(example: str):
+    assert parse_command_line(_words(example)).settings
+
+
+def _words(example: str) -> list[str]:
+    """The words of a command; a quoted text is one of them."""
+    words = []
+    for index, part in enumerate(example.split('"')):
+        words += [part] if index % 2 else part.split()
+    return words
+
+
+def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rooms, logs = tmp_path / "rooms", tmp_path / "logs"
+    assert main(["rooms", str(rooms), "--rooms", "1"]) == 0
+    chosen = ["--questions", str(rooms / "questions.jsonl"), "--scan-root", str(rooms), "--log-root", str(logs)]
+    assert main(["check", *chosen]) == 0
+    asked = ["--policy", "random", "--num-questions", "2", "--steps", "1", "--image-size", "32", "24"]
+    assert main(["eval", *chosen, *asked]) == 0
+    (run,) = logs.iterdir()
+    assert len(results(run)) == 2
+    assert main(["resume", str(run)]) == 0
+    (scan,) = (rooms / "scannet" / "scans").glob("*/*.ply")
+    said = ["How many lamp(s) are in this room?", "--log-root", str(tmp_path / "one")]
+    assert main(["ask", str(scan), *said, *asked[:2], *asked[4:]]) == 0
+    assert "Final answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureFixture[str]):
+    with contextlib.suppress(SystemExit):  # as argparse ends after its help
+        main([name, "--help"])
+    said = capsys.readouterr().out
+    assert said.count(f"roomscout {name} ") >= 2
+    assert "usage: roomscout" in said
+
+
+def test_help_begins_with_examples_and_the_verbs():
+    said = run_command([sys.executable, str(COMMAND), "--help"]).stdout
+    assert all(f"python {COMMAND.name} {example}" in said for example in EXAMPLES)
+    assert all(f"  {name} " in said.partition("options")[0] for name in VERBS)
+    assert "Advanced" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--batch --limit 3", "there is no --limit; did you mean --num-questions?"),
+        ("--batch --output-dir=out", "did you mean --log-root?"),
+        ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
+        ("--batch 8", "did you mean --batch --batch-size 8?"),
+        ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
+        ("fly", "there is no verb fly; use ask, eval, resume, plan, check, rooms or merge"),
+        ("ask room.ply", "ask takes a scan and a question"),
+    ],
+)
+def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str, capsys: pytest.CaptureFixture[str]):
+    assert main(typed.split()) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_flags_of_other_tools_stand_for_flags_that_exist():
+    said = run_command([sys.executable, str(COMMAND), "--help"]).stdout
+    assert all(meant.split(",")[0] in said and f"{name} " not in said for name, meant in FOREIGN.items())
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]):
+    import roomscout
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"roomscout {roomscout.__version__}\n"
