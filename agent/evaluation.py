@@ -29,9 +29,10 @@ from roomscout.agent.startup import start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.question_files import listed
 from roomscout.data.questions import Question
 from roomscout.data.samples import format_samples
-from roomscout.data.scans import ScanNotFound, format_scan_table, scan_table, scene_order
+from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
@@ -79,9 +80,10 @@ def main_vsi_bench_loop(
     if what.plan:
         report_plan(questions, config)
         return Outcome(0, [])
-    complete = what.ply is not None or report_scans(questions, config.views.scan_root, benchmark)
     if what.check_data:
-        return Outcome(0 if complete else 1, [])
+        return Outcome(0 if report_scans(questions, config.views.scan_root, benchmark) else 1, [])
+    if what.ply is None:
+        report_scans(questions, config.views.scan_root, benchmark, required=folder is None)
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
         run_log = None
@@ -126,7 +128,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
     whole, questions = questions, part_of(questions, config.cluster.shard)
     benchmark, samples = config.questions.benchmark, config.questions.samples
     if config.what_to_run.ply is None:
-        report_scans(questions, config.views.scan_root, benchmark)
+        report_scans(questions, config.views.scan_root, benchmark, required=True)
     journal = MemoryJournal()
     with ExitStack() as stack:
         started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
@@ -214,12 +216,24 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def report_scans(questions: Sequence[Question], scan_root: Path, benchmark: str) -> bool:
-    """Print the table of scans per dataset; returns whether every question has a scan."""
-    table = scan_table(questions, scan_root, layouts_of(benchmark))
+def report_scans(questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False) -> bool:
+    """Print the table of scans per dataset and the scenes without one; returns whether every scene has a scan.
+
+    With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder.
+    """
+    layouts = layouts_of(benchmark)
+    table, missing = scan_table(questions, scan_root, layouts), missing_scans(questions, scan_root, layouts)
+    if required and not any(row.scenes_with_scan for row in table):
+        raise ScanNotFound(
+            f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
+            f"folder with the scans. {next(iter(missing.values()))}"
+        )
     for line in format_scan_table(table):
         log.info("%s", line)
-    return all(row.questions_with_scan == row.questions for row in table)
+    if missing:
+        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))
+    return not missing
 
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:

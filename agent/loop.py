@@ -160,7 +160,9 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         row = result_row(state)
         run.log.result(row)
         if row.failed:
-            log.error("[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
+            # Scenes without a scan are listed before the run; run.log has their questions too.
+            level = logging.DEBUG if row.failed_part == "scan" else logging.ERROR
+            log.log(level, "[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
         elif state.answer is None:
             log.info("[%s] No answer by the last turn", state.label)
         else:

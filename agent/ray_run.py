@@ -63,7 +63,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     require_sampling(policy, config)
     what, asked = config.what_to_run, config.questions
     questions = questions_of(what, asked) if folder is None else questions_to_resume(folder, config)
-    report_scans(questions, config.views.scan_root, asked.benchmark)
+    report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None)
     with ExitStack() as stack:
         run = RayRun(config, questions, stack)
         if folder is not None:

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,13 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
 
     name = dataset.repository
     try:
-        try:
-            table = load_dataset(name, dataset.config, split=dataset.split)
-        except ValueError as error:
-            if "BuilderConfig" not in str(error):  # older revisions of the dataset have no configurations
-                raise
-            table = load_dataset(name, split=dataset.split)
+        with _asking_hub_only_if_reachable(dataset):
+            try:
+                table = load_dataset(name, dataset.config, split=dataset.split)
+            except ValueError as error:
+                if "BuilderConfig" not in str(error):  # older revisions of the dataset have no configurations
+                    raise
+                table = load_dataset(name, split=dataset.split)
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
             f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run `hf "
@@ -59,6 +61,27 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
             "FILE"
         ) from error
     yield from enumerate(table.select_columns([each for each in columns if each in table.column_names]), start=1)
+
+
+@contextmanager
+def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
+    """If the hub cannot be reached, let its libraries look into their caches only; they would retry for 30 s."""
+    import httpx2
+    from datasets import config
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    try:
+        get_hf_file_metadata(hf_hub_url(dataset.repository, dataset.file, repo_type="dataset"))
+    except HfHubHTTPError:
+        pass  # it answers, and load_dataset says what is wrong
+    except (httpx2.TransportError, OfflineModeIsEnabled, OSError):
+        constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
 def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[NumberedRow]:

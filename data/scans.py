@@ -89,10 +89,26 @@ def scan_table(questions: Sequence[Question], scan_root: Path, layouts: Layouts 
 
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
-    _require_root(scan_root)
     scenes = dict.fromkeys(question.scene for question in questions)
-    found = {scene for scene in scenes if _has_scan(scan_root, *scene, layouts)}
+    found = scenes.keys() - missing_scans(questions, scan_root, layouts)
     return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
+
+
+def missing_scans(
+    questions: Iterable[Question], scan_root: Path, layouts: Layouts = LAYOUTS
+) -> dict[tuple[str, str], str]:
+    """Why each scene without a scan has none, in order of first appearance.
+
+    Raises ScanNotFound only if `scan_root` is not a folder.
+    """
+    _require_root(scan_root)
+    reasons = {}
+    for scene in dict.fromkeys(question.scene for question in questions):
+        try:
+            find_scan(scan_root, *scene, layouts)
+        except ScanNotFound as error:
+            reasons[scene] = str(error)
+    return reasons
 
 
 def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
@@ -131,14 +147,6 @@ def _require_plain(what: str, name: str) -> None:
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
     if not plain or len(name.encode()) > _MAX_NAME_BYTES:
         raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
-
-
-def _has_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts) -> bool:
-    try:
-        find_scan(scan_root, dataset, scene_name, layouts)
-    except ScanNotFound:
-        return False
-    return True
 
 
 def _count(dataset: str, questions: Sequence[Question], found: set[tuple[str, str]]) -> ScanCount:

@@ -25,6 +25,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
+from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
@@ -159,6 +160,25 @@ def test_a_path_that_is_not_utf8_fails_only_its_own_question(rooms: RoomScans, t
     assert "donn\\udce9es" in (folder / "results.csv").read_text(encoding="utf-8")
     assert "donn\\udce9es" in (folder / "run.log").read_text(encoding="utf-8")
     assert {row["error"] is None for row in results(folder)} == {True, False}
+
+
+def test_a_scan_root_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path):
+    config = RunConfig.of(batch=True, questions=rooms.questions, scan_root=tmp_path, log_root=tmp_path / "logs")
+    with pytest.raises(ScanNotFound, match="has no scan of 2 scenes asked about: --scan-root takes"):
+        main_vsi_bench_loop(config, policy=scripted())
+    assert not (tmp_path / "logs").exists()
+
+
+def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, tmp_path: Path, caplog):
+    root = shutil.copytree(rooms.root, tmp_path / "rooms")
+    missing, _ = sorted(root.glob("scannet/scans/*"))
+    shutil.rmtree(missing)
+    caplog.set_level("INFO", "roomscout")
+    config = RunConfig.of(check_data=True, questions=rooms.questions, scan_root=root)
+    assert main_vsi_bench_loop(config).status == 1
+    first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert first == f"no scan, so that their questions fail: scannet {missing.name}"
+    assert f"{missing.name}_vh_clean_2.ply" in second
 
 
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):

@@ -595,14 +595,15 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
+def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: dict[str, str]) -> None:
     code = (
         "from roomscout.data.questions import QuestionError, load_questions\n"
         "try: load_questions(None)\n"
         "except QuestionError as error: print(error)"
     )
-    done = run_python(code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
-    assert done.returncode == 0
+    done = run_python(code, HF_HOME=str(tmp_path), **environment)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "--questions FILE" in done.stdout
     assert "hf download nyu-visionx/VSI-Bench" in done.stdout
     assert done.stdout.count("\n") == 1
