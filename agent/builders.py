@@ -70,7 +70,9 @@ def library_of(config: RunConfig, renderer: Renderer) -> ScanLibrary:
     """The library of a configuration's scans."""
     views, camera = config.views, camera_of(config.view, config.views)
     cache_bytes, layouts = int(views.scene_cache_gib * 2**30), layouts_of(config.questions.benchmark)
-    return ScanLibrary(renderer, camera, views.scan_root, config.what_to_run.ply, views.up_axis, cache_bytes, layouts)
+    return ScanLibrary(
+        renderer, camera, views.scan_root, config.what_to_run.ply, views.up_axis, cache_bytes, layouts, views.scale
+    )
 
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:

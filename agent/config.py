@@ -170,6 +170,8 @@ class RenderSettings(_Section):
     """Choose the first of four headings by how much surface it shows, or by how sharp its image is."""
     up_axis: Literal["auto", "y", "z"] = "auto"
     """The axis of the scan files that points up; auto is y for GLB and glTF and z for all others."""
+    scale: Annotated[float, Gt(0)] = 1.0
+    """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
     image_size: Annotated[tuple[Count, Count] | Literal["auto"], tyro.conf.arg(metavar="W H|auto")] = "auto"
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits its family, 640 480 for Qwen3-VL."""
     focal: Annotated[Annotated[float, Ge(1)] | Literal["auto"], tyro.conf.arg(metavar="FLOAT|auto")] = "auto"

@@ -165,6 +165,7 @@ def protocol(config: RunConfig, prompts: Prompts | None) -> str:
     view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
     width, height = view.image_size
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
+    up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
     blind = "BLIND, every view grey: " if views.renderer == "blind" else ""
     engine = "" if model.engine == "transformers" else f"engine {model.engine}"
     where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))

@@ -89,11 +89,12 @@ class ScanLibrary:
         up_axis: UpAxis = "auto",
         cache_bytes: int = 2**32,
         layouts: Layouts = LAYOUTS,
+        scale: float = 1.0,
     ) -> None:
         self.renderer = renderer
         self.camera = camera
         self._scan_root, self._ply, self._layouts = scan_root, ply, layouts
-        self._scenes = SceneCache(cache_bytes, up_axis=up_axis)
+        self._scenes = SceneCache(cache_bytes, up_axis, scale)
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._first_views: OrderedDict[Path, Future[FirstView]] = OrderedDict()

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +27,10 @@ _Y_UP_SUFFIXES = (".glb", ".gltf")
 
 # Up to this distance float32 resolves a tenth of a millimetre.
 FAR_M = 1000.0
-MIN_ROOM_M, MAX_ROOM_M = 0.5, 100.0
+# A scan whose longest side is not between these is refused. Buildings are scanned too.
+MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0
+USUAL_ROOM_M = (1.5, 25.0)
+UNITS_M = {"centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0}
 # Above this height, warn about a room that is taller than it is wide: it may lie on its side.
 TALL_ROOM_M = 3.5
 BOUNDS_PERCENTILES = (2.0, 98.0)
@@ -137,6 +140,12 @@ class Scene:
         if not np.isfinite(floor):  # most rays miss the scan
             return lowest
         return floor if (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5 else lowest
+
+    @property
+    def size(self) -> str:
+        """Width, depth and height in words, metres: "4.2 x 5.1 x 2.5"."""
+        as_text = partial(np.format_float_positional, precision=3, unique=False, fractional=False, trim="-")
+        return " x ".join(map(as_text, self.bounds.extent))
 
     @property
     def nbytes(self) -> int:
@@ -251,15 +260,26 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     return vertices.astype(np.float64) - centre
 
 
-def _warn_about_implausible_size(scene: Scene, path: Path) -> None:
-    width, depth, height = (float(side) for side in scene.bounds.extent)
-    extent = f"{width:.3g} x {depth:.3g} x {height:.3g}"
-    if not MIN_ROOM_M < max(width, depth, height) < MAX_ROOM_M:
-        _log.warning("%s spans %s m, which is not the size of a room: are its coordinates in metres?", path, extent)
-    elif height > TALL_ROOM_M and height > min(width, depth):
-        _log.warning(
-            "%s spans %s m and is taller than it is wide: if it lies on its side, set --up-axis to y or z", path, extent
-        )
+def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
+    """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
+    if MIN_ROOM_M < longest_m < MAX_ROOM_M:
+        return None
+    usual = [unit for unit, metres in UNITS_M.items() if USUAL_ROOM_M[0] < longest_m * metres < USUAL_ROOM_M[1]]
+    fix = (
+        f"if it is in {usual[0]}, add --scale {scale * UNITS_M[usual[0]]:g}"
+        if usual
+        else "set --scale to the metres of its unit"
+    )
+    return f"it spans {extent} m, which is not the size of a room: {fix}"
+
+
+def _why_on_its_side(scene: Scene, y_is_up: bool) -> str | None:
+    """Why a scan seems to lie on its side, and the --up-axis to try."""
+    width, depth, height = scene.bounds.extent
+    if height <= TALL_ROOM_M or height <= min(width, depth):
+        return None
+    other = "z" if y_is_up else "y"
+    return f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {other}"
 
 
 def downsampled(
@@ -294,16 +314,19 @@ def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
     return np.sort(np.unique(keys, return_index=True)[1])
 
 
-def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
-    """Load a PLY, PCD, GLB, GLTF or OBJ file and rotate it so that z is up.
+def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -> Scene:
+    """Load a PLY, PCD, GLB, GLTF or OBJ file, in metres and rotated so that z is up.
 
-    `up_axis` is the up axis of the file; "auto" means y for glTF, as its specification requires, else z. Raises
-    SceneError.
+    `up_axis` is the up axis of the file; "auto" means y for glTF, as its specification requires, else z. `scale` is
+    its unit in metres. Raises SceneError, also for a scan that has not the size of a room.
     """
     path = Path(path)
+    y_is_up = up_axis == "y" or (up_axis == "auto" and path.suffix.lower() in _Y_UP_SUFFIXES)
     try:
         geometry = read_geometry(path)
-        if up_axis == "y" or (up_axis == "auto" and path.suffix.lower() in _Y_UP_SUFFIXES):
+        if scale != 1:
+            geometry = replace(geometry, vertices=geometry.vertices * np.float64(scale))
+        if y_is_up:
             x, y, z = geometry.vertices.T
             geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
         scene = make_scene(path.stem, geometry)
@@ -311,7 +334,10 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto") -> Scene:
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
         raise SceneError(f"{path} does not fit into memory: simplify it, or download it again") from error
-    _warn_about_implausible_size(scene, path)
+    if wrong := _why_implausible(scene.size, float(max(scene.bounds.extent)), scale):
+        raise SceneError(f"{path} cannot be used: {wrong}")
+    if wrong := _why_on_its_side(scene, y_is_up):
+        _log.warning("%s: %s", path, wrong)
     return scene
 
 
@@ -324,14 +350,14 @@ class _Entry:
 
 
 class SceneCache:
-    """An LRU cache of scenes by path, limited to `max_bytes` in total; loads scenes with `up_axis`.
+    """An LRU cache of scenes by path, limited to `max_bytes` in total; loads scenes with `up_axis` and `scale`.
 
     Thread-safe: concurrent requests for a scene load it once. Always keeps the newest scene, even if it is larger than
     `max_bytes`. An evicted scene is freed once nothing references it.
     """
 
-    def __init__(self, max_bytes: int, up_axis: UpAxis = "auto") -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0) -> None:
+        self._max_bytes, self._scale = max_bytes, scale
         self._up_axis: UpAxis = up_axis
         self._entries: OrderedDict[Path, _Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -344,7 +370,7 @@ class SceneCache:
             self._entries.move_to_end(path)
         with entry.lock:
             if entry.scene is None:
-                entry.scene = load_scene(path, self._up_axis)
+                entry.scene = load_scene(path, self._up_axis, self._scale)
             scene = entry.scene
         self._evict()
         return scene

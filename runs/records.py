@@ -25,7 +25,7 @@ from roomscout.runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
-SETTINGS_ADDED = {"benchmark": DEFAULT, "engine": "transformers", "samples": 1, "tiles_per_view": 1}
+SETTINGS_ADDED = {"benchmark": DEFAULT, "engine": "transformers", "samples": 1, "scale": 1.0, "tiles_per_view": 1}
 """Settings that could change answers and that runs of earlier versions lack, with the value that those ran with."""
 
 Value = TypeVar("Value")

@@ -1,6 +1,7 @@
 import gc
 import io
 import json
+import re
 import struct
 import threading
 import weakref
@@ -13,6 +14,7 @@ from PIL import Image
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
 
 from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.readers import read_geometry
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, downsampled, load_scene, make_scene
 
 NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
@@ -106,8 +108,8 @@ def test_16_bit_colours_are_read_in_either_byte_order(file, order):
     )
     sign = ">" if order == "big" else "<"
     body = np.zeros(3, sign + "f4").tobytes() + np.array([51400, 10280, 5140], sign + "u2").tobytes()
-    scene = load_scene(file("scan.ply", (header + "end_header\n").encode() + body))
-    assert scene.colours.tolist() == [[200, 40, 20]]
+    geometry = read_geometry(file("scan.ply", (header + "end_header\n").encode() + body))
+    assert geometry.colours.tolist() == [[200, 40, 20]]
 
 
 @pytest.mark.parametrize("faces", [["4 0 1 2 3 8 0 0 1 0 1 1 0 1"], ["3 0 1 2 6 0 0 1 0 1 1", "3 0 2 3 0"]])
@@ -148,17 +150,27 @@ def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origi
     assert "far: moved the origin to (" in caplog.text
 
 
-@pytest.mark.parametrize(("scale", "warned"), [(1.0, False), (1000.0, True), (0.001, True)])
-def test_a_scan_not_in_metres_logs_a_warning(file, caplog, scale, warned):
-    load_scene(file("room.ply", ply((scale * np.array(CORNERS)).tolist(), TRIANGLES)))
-    assert ("are its coordinates in metres?" in caplog.text) == warned
+@pytest.mark.parametrize(
+    ("units_per_metre", "fix"),
+    [
+        (1000, "if it is in millimetres, add --scale 0.001"),
+        (100, "if it is in centimetres, add --scale 0.01"),
+        (1 / 1000, "if it is in kilometres, add --scale 1000"),
+        (1e5, "set --scale to the metres of its unit"),
+    ],
+)
+def test_a_scan_that_has_not_the_size_of_a_room_is_refused(file, units_per_metre: float, fix: str):
+    scan = file("room.ply", ply((units_per_metre * 2.5 * np.array(CORNERS)).tolist(), TRIANGLES))
+    with pytest.raises(SceneError, match=re.escape(fix)):
+        load_scene(scan)
+    assert load_scene(scan, scale=1 / units_per_metre).vertices.max(axis=0) == pytest.approx([2.5, 5, 1.25])
 
 
 @pytest.mark.parametrize(("up_axis", "warned"), [("auto", True), ("z", True), ("y", False)])
 def test_a_room_on_its_side_logs_a_warning(file, caplog, up_axis, warned):
     room = trimesh.creation.box(bounds=[[0, 0, 0], [6, 2.5, 5]])
     load_scene(file("room.obj", room.export(file_type="obj")), up_axis)
-    assert ("set --up-axis to y or z" in caplog.text) == warned
+    assert ("if it lies on its side, add --up-axis y" in caplog.text) == warned
 
 
 def test_a_word_in_the_rows_of_an_ascii_ply_is_an_error(file):
