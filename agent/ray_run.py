@@ -31,7 +31,7 @@ from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, Cl
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
 from roomscout.data.questions import Question
-from roomscout.data.scans import ScanNotFound, find_scan
+from roomscout.data.scans import ScanNotFound, scan_of
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
@@ -174,6 +174,7 @@ class Parts:
         if RunReader(run_log.folder).has_questions:  # workers need no other file, and no filter
             filters: dict[str, Any] = {**dict.fromkeys(FILTERS, ()), "num_questions": None}
             self._config = self._config.having(questions=run_log.folder / QUESTIONS_FILE, **filters)
+        self._asked = questions
         scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
@@ -224,7 +225,7 @@ class Parts:
     def _has_scan(self, row: ResultRow) -> bool:
         try:
             layouts = layouts_of(self._config.questions.benchmark)
-            find_scan(self._config.views.scan_root, row.dataset, row.scene_name, layouts)
+            scan_of(self._asked[row.number - 1], self._config.views.scan_root, layouts)
         except ScanNotFound:
             return False
         return True

@@ -12,7 +12,7 @@ from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_
 from roomscout.agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
-from roomscout.data.scans import ScanNotFound, find_scan, scan_sha256
+from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
@@ -114,7 +114,7 @@ def require_same_scans(
             continue
         checked.add(scene)
         try:
-            path = config.what_to_run.ply or find_scan(config.views.scan_root, *scene, layouts)
+            path = config.what_to_run.ply or scan_of(question, config.views.scan_root, layouts)
             same = scan_sha256(path) == recorded.sha256
         except (ScanNotFound, OSError):
             continue

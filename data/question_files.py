@@ -2,9 +2,11 @@
 
 import csv
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout.data.text import escaped
@@ -16,6 +18,14 @@ COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options"
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
 KIND_COLUMNS = ("answer_kind", "unit")
 """Columns with which a row declares the kind of its answer, for question types that no benchmark defines."""
+
+SCAN_COLUMN = "scan"
+"""A column with the path of the row's scan file. Such a row needs no dataset and no scene_name."""
+AS_GIVEN = "as_given"
+"""A column that is true in the files of `saved`. Such a row has COLUMNS whatever the benchmark's are, may have a
+`ground_truth` of null, and is asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
+
+_log = logging.getLogger(__name__)
 
 Row = Mapping[str, object]
 
@@ -87,7 +97,7 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
 def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
 
-    Reads at least `columns` and KIND_COLUMNS.
+    Reads at least `columns`, KIND_COLUMNS and SCAN_COLUMN, and logs a warning that names all other columns.
 
     For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
 
@@ -97,14 +107,29 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[Numbered
         raise QuestionError(f"{path} is a folder; --questions takes a file")
     if path.suffix.lower() not in _READERS:
         raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
+    known = (*columns, *KIND_COLUMNS, SCAN_COLUMN, AS_GIVEN)
+    names: dict[str, None] = {}
     try:
-        yield from _READERS[path.suffix.lower()](path, (*columns, *KIND_COLUMNS))
+        for number, row in _READERS[path.suffix.lower()](path, known):
+            if isinstance(row, Mapping):
+                names.update(dict.fromkeys(map(str, row)))
+            yield number, row
     except UnicodeDecodeError as error:
         raise QuestionError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from error
     except OSError as error:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
+    _warn_of_unknown(path, names, known)
+
+
+def _warn_of_unknown(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
+    """Log the columns of a file that are ignored, each with the known one that it may have meant."""
+    unknown = [name for name in names if name not in known]
+    meant = {name: get_close_matches(name, [each for each in known if each not in names], n=1) for name in unknown}
+    if unknown:
+        in_words = (name + (f" (did you mean {meant[name][0]}?)" if meant[name] else "") for name in unknown)
+        _log.warning("%s: ignoring unknown columns: %s", path, listed(in_words))
 
 
 def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
@@ -168,6 +193,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
         return
     try:
         names = pq.read_schema(path).names
+        _warn_of_unknown(path, names, columns)
         table = pq.read_table(path, columns=[name for name in columns if name in names])
     except pa.ArrowException as error:
         raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
@@ -17,8 +17,10 @@ from typing import Any
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
 from roomscout.data.question_files import (
+    AS_GIVEN,
     COLUMNS,
     OPTIONAL_COLUMNS,
+    SCAN_COLUMN,
     NumberedRow,
     QuestionError,
     Row,
@@ -26,7 +28,7 @@ from roomscout.data.question_files import (
     hub_rows,
     listed,
 )
-from roomscout.data.text import escaped
+from roomscout.data.text import escaped, on_disk
 
 __all__ = [
     "Question",
@@ -43,23 +45,24 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+OWN_DATASET = "own"
+"""The dataset of rows that name their scan file and no dataset."""
+PLACE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
-AS_GIVEN = "as_given"
-"""A column that is true in the files of `saved`. Such a row has COLUMNS whatever the benchmark's are, may have a
-`ground_truth` of null, and is asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
 
 _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. All fields but the last two are columns of question files.
+    """A question about a scan. All fields but the last three are columns of question files, and `scan` is optional.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
     letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
     is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
-    declared with the question instead. Not validated here, but by `load_questions` and `normalized`.
+    declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
+    it is empty, dataset and scene name locate the scan. Not validated here, but by `load_questions` and `normalized`.
     """
 
     id: str
@@ -71,6 +74,7 @@ class Question:
     ground_truth: str | None = None
     kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
     declares_kind: bool = False
+    scan: str = ""
 
     @property
     def scene(self) -> tuple[str, str]:
@@ -185,7 +189,7 @@ def load_questions(
         raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
     benchmark = benchmark or find_benchmark(DEFAULT)
     if source is not None:
-        name, rows = str(source), list(file_rows(Path(source), benchmark.columns))
+        name, rows = str(source), list(_with_scans_beside(Path(source), file_rows(Path(source), benchmark.columns)))
     elif benchmark.source is not None:
         name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
     else:
@@ -212,6 +216,17 @@ def load_questions(
     return kept[:num_questions]
 
 
+def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
+    """The rows of a file. A scan that exists relative to the file's folder is named by its absolute path."""
+    for number, row in rows:
+        scan = None if isinstance(row, QuestionError) else row.get(SCAN_COLUMN)
+        beside = source.absolute().parent / scan if isinstance(scan, str) and scan.strip() else None
+        if beside is not None and not isinstance(row, QuestionError) and on_disk(beside).is_file():
+            name = row.get("scene_name") or str(Path(str(scan)).with_suffix(""))
+            row = {**row, "scene_name": name, SCAN_COLUMN: str(beside)}
+        yield number, row
+
+
 def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:
     """Question objects as `load_questions` would return them from the file of `saved`, all of them and in order.
 
@@ -225,13 +240,17 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
 
 
 def saved(questions: Iterable[Question]) -> str:
-    """The contents of a .jsonl file with every column of these questions and the kinds of their answers.
+    """The contents of a .jsonl file with every column of these questions, their kinds of answers and their scans.
 
     `load_saved` reads them exactly as they are. The file is also one for `load_questions`.
     """
-    kinds = ({"answer_kind": each.kind.name, "unit": each.kind.unit} for each in questions)
-    rows = ({**each.row, **kind, AS_GIVEN: True} for each, kind in zip(questions, kinds, strict=True))
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    return "".join(json.dumps(_saved_row(question)) + "\n" for question in questions)
+
+
+def _saved_row(question: Question) -> dict[str, Any]:
+    kind = {"answer_kind": question.kind.name, "unit": question.kind.unit}
+    scan = {SCAN_COLUMN: question.scan} if question.scan else {}
+    return {**question.row, **kind, **scan, AS_GIVEN: True}
 
 
 def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
@@ -254,7 +273,7 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
     kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
     columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
-    return Question(**columns, kind=kind, declares_kind=not known)
+    return Question(**columns, kind=kind, declares_kind=not known, scan=row.get(SCAN_COLUMN, ""))
 
 
 def _kind_of(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:
@@ -399,7 +418,8 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
         )
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
-    return {**{name: getattr(question, name) for name in COLUMNS}, "options": options, AS_GIVEN: True, **declared}
+    columns = {name: getattr(question, name) for name in COLUMNS}
+    return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared}
 
 
 def _is_as_given(row: Row | QuestionError) -> bool:
@@ -412,6 +432,7 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
     Messages call a row a `noun`.
     """
     first_row: dict[str, int] = {}
+    scans: dict[tuple[str, str], str] = {}
     questions, errors = [], list[str]()
     for number, row in rows:
         try:
@@ -423,6 +444,12 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
                 raise QuestionError(
                     f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
                     "give every question a unique id"
+                )
+            if (other := scans.setdefault(question.scene, question.scan)) != question.scan:
+                one, two = (scan or "the file of that name" for scan in (question.scan, other))
+                raise QuestionError(
+                    f"{place}: scene {question.scene_name} has the scan {one}, and in another {noun} {two}; give the "
+                    "scenes different names"
                 )
         except QuestionError as error:
             errors.append(escaped(str(error)))
@@ -444,7 +471,8 @@ def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
     """A row with our columns: read by the benchmark, unless it comes from a Question and has them already."""
     if _is_as_given(row):
         return row
-    missing = [column for column in benchmark.columns if column not in row and column not in OPTIONAL_COLUMNS]
+    optional = (*OPTIONAL_COLUMNS, *PLACE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
+    missing = [column for column in benchmark.columns if column not in row and column not in optional]
     if missing:
         raise QuestionError(
             f"{place}: missing column {listed(missing)}; {benchmark.title}'s columns are {listed(benchmark.columns)}"
@@ -459,6 +487,10 @@ def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
 
 
 def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Question:
+    scan = _cell(row.get(SCAN_COLUMN), SCAN_COLUMN, place)
+    if scan:
+        given = {name: value for name, value in row.items() if name not in PLACE_COLUMNS or value}
+        row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix(""))} | given
     missing = [column for column in COLUMNS if column not in row and column not in OPTIONAL_COLUMNS]
     if missing:
         raise QuestionError(f"{place}: the read_row of {benchmark.title} leaves out {listed(missing)}")
@@ -474,6 +506,7 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
         options=_options(row.get("options"), place),
         ground_truth=_truth(row["ground_truth"], place),
         kind=_declared_kind(row, place, benchmark),
+        scan=scan,
     )
     try:
         question = with_kind(question, benchmark)

@@ -78,6 +78,16 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
     )
 
 
+def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> Path:
+    """The path of a question's scan file: the one that it names, else `find_scan`; raises ScanNotFound."""
+    if not question.scan:
+        return find_scan(scan_root, *question.scene, layouts)
+    path = on_disk(scan_root / question.scan)
+    if not path.is_file():
+        raise ScanNotFound(f"there is no scan file {path}, which the column scan of question {question.id} names")
+    return path
+
+
 def scan_sha256(path: Path) -> str:
     """SHA-256 (64 hex digits) of a scan file, without the files that it refers to. Raises OSError."""
     with path.open("rb") as scan:
@@ -95,19 +105,20 @@ def scan_table(questions: Sequence[Question], scan_root: Path, layouts: Layouts 
 
 
 def missing_scans(
-    questions: Iterable[Question], scan_root: Path, layouts: Layouts = LAYOUTS
+    questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS
 ) -> dict[tuple[str, str], str]:
     """Why each scene without a scan has none, in order of first appearance.
 
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
-    _require_root(scan_root)
-    reasons = {}
-    for scene in dict.fromkeys(question.scene for question in questions):
+    if any(not question.scan for question in questions):
+        _require_root(scan_root)
+    reasons: dict[tuple[str, str], str] = {}
+    for question in {question.scene: question for question in questions}.values():
         try:
-            find_scan(scan_root, *scene, layouts)
+            scan_of(question, scan_root, layouts)
         except ScanNotFound as error:
-            reasons[scene] = str(error)
+            reasons[question.scene] = str(error)
     return reasons
 
 

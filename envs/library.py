@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roomscout.data.questions import Question
-from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, find_scan, scan_sha256
+from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, UpAxis
@@ -109,7 +109,7 @@ class ScanLibrary:
         if self._ply is not None:
             return self._ply
         if question.scene not in self._paths:
-            self._paths[question.scene] = find_scan(self._scan_root, *question.scene, self._layouts)
+            self._paths[question.scene] = scan_of(question, self._scan_root, self._layouts)
         return self._paths[question.scene]
 
     def scene_of(self, question: Question) -> Scene:

@@ -31,6 +31,7 @@ from roomscout.data.questions import (
     saved,
     with_kind,
 )
+from roomscout.data.scans import missing_scans, scan_of
 from tests.conftest import vsi_question
 
 SAMPLE = Path(__file__).parent / "data" / "vsi_bench_sample.jsonl"
@@ -645,3 +646,45 @@ def test_saved_questions_are_read_exactly_as_they_were(tmp_path: Path) -> None:
     lamps = [with_kind(Question("1", "mine", "room", "lamp_count", "How many lamps?", ground_truth="2"), toy)]
     path.write_text(saved(lamps))
     assert load_saved(path, toy) == load_questions(path, toy) == lamps
+
+
+OWN = {"question_type": "object_counting", "question": "How many chair(s) are in this room?", "ground_truth": "2"}
+
+
+def test_a_row_may_name_its_scan_beside_the_file_or_below_the_scan_root(tmp_path: Path) -> None:
+    (tmp_path / "mine/a").mkdir(parents=True)
+    (tmp_path / "mine/a/mesh.ply").touch()
+    file = tmp_path / "mine/questions.jsonl"
+    write_jsonl(file, [{**OWN, "scan": "a/mesh.ply"}, {**OWN, "scan": "b/mesh.glb", "scene_name": "b"}])
+    beside, below = load_questions(file)
+    assert (beside.scan, beside.scene) == (str(tmp_path / "mine/a/mesh.ply"), ("own", "a/mesh"))
+    assert (below.scan, below.scene) == ("b/mesh.glb", ("own", "b"))
+    root = tmp_path / "scans"
+    root.mkdir()
+    assert scan_of(beside, root) == tmp_path / "mine/a/mesh.ply"
+    assert missing_scans([beside, below], root).keys() == {("own", "b")}
+    (root / "b").mkdir()
+    (root / "b/mesh.glb").touch()
+    assert scan_of(below, root) == root / "b/mesh.glb"
+    again = tmp_path / "again.jsonl"
+    again.write_text(saved([beside, below]))
+    assert load_questions(again) == load_saved(again, BENCHMARK) == normalized([beside, below]) == [beside, below]
+
+
+def test_a_scene_has_one_scan(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    write_jsonl(file, [{**OWN, "scan": f"{name}.ply", "scene_name": "room"} for name in "ab"])
+    with pytest.raises(QuestionError, match=r"scene room has the scan b\.ply, and in another row a\.ply"):
+        load_questions(file)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_unknown_columns_are_named(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{**OWN, "dataset": "d", "scene_name": "s", "answr_kind": "", "colour": "red"}]
+    path = tmp_path / f"questions.{kind}"
+    table = pd.DataFrame(rows)
+    write = {"jsonl": lambda: table.to_json(path, orient="records", lines=True), "csv": lambda: table.to_csv(path)}
+    write.get(kind, lambda: table.to_parquet(path))()
+    assert len(load_questions(path)) == 1
+    assert "answr_kind (did you mean answer_kind?)" in caplog.text
+    assert "colour" in caplog.text
