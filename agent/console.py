@@ -128,12 +128,16 @@ def log_to_file(path: Path) -> Iterator[None]:
 
 
 class Progress:
-    """Counts finished questions and their mean score; on a terminal, shows a bar with the remaining time."""
+    """Counts turns and the mean score of finished questions; on a terminal, shows a bar with the remaining time.
 
-    def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True):
+    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions.
+    """
+
+    def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True, turns_each: int = 1):
         self._scores = [row.score for row in rows if row.score is not None]
+        self._turns_each = turns_each
         self._bar = RichProgress(
-            TextColumn("questions", markup=False),
+            TextColumn("turns" if turns_each > 1 else "questions", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[score]}", markup=False),
@@ -141,7 +145,8 @@ class Progress:
             console=console,
             disable=not (shown and console.is_terminal),
         )
-        self._task = self._bar.add_task("questions", total=total, completed=len(rows), score=self._score)
+        done = len(rows) * turns_each
+        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._score)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -150,11 +155,17 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
+    def turn_taken(self) -> None:
+        """Count one more turn of a question in progress."""
+        if self._turns_each > 1:
+            self._bar.advance(self._task)
+
     def finished(self, row: ResultRow) -> None:
-        """Count one more finished question."""
+        """Count one more finished question, with the turns that it did not need."""
         if row.score is not None:
             self._scores.append(row.score)
-        self._bar.update(self._task, advance=1, score=self._score)
+        left = self._turns_each - row.turns if self._turns_each > 1 else 1
+        self._bar.update(self._task, advance=left, score=self._score)
 
     @property
     def _score(self) -> str:

@@ -211,6 +211,10 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     else:
         scored = (row for row in rows if row.score is not None)
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
+    if benchmark is not None and (below := [row for row in rows if row.score is not None and row.score < 1]):
+        zero = sum(row.score == 0 for row in below)
+        table = run_log.folder / "results.csv"
+        lines.append(f"Below full score: {len(below)} of {len(rows)}, of which {zero} score 0: {table}")
     for line in lines:
         log.info("%s", line)
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)

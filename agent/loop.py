@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
+from dataclasses import replace
 from threading import Event
 
 from roomscout.agent.console import Progress, counted
@@ -20,10 +21,11 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
+from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, OutOfMemory
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import EpisodeId
+from roomscout.runs.records import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,9 @@ log = logging.getLogger(__name__)
 def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
     """Answer all questions of a scheduler. `total` includes those finished earlier."""
     alone = total == 1  # nothing to batch it with, so no batch is announced
-    with Progress(total, run.log.rows, show_progress and not alone) as progress:
+    most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
+    with Progress(total, run.log.rows, show_progress and not alone, most_turns) as progress:
+        run = replace(run, turn_taken=progress.turn_taken)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
             return
@@ -152,6 +156,14 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
         log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
 
 
+def in_words(row: ResultRow, question: Question) -> str:
+    """An answer and what it is worth: "1.9 m (object_abs_distance, truth 1.8, score 0.9, 3 turns)"."""
+    unit = "" if question.kind.unit == "objects" else question.kind.unit
+    known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
+    about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])
+    return f"{row.answer} {unit}".rstrip() + f" ({about})"
+
+
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
     """Write the results of finished questions and release their resources."""
     for state in states:
@@ -166,7 +178,7 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         elif state.answer is None:
             log.info("[%s] No answer by the last turn", state.label)
         else:
-            log.info("[%s] Final answer: %s", state.label, state.answer)
+            log.info("[%s] Final answer: %s", state.label, in_words(row, state.question))
         run.policy.forget(state)
         state.close()
         progress.finished(row)

@@ -174,7 +174,7 @@ class Parts:
         if RunReader(run_log.folder).has_questions:  # workers need no other file, and no filter
             filters: dict[str, Any] = {**dict.fromkeys(FILTERS, ()), "num_questions": None}
             self._config = self._config.having(questions=run_log.folder / QUESTIONS_FILE, **filters)
-        self._asked = questions
+        self._asked = {question.id: question for question in questions}
         scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
@@ -225,8 +225,8 @@ class Parts:
     def _has_scan(self, row: ResultRow) -> bool:
         try:
             layouts = layouts_of(self._config.questions.benchmark)
-            scan_of(self._asked[row.number - 1], self._config.views.scan_root, layouts)
-        except ScanNotFound:
+            scan_of(self._asked[row.id], self._config.views.scan_root, layouts)
+        except (KeyError, ScanNotFound):
             return False
         return True
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -38,12 +38,16 @@ QUESTIONS_NAMED = 3
 
 @dataclass(frozen=True)
 class Run:
-    """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering."""
+    """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering.
+
+    `turn_taken` is called after each turn, also for those that a resumed question has taken before.
+    """
 
     library: SceneLibrary
     policy: Policy
     log: Journal
     pool: Executor
+    turn_taken: Callable[[], None] = lambda: None
 
 
 @contextmanager
@@ -73,6 +77,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
         for turn, following in zip_longest(recorded, recorded[1:]):
             view = following.view if following else None
             state.record(turn, None if turn.move is None else env.resume(turn.move, view))
+            run.turn_taken()
         run.policy.recall(state)
         run.log.messages(state.episode, messages_of(state))
 
@@ -101,6 +106,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             after, render_s = future.result()
             turn = finish_turn(state, decision, after, batch, render_s)
             record_turn(run.log, state, run.library)
+            run.turn_taken()
             ended_without_answer = turn.is_final and not decision.action.done
             outcome = "no turns left" if ended_without_answer else decision.action.in_words
             done = f"{decision.error}; {outcome}" if decision.error else outcome

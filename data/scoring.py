@@ -92,7 +92,9 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row["question_type"] == name]
         scores = [_score(row) for row in of_type if _has_truth(row)]
-        types[name] = _outcomes(of_type) | {"percent": 100 * mean(scores) if scores else None} | _more_scores(of_type)
+        types[name] = (
+            _outcomes(of_type) | {"percent": _rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
+        )
     types["all"] = _outcomes(rows)
     return {
         "pending": pending,
@@ -133,9 +135,15 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += overall_label((row["question_type"] for row in counted), benchmark)
         summary["overall_label"] = label
+        percents = {name: _rounded(percent) for name, percent in percents.items()}
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
     return summary
+
+
+def _rounded(percent: float) -> float:
+    """A percentage without the error of binary fractions: 77.5, not 77.49999999999999."""
+    return round(percent, 10)
 
 
 def _more_scores(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
@@ -160,18 +168,23 @@ def _outcomes(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:
-    """The result of `summarize` as lines of text: counts per type, percent per task, and labelled overalls."""
+    """The result of `summarize` as lines of text: counts and percent per type, and the labelled overall.
+
+    A task of several types has a line of its own. If questions lack their scan, a table of the tasks compares the
+    percentages with and without them.
+    """
     lines = [_TYPE_LINE.format("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
         numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
         lines.append(_TYPE_LINE.format(name, *cells, *numbers))
-    lines += [_LEGEND, ""]
     asked, with_scan = summary["asked"], summary["with_scan"]
     answers = "answers" if "samples" in summary else "questions"
     if asked["questions"] == with_scan["questions"]:
-        lines += ["percent per task", *(f"{task:<28}{percent:>7.1f}" for task, percent in asked["tasks"].items())]
+        joint = {task: percent for task, percent in asked["tasks"].items() if task not in summary["types"]}
+        lines += [f"{f'{task}, mean of its types':<80}{percent:>9.1f}" for task, percent in joint.items()]
         return [*lines, "", _overall_line(asked, benchmark, answers)]
+    lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan")]
     for task, percent in asked["tasks"].items():
         lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
@@ -179,7 +192,6 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
     return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan")]
 
 
-_LEGEND = "exhausted: no answer by the last turn, scored 0; no scan: failed because the scan was not found"
 _TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
 _TASK_LINE = "{:<28}{:>7}{:>11}"
 
@@ -194,6 +206,8 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
         return f"no scored {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
     words = _overall_in_words(label, part["tasks"], benchmark)
+    if questions == 1:
+        denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     return f"{words}: {part[label]:.1f} % over {questions} {denominator}"
 
 

@@ -90,7 +90,8 @@ def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     assert "Processing 3 active questions in batch" in lines
     assert any(re.fullmatch(r"SEQUENTIAL PHASE: [23] at a time", line) for line in lines)
     assert any(line.endswith("] Continuing sequentially from turn 2...") for line in lines)
-    assert sum("Final answer: " in line for line in lines) == len(rooms.rows)
+    final = r"\[Q\d{3}\] Final answer: \S+( m| cm| m²)? \((\w+), truth (\S+), score [01](\.\d)?, \d turns?\)"
+    assert sum(bool(re.fullmatch(final, line)) for line in lines) == len(rooms.rows)
 
 
 def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: Path):

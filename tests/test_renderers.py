@@ -310,7 +310,7 @@ def test_a_painter_reports_its_device(gl_name):
 
 
 def test_the_environments_egl_device_overrides_the_cuda_device(gl_name, monkeypatch, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         make_renderer(gl_name, cuda_device=0).close()
     assert "renderer pyrender on " in caplog.text
     assert "EGL_DEVICE_ID" not in os.environ

@@ -290,6 +290,21 @@ def test_printed_overalls_have_label_and_denominator() -> None:
     ]
 
 
+def test_a_task_of_several_types_has_a_line_of_its_own() -> None:
+    names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
+    lines = format_summary(summarize([row(name, score) for name, score in zip(names, (1, 0, 1), strict=True)]))
+    assert [line.split()[0] for line in lines[1:5]] == [*names, "all"]
+    assert lines[5].split() == ["object_rel_direction,", "mean", "of", "its", "types", "50.0"]
+    assert len(lines[5]) == len(lines[0])
+
+
+def test_percentages_are_saved_without_the_error_of_binary_fractions() -> None:
+    summary = summarize([row("object_abs_distance", score) for score in (0.9, 0.8, 0.7, 0.7)])
+    assert (
+        summary["types"]["object_abs_distance"]["percent"] == summary["asked"]["tasks"]["object_abs_distance"] == 77.5
+    )
+
+
 def test_a_partial_overall_is_printed_with_its_tasks() -> None:
     names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
     *_, asked = format_summary(summarize([row(name, 0.5) for name in names], pending=1))

@@ -40,7 +40,7 @@ class RendererStart:
             return renderer
         if self._name == "auto":
             return _best_renderer(self._child)
-        _log.info("renderer %s on %s", self._name, self._child.started().device)
+        _log.debug("renderer %s on %s", self._name, self._child.started().device)
         return self._child
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def _best_renderer(child: ChildRenderer) -> Renderer:
         return RaycastRenderer()
     if any(word in renderer.device.lower() for word in _SOFTWARE_DEVICES):
         renderer.close()
-        _log.info("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", renderer.device)
+        _log.debug("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", renderer.device)
         return RaycastRenderer()
-    _log.info("renderer auto: pyrender on %s", renderer.device)
+    _log.debug("renderer auto: pyrender on %s", renderer.device)
     return renderer
