@@ -157,7 +157,7 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
 
 
 def in_words(row: ResultRow, question: Question) -> str:
-    """An answer and what it is worth: "1.9 m (object_abs_distance, truth 1.8, score 0.9, 3 turns)"."""
+    """An answer and what it is worth: "1.9 m (distance, truth 1.8, score 0.9, 3 turns)"."""
     unit = "" if question.kind.unit == "objects" else question.kind.unit
     known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
     about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])

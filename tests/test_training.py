@@ -598,7 +598,9 @@ def test_lessons_come_last(shards, lessons, tmp_path):
 def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
     config = rooms.config(tmp_path)
     assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
-    monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": tmp_path})
+    half = shutil.copytree(rooms.root, tmp_path / "half")
+    shutil.rmtree(min(half.glob("scannet/scans/*")))
+    monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": half})
     with pytest.raises(Unfinished, match="blind: ended with status 1"):
         answers(config)
 
@@ -696,6 +698,7 @@ def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
     (row, *_) = rooms.rows
     few = tmp_path / "one.jsonl"
     few.write_text(json.dumps(row) + "\n")
+    (tmp_path / f"{row['scene_name']}.ply").write_text("damaged")
     config = rooms.config(tmp_path / "logs", questions=few, scan_root=tmp_path)
     assert main_vsi_bench_loop(config).status == 1
     (folder,) = (tmp_path / "logs").iterdir()
