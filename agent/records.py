@@ -32,6 +32,10 @@ def result_row(state: QuestionState) -> ResultRow:
         parse_errors=sum(turn.parse_error is not None for turn in state.turns),
         seconds=round(state.elapsed_s, 3),
         scores=question.more_scores(state.answer),
+        options=question.options,
+        answer_text=question.text_of(state.answer),
+        ground_truth_text=question.text_of(question.ground_truth),
+        folder=str(state.episode),
     )
 
 

@@ -51,7 +51,8 @@ PLACE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
 """Bad rows that a message lists; it counts the others."""
 
-_LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+\S")
+_LETTER = re.compile(r"\s*\(?([A-Z])[.):]\s+")
+_LETTERED_OPTION = re.compile(_LETTER.pattern + r"\S")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ class Question:
     def parse_answer(self, value: object) -> str | None:
         """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
         return self.kind.parse(value, self.letters)
+
+    def text_of(self, letter: str | None) -> str:
+        """The text of the option with this letter, in either case; empty if there is none."""
+        texts = {match[1]: option[match.end() :] for option in self.options if (match := _LETTER.match(option))}
+        return texts.get((letter or "").upper(), "")
 
     def guess(self, draw: random.Random) -> str:
         """A random valid answer."""

@@ -93,7 +93,8 @@ class EpisodeId(NamedTuple):
 class ResultRow(Record):
     """A line of results.jsonl: the outcome of a question. `sample` counts the question's answers, from 1.
 
-    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone.
+    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. For a question with
+    `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
     """
 
     number: int
@@ -113,6 +114,10 @@ class ResultRow(Record):
     parse_errors: int
     seconds: float
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
+    options: OmittedIfEmpty[tuple[str, ...]] = ()
+    answer_text: OmittedIfEmpty[str] = ""
+    ground_truth_text: OmittedIfEmpty[str] = ""
+    folder: OmittedIfEmpty[str] = ""
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:

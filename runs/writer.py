@@ -389,11 +389,14 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a table, with a column for each of their further scores."""
+    """The rows as a table, with a column for each of their further scores; options are a JSON list."""
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [name for name in field_names(ResultRow) if name != "scores"]
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns, *(f"scores.{name}" for name in names)], extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(row | {f"scores.{name}": value for name, value in row.get("scores", {}).items()} for row in rows)
+    for row in rows:
+        scores = {f"scores.{name}": value for name, value in row.get("scores", {}).items()}
+        options = {"options": json.dumps(row["options"], ensure_ascii=False)} if row.get("options") else {}
+        writer.writerow(row | options | scores)
     return text.getvalue()

@@ -295,6 +295,17 @@ def test_the_exports_contain_every_row(rooms: RoomScans, undisturbed: Path):
     assert kept == [(row["id"], row["status"], row["score"]) for row in rows]
 
 
+def test_the_exports_say_what_a_letter_means(rooms: RoomScans, undisturbed: Path):
+    asked = {str(row["id"]): row["options"] for row in rooms.rows if row["options"]}
+    with (undisturbed / "results.csv").open(newline="") as table:
+        chosen = {row["id"]: row for row in csv.DictReader(table) if row["options"]}
+    assert {id: json.loads(row["options"]) for id, row in chosen.items()} == asked
+    for row in chosen.values():
+        assert f"{row['ground_truth']}. {row['ground_truth_text']}" in asked[row["id"]]
+        assert f"{row['answer']}. {row['answer_text']}" in asked[row["id"]]
+        assert (undisturbed / row["folder"] / "turns.jsonl").is_file()
+
+
 def test_further_scores_are_exported_and_averaged(undisturbed: Path):
     found = {row["id"]: row["scores"] for row in results(undisturbed) if row["scores"]}
     with (undisturbed / "results.csv").open(newline="") as table:

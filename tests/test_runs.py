@@ -87,10 +87,12 @@ def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Pat
     policy = ModelPolicy(ScriptedBackend(scripted, config.model.model))
     assert main_vsi_bench_loop(config, interrupted, policy).status == 0
     undisturbed = map(json.loads, (SCHEMA_1 / "undisturbed_results.jsonl").read_text().splitlines())
-    assert [row | {"scores": {}} for row in results(interrupted)] == [
-        {key: value for key, value in row.items() if key != "seconds"} | {"sample": 1, "scores": {}}
+    expected = [
+        {key: value for key, value in row.items() if key != "seconds"}
         for row in sorted(undisturbed, key=lambda row: row["number"])
     ]
+    found = [{key: row[key] for key in was} for row, was in zip(results(interrupted), expected, strict=True)]
+    assert found == expected
     reader = RunReader(interrupted)
     assert {episode: reader.turns(episode)[: len(turns)] for episode, turns in before.items()} == before
     assert [len(reader.turns(episode)) for episode in episodes] == [row.turns for row in reader.rows]
