@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
+from PIL import Image, ImageStat
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
 from roomscout.agent.config import ConfigError, ModelSettings
@@ -410,6 +411,17 @@ def test_the_example_runs(tmp_path: Path):
     ended = run_command([sys.executable, str(example)], cwd=tmp_path, env=one_thread)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "first_hour" / "trajectory.png").exists()
+
+
+def test_the_example_draws_a_question_of_a_run(one_run: Path, tmp_path: Path):
+    example, out = COMMAND.parent / "docs" / "examples" / "draw_exploration.py", tmp_path / "picture.png"
+    asked = load_trajectories(one_run)[0]
+    ended = run_command([sys.executable, str(example), str(one_run), asked.question.id, str(out)])
+    assert ended.returncode == 0, ended.stderr
+    with Image.open(out) as picture:
+        assert picture.width == 12 + len(asked.turns) * 332
+        first = picture.crop((12, 40, 12 + 320, 40 + 178))
+    assert ImageStat.Stat(first).stddev[0] > 5
 
 
 class Signed(TurnAndAnswer):
