@@ -70,6 +70,7 @@ def explore(
     *,
     policy: Policy | type[Policy] | str | None = None,
     log_root: str | Path | None = None,
+    progress: bool = True,
     **settings: Any,
 ) -> list[Trajectory]:
     """Ask many questions in lockstep, from a question file or as Question objects; returns trajectories in their order.
@@ -82,6 +83,8 @@ def explore(
     With `samples` K, each question is answered K times, and has K neighbouring trajectories. Giving every question K
     times in a list means the same, and returns the trajectories in the list's order.
 
+    On a terminal, a bar counts the turns, unless `progress` is False.
+
     With `log_root`, the run folder there holds them, so that the run can be resumed; the trajectories are the same.
 
     Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
@@ -89,7 +92,8 @@ def explore(
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
-        return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)
+        asked = questions_of(config.what_to_run, config.questions)
+        return _trajectories(config, asked, policy, log_root is not None, progress)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
@@ -101,7 +105,7 @@ def explore(
     repeated = {"samples": times} if times > 1 else {}
     config = _config({"batch": True, **repeated}, policy, log_root, settings)
     asked = normalized([listed[place] for place in distinct], find_benchmark(config.questions.benchmark))
-    found = _trajectories(config, asked, policy, log_root is not None)
+    found = _trajectories(config, asked, policy, log_root is not None, progress)
     if not repeated:
         return found
     answers = {place: iter(found[times * index : times * (index + 1)]) for index, place in enumerate(distinct)}
@@ -163,16 +167,20 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
 
 
 def _trajectories(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | type[Policy] | str | None, on_disk: bool
+    config: RunConfig,
+    questions: Sequence[Question],
+    policy: Policy | type[Policy] | str | None,
+    on_disk: bool,
+    show_progress: bool = False,
 ) -> list[Trajectory]:
     made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
     if not on_disk:
-        journal = answer_in_memory(config, questions, decides)
+        journal = answer_in_memory(config, questions, decides, show_progress)
         return trajectories(questions, journal.rows, journal.turns_of)
-    outcome = main_vsi_bench_loop(config, policy=decides, questions=questions)
+    outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:

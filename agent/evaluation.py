@@ -62,12 +62,14 @@ def main_vsi_bench_loop(
     folder: Path | None = None,
     policy: Policy | None = None,
     questions: Sequence[Question] | None = None,
+    show_progress: bool = True,
 ) -> Outcome:
     """Answer every question of a run and score it.
 
     `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `questions`
-    those that it names for a new run. Raises ConfigError, QuestionError, ScanNotFound, RenderError, ModelError or
-    RunError if the run cannot begin, and RunError if its folder can no longer be written.
+    those that it names for a new run. With `show_progress`, a terminal has a bar. Raises ConfigError, QuestionError,
+    ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer
+    be written.
     """
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
@@ -105,7 +107,7 @@ def main_vsi_bench_loop(
             )
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, len(questions) * samples)
+                answer_questions(scheduler, run, len(questions) * samples, show_progress)
             except KeyboardInterrupt:
                 with ignored_interrupts():
                     run_log.export(session.facts())
@@ -121,7 +123,9 @@ def main_vsi_bench_loop(
             return interrupted(run_log, stack)
 
 
-def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: Policy | None = None) -> MemoryJournal:
+def answer_in_memory(
+    config: RunConfig, questions: Sequence[Question], policy: Policy | None = None, show_progress: bool = True
+) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
@@ -137,7 +141,7 @@ def answer_in_memory(config: RunConfig, questions: Sequence[Question], policy: P
         scheduler = schedule(
             questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
         )
-        answer_questions(scheduler, run, len(questions) * samples, show_progress=False)
+        answer_questions(scheduler, run, len(questions) * samples, show_progress)
     return journal
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
+from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
@@ -31,6 +32,10 @@ class Trajectory:
             f"Trajectory({self.question.question!r}, {len(self.turns)} turns, answer={self.answer!r}, "
             f"score={self.score}, status={self.status!r}{f', error={self.error!r}' if self.error else ''})"
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outcome and a filmstrip of the turns."""
+        return trajectory_html(self)
 
 
 def load_trajectories(folder: str | Path) -> list[Trajectory]:

@@ -265,6 +265,18 @@ def test_a_turn_is_shown_in_a_line_without_reading_its_view(rooms: RoomScans, tm
     assert all(each.startswith("Turn(") and len(each) < 300 and "\n" not in each for each in shown)
 
 
+def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans, tmp_path: Path):
+    asked = replace(load_questions(rooms.questions)[0], question="How many <script>alert(1)</script> are there?")
+    (trajectory,) = explore([asked], policy=TurnAndAnswer, scan_root=rooms.root, log_root=tmp_path, **VIEW)
+    shown = trajectory._repr_html_()
+    assert shown.count("<img alt='view of turn") == len(trajectory.turns) > 1 and "data:image/png;base64," in shown
+    assert "&lt;script&gt;" in shown and "<script>" not in shown
+    for view in only_run(tmp_path).glob("q001/render_*.png"):
+        view.unlink()
+    (without,) = load_trajectories(only_run(tmp_path))
+    assert "<img" not in without._repr_html_() and "is missing or damaged" in without._repr_html_()
+
+
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
     first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
