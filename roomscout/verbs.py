@@ -47,6 +47,12 @@ def _merge(arguments: Sequence[str]) -> int:
     return main(["merge", *arguments], prog="roomscout")
 
 
+def _preview(arguments: Sequence[str]) -> int:
+    from roomscout.agent.preview import main
+
+    return main(arguments)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -85,6 +91,12 @@ VERBS = {
         "Print how many questions have a scan.",
         ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
         flags=lambda arguments: ["--check-data", *arguments],
+    ),
+    "preview": Verb(
+        "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
+        ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
+        "[SCAN...] [FLAGS]",
+        command=_preview,
     ),
     "rooms": Verb(
         "Write procedural rooms and questions about them.",

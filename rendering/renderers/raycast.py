@@ -1,7 +1,8 @@
 """Renders views on the CPU by casting a ray through each pixel with Embree; works everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,8 @@ class RaycastRenderer:
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB."""
-        hits = _cast(scene, pose, intrinsics)
-        faces = hits["primitive_ids"].numpy().ravel()
-        second, third = np.ascontiguousarray(hits["primitive_uvs"].numpy().reshape(-1, 2).T)
-        weights = (1.0 - second - third, second, third)
-        image = _vertex_colours(scene.surface, faces, weights)
-        if scene.texturing:
-            _paint_textures(scene.texturing, faces, np.stack(weights), image)
-        image[faces == _NO_FACE] = BACKGROUND_RGB
-        return image.reshape(intrinsics.height, intrinsics.width, 3)
+        colours = colours_of_hits(scene, _cast(scene, pose, intrinsics))
+        return colours.reshape(intrinsics.height, intrinsics.width, 3)
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """Depth (H, W) float32, metres along the optical axis; inf if there is no surface."""
@@ -39,6 +33,18 @@ class RaycastRenderer:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def colours_of_hits(scene: Scene, hits: Mapping[str, Any]) -> np.ndarray:
+    """(K, 3) uint8 colours of the surface where Open3D's ray caster hit it, BACKGROUND_RGB where it did not."""
+    faces = hits["primitive_ids"].numpy().ravel()
+    second, third = np.ascontiguousarray(hits["primitive_uvs"].numpy().reshape(-1, 2).T)
+    weights = (1.0 - second - third, second, third)
+    colours = _vertex_colours(scene.surface, faces, weights)
+    if scene.texturing:
+        _paint_textures(scene.texturing, faces, np.stack(weights), colours)
+    colours[faces == _NO_FACE] = BACKGROUND_RGB
+    return colours
 
 
 def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:

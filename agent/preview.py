@@ -1,0 +1,119 @@
+"""Draws scans without a model: the first view and a plan of each, with its size and what looks wrong."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from roomscout.agent.builders import layouts_of
+from roomscout.agent.config import RunConfig
+from roomscout.agent.console import counted
+from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.questions import QuestionError, load_questions
+from roomscout.data.scans import ScanNotFound, scan_of
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.plan_view import PlanView, plan_view
+from roomscout.rendering.renderers import RenderError
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene, SceneError, load_scene
+
+VIEW = CameraSettings((640, 480), 300.0, RunConfig().views.camera_height, RunConfig().views.camera_pitch)
+RED = (207, 34, 46)
+TEXT_PX = 22
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
+    """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
+    options = _parser(prog).parse_args(arguments)
+    log_to_stream(sys.stdout)
+    try:
+        scans = list(options.scans) or _scans_of_questions(options.questions, options.scan_root)
+        options.out.mkdir(parents=True, exist_ok=True)
+    except (QuestionError, ScanNotFound, OSError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    drawn = 0
+    for path, name in _named(scans):
+        try:
+            scene = load_scene(path, options.up_axis, options.scale)
+            picture = preview(scene)
+        except (SceneError, RenderError) as error:
+            logging.error("%s", error)
+            continue
+        file = options.out / f"{name}.png"
+        picture.save(file)
+        drawn += 1
+        logging.info("%s: %s m, %s: %s", path, scene.size, surface_in_words(scene), file)
+    return 0 if drawn == len(scans) else 1
+
+
+def preview(scene: Scene) -> Image.Image:
+    """The first view of a scan beside its plan, which shows the camera's place and direction; raises RenderError."""
+    first = draw_first_view(scene, RaycastRenderer(), VIEW)
+    plan = plan_view(scene, VIEW.image_size[1])
+    drawn = Image.fromarray(plan.image)
+    _draw_camera(ImageDraw.Draw(drawn), plan, first.pose)
+    width, height = VIEW.image_size
+    picture = Image.new("RGB", (width + 16 + drawn.width, height + TEXT_PX + 8), "white")
+    picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
+    picture.paste(drawn, (width + 16, TEXT_PX + 8))
+    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}"
+    ImageDraw.Draw(picture).text((4, 4), text, "black", ImageFont.load_default(size=TEXT_PX - 6))
+    return picture
+
+
+def surface_in_words(scene: Scene) -> str:
+    """What a scan is made of: its triangles, or its points."""
+    return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Draw the first view and a plan of scans without a model, and print their sizes and what looks "
+        "wrong. Names scan files, or --questions for all scans that a question file asks about.",
+    )
+    parser.add_argument("scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files")
+    parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
+    parser.add_argument("--scan-root", type=Path, default=Path("scans"), help="the folder of its scans (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
+    parser.add_argument("--scale", type=float, default=1.0, help="metres per unit of the scan files (%(default)s)")
+    parser.add_argument("--up-axis", choices=("auto", "y", "z"), default="auto", help="the axis that points up")
+    return parser
+
+
+def _scans_of_questions(source: Path | None, scan_root: Path) -> list[Path]:
+    """The scan of each scene, without those that are missing, which are logged; raises QuestionError, ScanNotFound."""
+    questions, layouts = load_questions(source, find_benchmark(DEFAULT)), layouts_of(DEFAULT)
+    found, missing = [], []
+    for question in {question.scene: question for question in questions}.values():
+        try:
+            found.append(scan_of(question, scan_root, layouts))
+        except ScanNotFound as error:
+            missing.append(error)
+            logging.warning("%s", error)
+    if not found:
+        raise missing[0]
+    return found
+
+
+def _named(scans: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Each scan with a name for its picture; scans of equal names are numbered."""
+    seen: dict[str, int] = {}
+    for path in scans:
+        seen[path.stem] = seen.get(path.stem, 0) + 1
+        yield path, path.stem + (f"_{seen[path.stem]}" if seen[path.stem] > 1 else "")
+
+
+def _draw_camera(canvas: ImageDraw.ImageDraw, plan: PlanView, pose: CameraPose) -> None:
+    """Mark the camera's place, and half a metre of its direction."""
+    here = plan.pixel(pose.x_m, pose.y_m)
+    ahead = pose.position + 0.5 * pose.forward
+    canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
+    canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)

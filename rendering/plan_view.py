@@ -1,0 +1,44 @@
+"""A floor plan of a scan: what is seen from above, cut below the ceiling."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roomscout.rendering.renderers.raycast import colours_of_hits
+from roomscout.rendering.scene import Scene
+
+CUT_M = 2.0
+"""The height above the floor from which one looks down; in lower rooms the cut is at CUT_SHARE of the height."""
+CUT_SHARE = 0.85
+MARGIN_M = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class PlanView:
+    """A plan (H, W, 3) uint8 RGB, world y upwards; the centre of its lower left pixel is at `origin`, world metres."""
+
+    image: np.ndarray
+    origin: tuple[float, float]
+    metres_per_pixel: float
+
+    def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
+        """(column, row) of a place, from the upper left corner."""
+        column = (x_m - self.origin[0]) / self.metres_per_pixel
+        return column, len(self.image) - 1 - (y_m - self.origin[1]) / self.metres_per_pixel
+
+
+def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
+    """Cast a ray down for each pixel; `longest_px` is the longer side of the image."""
+    import open3d as o3d
+
+    lower, upper = scene.bounds.lower[:2] - MARGIN_M, scene.bounds.upper[:2] + MARGIN_M
+    metres_per_pixel = float(max(upper - lower)) / longest_px
+    columns, rows = (np.arange(lower[axis], upper[axis], metres_per_pixel) for axis in (0, 1))
+    height = scene.bounds.upper[2] - scene.floor_z_m
+    rays = np.zeros((len(rows), len(columns), 6), dtype=np.float32)
+    rays[..., 0], rays[..., 1] = np.meshgrid(columns, rows[::-1])
+    rays[..., 2] = scene.floor_z_m + min(CUT_M, CUT_SHARE * height)
+    rays[..., 5] = -1
+    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
+    image = colours_of_hits(scene, hits).reshape(*rays.shape[:2], 3)
+    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
