@@ -1,14 +1,18 @@
 """--demo: the embedded model on procedural rooms, compared with the same model blind."""
 
 import logging
+import shlex
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
-from roomscout.agent.builders import questions_of
+from roomscout.agent.builders import layouts_of, questions_of
 from roomscout.agent.command_line import Given
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
+from roomscout.data.scans import scan_of
 from roomscout.data.scoring import aggregate, most_frequent_answer
 from roomscout.models import EMBEDDED
 
@@ -48,7 +52,21 @@ def run_demo(config: RunConfig) -> int:
             aggregate(map(asdict, blind.rows), benchmark)["overall"],
             frequent,
         )  # fmt: skip
+        for line in next_steps(config, seeing.folder):
+            log.info("%s", line)
     return seeing.status
+
+
+def next_steps(config: RunConfig, folder: Path | None) -> list[str]:
+    """What to open after the demo, and what to try next, as commands."""
+    first = questions_of(config.what_to_run, config.questions)[0]
+    scan = scan_of(first, config.views.scan_root, layouts_of(config.questions.benchmark))
+    roomscout = f"{shlex.quote(sys.executable)} -m roomscout"
+    return [
+        f"To open: {folder}/q001 has the views of the first question, {folder}/results.csv all answers",
+        f"To see the room: {roomscout} preview {shlex.quote(str(scan))}",
+        f"To ask about it: {roomscout} ask {shlex.quote(str(scan))} {shlex.quote(first.question)} --model {EMBEDDED}",
+    ]
 
 
 def demo_config(config: RunConfig) -> RunConfig:
