@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 rm -rf build/typing
 mkdir -p build/typing/roomscout
-for each in agent benchmarks data envs models rendering runs training roomscout/*.py; do
+for each in agent analysis benchmarks data envs models rendering runs training roomscout/*.py; do
     ln -s "$PWD/$each" build/typing/roomscout/
 done

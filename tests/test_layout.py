@@ -13,6 +13,7 @@ ALLOWED = {
     "envs": {"rendering", "data"},
     "runs": {"envs", "models", "rendering", "data"},
     "agent": {"envs", "models", "runs", "rendering", "data"},
+    "analysis": {"runs", "envs", "rendering", "data"},
 }
 """The packages of this repository that each may import, beside itself."""
 OURS = {*ALLOWED, "training", "benchmarks"}

@@ -15,7 +15,7 @@ from conftest import COMMAND, RoomScans, run_command
 import roomscout
 
 ROOT = COMMAND.parent
-FOLDERS = ("agent", "data", "envs", "models", "rendering", "runs", "training")
+FOLDERS = ("agent", "analysis", "data", "envs", "models", "rendering", "runs", "training")
 
 
 def test_every_module_is_imported_under_one_name():
