@@ -29,7 +29,9 @@ from roomscout.data.questions import Question, QuestionError, normalized
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
-COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_data", "plan", "plan_device")
+COMMAND_SETTINGS = (
+    "batch", "demo", "interactive", "continue_from", "retry_failed", "check_data", "plan", "plan_device",
+)  # fmt: skip
 """Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""

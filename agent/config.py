@@ -127,6 +127,8 @@ class WhatToRun(_Section):
     """The benchmark's type of --question, otherwise inferred from its wording."""
     ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """The correct answer to --question, for scoring."""
+    interactive: Annotated[bool, MayChange] = False
+    """Ask about --ply question after question, with the model and the scan kept in memory."""
 
     @property
     def has_work(self) -> bool:
@@ -351,8 +353,10 @@ class RunConfig:
             raise ConfigError(f"--question asks one question; did you mean --questions {what.question}?")
         if what.ply is None and what.question is not None:
             raise ConfigError("--question needs a scan to ask about: add --ply FILE")
-        if what.ply is not None and what.question is None:
-            raise ConfigError("--ply needs a question to ask: add --question TEXT")
+        if what.ply is None and what.interactive:
+            raise ConfigError("--interactive needs a scan to ask about: add --ply FILE")
+        if what.ply is not None and what.question is None and not what.interactive:
+            raise ConfigError("--ply needs a question to ask: add --question TEXT, or --interactive to type it")
 
     def _check_views_and_steps(self) -> None:
         model = self.model
@@ -419,8 +423,10 @@ class RunConfig:
             raise ConfigError("--ply asks one question: leave out --questions and its filters")
         if what.demo and asked.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")
-        if what.ply is None and (what.options or what.question_type or what.ground_truth):
+        if what.question is None and (what.options or what.question_type or what.ground_truth):
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
+        if what.interactive and (what.plan or what.continue_from is not None):
+            raise ConfigError("--interactive asks about --ply: leave it out with --plan and --continue")
 
     def _check_cluster(self) -> None:
         what, cluster, device = self.what_to_run, self.cluster, self.model.device

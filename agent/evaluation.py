@@ -25,7 +25,7 @@ from roomscout.agent.run_folder import (
     saved_prompts,
 )
 from roomscout.agent.scheduler import Scheduler
-from roomscout.agent.startup import start
+from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
 from roomscout.data.benchmarks import find_benchmark
@@ -63,11 +63,13 @@ def main_vsi_bench_loop(
     policy: Policy | None = None,
     questions: Sequence[Question] | None = None,
     show_progress: bool = True,
+    started: Started | None = None,
 ) -> Outcome:
     """Answer every question of a run and score it.
 
     `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `questions`
-    those that it names for a new run. With `show_progress`, a terminal has a bar. Raises ConfigError, QuestionError,
+    those that it names for a new run. With `show_progress`, a terminal has a bar. `started` has the model and the scans
+    of earlier runs, which outlive this one. Raises ConfigError, QuestionError,
     ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer
     be written.
     """
@@ -96,7 +98,7 @@ def main_vsi_bench_loop(
                 return finished
         try:
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
-            started = start(config, questions, policy, prompts, stack)
+            started = started or start(config, questions, policy, prompts, stack)
             read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
             run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack)
             log.info("%s", started.plan.why)

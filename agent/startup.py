@@ -1,8 +1,9 @@
 """Starts a run: resolves its settings on this machine, then makes what all its turns share."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ def resolve(
     """
     start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
     stack.callback(start.close)
+    if policy is None and config.model.loads_weights:
+        _import_model_libraries()
     config = fitted_to_model(config, policy)
     if policy is None:
         if config.model.engine == "openai":
@@ -72,10 +75,30 @@ def start(
     The model reads `prompts`; its weights can take minutes. `stack` closes everything. Raises the errors of `resolve`.
     """
     config, plan, renderer = resolve(config, questions, policy, prompts, stack)
+    library = library_of(config, renderer)
+    stack.callback(library.close)
+    if config.what_to_run.ply is not None:
+        library.load_ahead(questions)  # while the weights are loaded
     if policy is None:
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
-    library = library_of(config, renderer)
-    stack.callback(library.close)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     return Started(config, plan, library, policy, pool)
+
+
+def _import_model_libraries() -> None:
+    """Import PyTorch and transformers, which takes a tenth less without looking for garbage in what they define."""
+    with _garbage_kept():
+        from roomscout.models.transformers import footprint, runner  # noqa: F401
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Pause the cyclic garbage collector inside this block, unless it is off already."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

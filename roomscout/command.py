@@ -2,8 +2,13 @@
 
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from roomscout.rendering.interrupts import INTERRUPTS, deferred_interrupts
+
+if TYPE_CHECKING:
+    from roomscout.agent.command_line import Given
+    from roomscout.agent.config import RunConfig
 
 
 def main(argv: list[str]) -> int:
@@ -15,9 +20,8 @@ def main(argv: list[str]) -> int:
     refusals: tuple[type[Exception], ...] = ()
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from roomscout.agent.command_line import parse_command_line, resumed
+            from roomscout.agent.command_line import parse_command_line
             from roomscout.agent.config import ConfigError, RunConfig
-            from roomscout.agent.resuming import with_absolute_paths
             from roomscout.verbs import overview, read_verb
         refusals += (ConfigError,)
         flags, command = read_verb(argv)
@@ -33,10 +37,7 @@ def main(argv: list[str]) -> int:
 
         with deferred_interrupts():
             from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
-            from roomscout.agent.demo import demo_defaults, run_demo
-            from roomscout.agent.evaluation import main_vsi_bench_loop
-            from roomscout.agent.ray_run import answer_on_ray
-            from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+            from roomscout.agent.terminal_views import first_look
             from roomscout.data.questions import QuestionError
             from roomscout.data.scans import ScanNotFound
             from roomscout.models import ModelError
@@ -44,17 +45,9 @@ def main(argv: list[str]) -> int:
             from roomscout.runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         log_to_console(every_turn=config.what_to_run.ply is not None)
-        if config.what_to_run.continue_from is not None:
-            log_root = with_absolute_paths(config).output.log_root
-            if folder := run_to_resume(config.what_to_run, config.cluster.shard, log_root):
-                config = resumed(saved_config(folder), given)
-                if "questions" in given.settings:
-                    questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-                return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
-            config = config.having(continue_from=None, retry_failed=False)
-        if config.what_to_run.demo:
-            return run_demo(with_absolute_paths(demo_defaults(given)))
-        return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(with_absolute_paths(config)).status
+        config.checked()
+        with first_look(config):
+            return run(config, given)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -77,6 +70,34 @@ def main(argv: list[str]) -> int:
             signal.signal(each, signal.SIG_IGN)
 
 
+def run(config: "RunConfig", given: "Given") -> int:
+    """Run a configuration, or resume the run that it names with what is `given`; returns the exit status."""
+    with deferred_interrupts():
+        from roomscout.agent.command_line import resumed
+        from roomscout.agent.evaluation import main_vsi_bench_loop
+        from roomscout.agent.interactive import ask_repeatedly
+        from roomscout.agent.ray_run import answer_on_ray
+        from roomscout.agent.resuming import with_absolute_paths
+        from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+    what = config.what_to_run
+    if what.continue_from is not None:
+        log_root = with_absolute_paths(config).output.log_root
+        if folder := run_to_resume(what, config.cluster.shard, log_root):
+            config = resumed(saved_config(folder), given)
+            if "questions" in given.settings:
+                questions_to_resume(folder, config, named=True)  # refuses a file that has changed
+            return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
+        config = config.having(continue_from=None, retry_failed=False)
+    if what.demo:
+        from roomscout.agent.demo import demo_defaults, run_demo  # loads SciPy
+
+        return run_demo(with_absolute_paths(demo_defaults(given)))
+    config = with_absolute_paths(config)
+    if what.interactive:  # an interrupt ends one question
+        return max((outcome.status for outcome in ask_repeatedly(config) if outcome.status != 130), default=0)
+    return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config).status
+
+
 def refuse(error: Exception) -> int:
     """Print why the command cannot run."""
     from roomscout.data.text import escaped_lines
@@ -85,6 +106,6 @@ def refuse(error: Exception) -> int:
     return 2
 
 
-def run() -> None:
+def run_console_command() -> None:
     """The console command `roomscout`; exits with the status of `main`."""
     sys.exit(main(sys.argv[1:]))

@@ -24,9 +24,12 @@ class Verb:
 
 
 def _ask(arguments: Sequence[str]) -> list[str]:
-    scan, question, *flags = [*arguments[:2], *[""] * (2 - len(arguments)), *arguments[2:]]
-    if not scan or not question or scan.startswith("-") or question.startswith("-"):
+    if not arguments or arguments[0].startswith("-"):
         raise ConfigError('ask takes a scan and a question, then flags: roomscout ask room.ply "How many chairs?"')
+    scan, *rest = arguments
+    if not rest or rest[0].startswith("-"):
+        return ["--ply", scan, "--interactive", *rest]
+    question, *flags = rest
     return ["--ply", scan, "--question", question, *flags]
 
 
@@ -60,12 +63,12 @@ def _version(arguments: Sequence[str]) -> int:
 
 VERBS = {
     "ask": Verb(
-        "Ask one question about one scan, and show each turn.",
+        "Ask about one scan, and show each turn; without a question, ask for one after another.",
         (
             'roomscout ask room.ply "How many chairs are in this room?" --model embedded',
-            'roomscout ask room.ply "What is left of the bed?" --options "a lamp" "a desk" --steps 4',
+            "roomscout ask room.ply --model embedded",
         ),
-        "SCAN QUESTION [FLAGS]",
+        "SCAN [QUESTION] [FLAGS]",
         _ask,
     ),
     "eval": Verb(

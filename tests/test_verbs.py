@@ -103,7 +103,7 @@ def test_help_begins_with_examples_and_the_verbs():
         ("--batch 8", "did you mean --batch --batch-size 8?"),
         ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
         ("fly", "there is no verb fly; use ask, eval, resume, plan, check, preview, rooms or merge"),
-        ("ask room.ply", "ask takes a scan and a question"),
+        ("ask --steps 2", "ask takes a scan and a question"),
     ],
 )
 def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str, capsys: pytest.CaptureFixture[str]):

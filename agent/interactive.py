@@ -1,0 +1,61 @@
+"""Question after question about one scan, with the model and the scan kept in memory."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from roomscout.agent.builders import questions_of, with_policy
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.console import console
+from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.startup import start
+from roomscout.data.questions import QuestionError
+from roomscout.data.text import escaped
+
+NOMINAL_QUESTION = "How many chairs and tables are in this room, and which of them is the closest to the door?"
+"""Stands for the questions to come where memory is planned."""
+ASKS = "\nQuestion (options after |, an empty line ends): "
+
+
+def ask_repeatedly(config: RunConfig) -> Iterator[Outcome]:
+    """Answer the question of `config`, if it has one, then those that the user types, until an empty line or the end.
+
+    Each is a run with its own folder, whose outcome is returned. A question that cannot be asked is refused, and the
+    next one is read. Raises the errors of `main_vsi_bench_loop`.
+    """
+    config.checked()
+    about = config.having(interactive=False)
+    with ExitStack() as stack:
+        policy, about = with_policy(None, about)
+        nominal = about if about.what_to_run.question else about.having(question=NOMINAL_QUESTION, options=())
+        questions = questions_of(nominal.what_to_run, nominal.questions)
+        started = start(about, questions, policy, prompts_of(about.model, about.questions.benchmark), stack)
+        for asked in _asked(started.config):
+            try:
+                questions = questions_of(asked.what_to_run, asked.questions)
+            except (ConfigError, QuestionError) as error:
+                console.print(escaped(f"error: {error}"), markup=False, highlight=False)
+                continue
+            yield main_vsi_bench_loop(asked, questions=questions, started=replace(started, config=asked))
+
+
+def _asked(config: RunConfig) -> Iterator[RunConfig]:
+    """The configuration of each question: that of `config`, if any, then those that the user types."""
+    if config.what_to_run.question is not None:
+        yield config
+    while typed := _typed():
+        question, *options = (part.strip() for part in typed.split("|"))
+        # What is known about a question given as a flag is not true of the next one.
+        yield config.having(question=question, options=tuple(options), question_type=None, ground_truth=None)
+
+
+def _typed() -> str:
+    """The line that the user types; empty at the end of the input, or after Ctrl-C."""
+    with suppress(ImportError):  # some builds of Python lack it
+        import readline  # noqa: F401 (gives input() editing and a history)
+    try:
+        return input(ASKS).strip()
+    except (EOFError, KeyboardInterrupt):
+        console.print()
+        return ""

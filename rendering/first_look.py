@@ -1,0 +1,117 @@
+"""The first view of a scan, drawn in a child process while this one imports the libraries of a model."""
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Self
+
+from roomscout import IMPORTED_FROM
+from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.views import Criterion, first_view
+
+
+@dataclass(frozen=True)
+class FirstLookSettings:
+    """The scan file and the camera of its first view, as for the views of a run."""
+
+    scan: str
+    up_axis: str
+    scale: float
+    image_size: tuple[int, int]
+    focal_px: float
+    height_m: float
+    pitch_deg: float
+    criterion: Criterion
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The first view as a PNG, the size of the room in words, and the seconds since the drawing was started."""
+
+    png: bytes
+    size: str
+    seconds: float
+
+
+class FirstLookProcess:
+    """Draws the first view in a child process and passes it to `drawn`, on a thread.
+
+    The view is ray-cast, whatever renderer the run uses. `drawn` is not called if the scan cannot be drawn: the run
+    then says why. Leaving the `with` block ends the child.
+    """
+
+    def __init__(self, settings: FirstLookSettings, drawn: Callable[[FirstLook], None]) -> None:
+        self._started = time.perf_counter()
+        search_path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
+        # A new session keeps Ctrl-C from reaching the child.
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "roomscout.rendering.first_look", json.dumps(asdict(settings))],
+            env={**os.environ, "PYTHONPATH": search_path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._drawn = drawn
+        self._thread = threading.Thread(target=self._wait, name="first-look", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.kill()
+        self._thread.join()
+
+    def join(self) -> None:
+        """Wait until the view is drawn, or cannot be."""
+        self._thread.join()
+
+    def _wait(self) -> None:
+        assert self._child.stdout is not None, "the child writes to a pipe"
+        with self._child.stdout as output:
+            heading, png = output.readline(), output.read()
+        if self._child.wait() == 0:
+            self._drawn(FirstLook(png, json.loads(heading)["size"], time.perf_counter() - self._started))
+
+
+def draw(settings: FirstLookSettings) -> tuple[str, bytes]:
+    """The size of the scan's room in words, and its first view as a PNG; raises SceneError or RenderError."""
+    from PIL import Image
+
+    from roomscout.rendering.renderers.raycast import RaycastRenderer
+    from roomscout.rendering.scene import load_scene
+
+    scene = load_scene(Path(settings.scan), settings.up_axis, settings.scale)
+    intrinsics = Intrinsics(*settings.image_size, settings.focal_px)
+    view = first_view(scene, RaycastRenderer(), intrinsics, settings.height_m, settings.pitch_deg, settings.criterion)
+    png = io.BytesIO()
+    Image.fromarray(view.image).save(png, format="PNG", compress_level=1)
+    return scene.size, png.getvalue()
+
+
+def _leave_out_dash() -> None:
+    """Let this process import Open3D without Dash, a web framework for its plots in browsers.
+
+    Dash takes four fifths of the time of `import open3d`, which has no option to leave it out. Only for a process of
+    ours that does nothing else.
+    """
+    dash = ModuleType("dash")
+    dash.html = dash.dcc = dash.Dash = None  # type: ignore[attr-defined]
+    sys.modules["dash"] = dash
+
+
+if __name__ == "__main__":
+    _leave_out_dash()
+    logging.disable()  # the run reports what is wrong with the scan
+    words, picture = draw(FirstLookSettings(**json.loads(sys.argv[1])))
+    sys.stdout.buffer.write(json.dumps({"size": words}).encode() + b"\n" + picture)

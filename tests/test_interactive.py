@@ -1,0 +1,116 @@
+"""One question after another about a scan on a terminal, and the first view while the model's libraries load."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, RoomScans
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.rendering.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.verbs import read_verb
+
+
+@pytest.fixture(scope="module")
+def one_scan(rooms: RoomScans) -> Path:
+    """The scan file of a procedural room."""
+    return next(rooms.root.glob("scannet/scans/*/*.ply"))
+
+
+def first_look_of(scan: Path) -> list[FirstLook]:
+    drawn: list[FirstLook] = []
+    settings = FirstLookSettings(str(scan), "auto", 1.0, (96, 64), 60.0, 1.6, -15.0, "visibility")
+    with FirstLookProcess(settings, drawn.append) as process:
+        process.join()
+    return drawn
+
+
+def test_the_first_look_is_the_view_that_turn_0_sees(one_scan: Path, tmp_path: Path):
+    from PIL import Image
+
+    from roomscout.envs.library import CameraSettings, draw_first_view
+    from roomscout.rendering.renderers.raycast import RaycastRenderer
+    from roomscout.rendering.scene import load_scene
+
+    (look,) = first_look_of(one_scan)
+    (tmp_path / "view.png").write_bytes(look.png)
+    scene = load_scene(one_scan)
+    expected = draw_first_view(scene, RaycastRenderer(), CameraSettings((96, 64), 60.0, 1.6, -15.0))
+    assert (Image.fromarray(expected.image).tobytes(), scene.size) == (
+        Image.open(tmp_path / "view.png").tobytes(),
+        look.size,
+    )
+
+
+def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
+    (tmp_path / "empty.ply").touch()
+    assert first_look_of(tmp_path / "empty.ply") == []
+
+
+def test_ask_without_a_question_is_interactive():
+    assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--interactive", "--steps", "2"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"ply": "room.ply", "plan": True}, {"ply": "room.ply", "ground_truth": "2"}], ids=str
+)
+def test_interactive_needs_a_scan_and_a_run(settings: dict):
+    with pytest.raises(ConfigError):
+        RunConfig.of(interactive=True, **settings).checked()
+
+
+def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
+    """The model is loaded once; a question that cannot be asked is refused, and the next one is read."""
+    command = [sys.executable, str(COMMAND), "--ply", str(one_scan), "--interactive", "--model", "embedded"]
+    shown = Terminal([*command, "--steps", "1", "--log-root", str(tmp_path)])
+    shown.type("How many lamp(s) are in this room?\n", after="Question")
+    shown.type("Which one? | only this\n", after="Final answer.*Question")
+    shown.type("How many chair(s) are in this room?\n", after="at least two, got 1.*Question")
+    shown.type("\n", after="Final answer.*Question")
+    assert shown.status() == 0
+    assert re.search("First view.*[▀▄].*Question.*turn 0 said", shown.text, re.DOTALL)
+    asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
+    assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, command: list[str]) -> None:
+        ours, theirs = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "100"}
+        self._process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        self._terminal, self.text, self._read = ours, "", 0
+        self._more = threading.Condition()
+        threading.Thread(target=self._copy, daemon=True).start()
+
+    def type(self, text: str, after: str) -> None:
+        """Type a text once the command has printed the pattern, since the last one."""
+        with self._more:
+            found = self._more.wait_for(lambda: re.compile(after, re.DOTALL).search(self.text, self._read), timeout=240)
+            assert found, f"{after!r} is not in {self.text[self._read :]!r}"
+            self._read = found.end()
+        os.write(self._terminal, text.encode())
+
+    def status(self) -> int:
+        """The exit status, once the command has ended."""
+        return self._process.wait(timeout=60)
+
+    def _copy(self) -> None:
+        while True:
+            try:
+                part = os.read(self._terminal, 65536)
+            except OSError:  # the command has closed its side
+                return
+            with self._more:
+                self.text += part.decode(errors="replace")
+                self._more.notify_all()
