@@ -78,8 +78,8 @@ measured on a GPU yet.
   finished rows.
 - Prefill is always eager and reaches half the rate of a large matrix product.
 - A view takes 6 ms if several are rendered in parallel on a machine with a GPU, 60 ms on two cores.
-- On a CPU, with 45 million parameters (docs/development/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the roofline, compiled
-  2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
+- On a CPU, with 45 million parameters (docs/development/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the
+  roofline, compiled 2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
 """
 
 
