@@ -99,7 +99,7 @@ class ConversationSize:
 
     @property
     def tokens(self) -> int:
-        """Tokens if every turn is taken and every reply has the maximal length."""
+        """Tokens if every turn is taken and every reply has the maximum length."""
         later = (self.turns - 1) * self.turn_text_tokens
         return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
 
@@ -109,7 +109,7 @@ class RunShape:
     """Lengths of a run's questions and replies.
 
     `shares` is the fraction of questions that take each turn; `reply_tokens` and `most_tokens` are the mean and the
-    maximal length of a reply. With each doubling of a batch, its longest reply grows by `growth_per_doubling` times the
+    maximum length of a reply. With each doubling of a batch, its longest reply grows by `growth_per_doubling` times the
     mean.
     """
 
@@ -129,7 +129,7 @@ class RunShape:
 
 
 def longest_run_shape(conversation: ConversationSize) -> RunShape:
-    """Every question takes every turn, and every reply has the maximal length."""
+    """Every question takes every turn, and every reply has the maximum length."""
     return RunShape((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
 
 
