@@ -63,7 +63,7 @@ def parse_command_line(argv: list[str], verbs: str = "") -> Given:
     prog = SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
     examples = "\n".join(f"  {'python ' * (prog == SCRIPT.name)}{prog} {each}" for each in EXAMPLES)
     about = [inspect.cleandoc(RunConfig.__doc__ or ""), examples, verbs]
-    about.append("--config FILE.yaml takes the same names; flags override it.")
+    about.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
     parsed = tyro.cli(
         RunConfig,
         default=config_from_dict(in_file, f"{config_file}"),

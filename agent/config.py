@@ -55,10 +55,20 @@ class MayChange:
 
 Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Gt(0), Lt(1)]
-_GROUP = tyro.conf.arg(help="")  # else --help would print the section's docstring
-_SEVERAL = tyro.conf.arg(help="Advanced: for runs on several machines.")
-_OF_SERVERS = tyro.conf.arg(help="Advanced: only with --engine openai.")
-_OF_VLLM = tyro.conf.arg(help="Advanced: only with --engine vllm.")
+
+
+def _group(name: str, help: str = "") -> Any:
+    """How --help shows a section; without a help text it would print the section's docstring."""
+    return tyro.conf.arg(name=name, help=help)
+
+
+def _takes(values: str, name: str | None = None) -> Any:
+    """How --help shows a setting's values. Says nothing of a default that is empty or None."""
+    return tyro.conf.arg(name=name, metavar=values, help_behavior_hint=_default_in_words)
+
+
+def _default_in_words(default: str) -> str:
+    return "" if default in ("", "None") else f"(default: {default})"
 
 
 def _device(name: str) -> str:
@@ -107,7 +117,7 @@ class WhatToRun(_Section):
     """Answer the questions of --questions, or those of the benchmark without it."""
     demo: bool = False
     """Compare the included small model, with and without sight, on generated rooms."""
-    continue_from: Annotated[str | None, tyro.conf.arg(name="continue", metavar="recent|FOLDER"), MayChange] = None
+    continue_from: Annotated[str | None, _takes("recent|FOLDER", name="continue"), MayChange] = None
     """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: Annotated[bool, MayChange] = False
     """With --continue, also retry failed questions."""
@@ -115,17 +125,17 @@ class WhatToRun(_Section):
     """Print how many questions have a scan, then stop."""
     plan: Annotated[bool, MayChange] = False
     """Print the size, memory, batch size and expected time of the run, then stop; loads no weights."""
-    plan_device: Annotated[GpuName | None, MayChange] = None
+    plan_device: Annotated[GpuName | None, _takes("|".join(get_args(GpuName))), MayChange] = None
     """With --plan, plan for this GPU in bfloat16 from its datasheet instead of measuring this machine."""
-    ply: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    ply: Annotated[Path | None, _takes("FILE")] = None
     """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
-    question: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    question: Annotated[str | None, _takes("TEXT")] = None
     """The question to ask about --ply."""
-    options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
+    options: Annotated[tuple[str, ...], _takes("TEXT ...")] = ()
     """The choices of --question; without them the answer is a number or free text."""
-    question_type: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
-    """The benchmark's type of --question, otherwise inferred from its wording."""
-    ground_truth: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    question_type: Annotated[str | None, _takes("TYPE")] = None
+    """The benchmark's type of --question; by default inferred from its wording."""
+    ground_truth: Annotated[str | None, _takes("TEXT")] = None
     """The correct answer to --question, for scoring."""
     interactive: Annotated[bool, MayChange] = False
     """Ask about --ply question after question, with the model and the scan kept in memory."""
@@ -142,21 +152,21 @@ class WhatToRun(_Section):
 class QuestionSettings(_Section):
     """Which questions of a benchmark to ask."""
 
-    benchmark: Annotated[str, tyro.conf.arg(metavar="NAME|FILE.py:NAME")] = DEFAULT
+    benchmark: Annotated[str, _takes("NAME|FILE.py:NAME")] = DEFAULT
     """The benchmark that defines question types, scores and their label: vsi-bench, or your own Benchmark record as path/to/file.py:NAME."""
-    questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
+    questions: Annotated[Path | None, _takes("FILE"), MayChange] = None
     """A .jsonl, .json, .csv or .parquet file with the benchmark's columns, instead of its source on the hub."""
-    datasets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
+    datasets: Annotated[tuple[str, ...], _takes("NAME ...")] = ()
     """Only questions of these datasets."""
-    question_types: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TYPE ...")] = ()
+    question_types: Annotated[tuple[str, ...], _takes("TYPE ...")] = ()
     """Only questions of these types; types that a scan cannot answer are left out unless named here."""
-    scenes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE ...")] = ()
+    scenes: Annotated[tuple[str, ...], _takes("SCENE ...")] = ()
     """Only questions of these scenes."""
-    ids: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID ...")] = ()
+    ids: Annotated[tuple[str, ...], _takes("ID ...")] = ()
     """Only questions with these ids."""
-    num_questions: Annotated[Count | None, tyro.conf.arg(metavar="N")] = None
+    num_questions: Annotated[Count | None, _takes("N")] = None
     """Only the first N questions that pass the other filters."""
-    samples: Annotated[Count, tyro.conf.arg(metavar="K")] = 1
+    samples: Annotated[Count, _takes("K")] = 1
     """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
 
 
@@ -164,7 +174,7 @@ class QuestionSettings(_Section):
 class RenderSettings(_Section):
     """Where the scans are, and how views of them are drawn."""
 
-    scan_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("scans")
+    scan_root: Annotated[Path, _takes("DIR"), MayChange] = Path("scans")
     """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
     renderer: RendererName = "auto"
     """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU."""
@@ -174,9 +184,9 @@ class RenderSettings(_Section):
     """The axis of the scan files that points up; auto is y for GLB and glTF and z for all others."""
     scale: Annotated[float, Gt(0)] = 1.0
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
-    image_size: Annotated[tuple[Count, Count] | Literal["auto"], tyro.conf.arg(metavar="W H|auto")] = "auto"
+    image_size: Annotated[tuple[Count, Count] | Literal["auto"], _takes("W H|auto")] = "auto"
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits its family, 640 480 for Qwen3-VL."""
-    focal: Annotated[Annotated[float, Ge(1)] | Literal["auto"], tyro.conf.arg(metavar="FLOAT|auto")] = "auto"
+    focal: Annotated[Annotated[float, Ge(1)] | Literal["auto"], _takes("FLOAT|auto")] = "auto"
     """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
     camera_height: Annotated[float, Gt(0)] = CAMERA_HEIGHT_M
     """Initial height of the camera above the floor in metres, lower in low rooms."""
@@ -190,22 +200,22 @@ class RenderSettings(_Section):
 class ModelSettings(_Section):
     """The model or policy that decides, and how it generates."""
 
-    model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
+    model: Annotated[str, _takes("NAME|PATH")] = "Qwen/Qwen3-VL-8B-Instruct"
     """Hub id or folder of a Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision checkpoint, "embedded" (the included small model), "scripted:random" (no model), or with --engine openai the server's name for a model."""
     engine: EngineName = "transformers"
     """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the run (vllm)."""
-    prompts: Annotated[Path | None, tyro.conf.arg(metavar="FILE.yaml")] = None
-    """The words that the model reads, as templates in YAML, otherwise the checkpoint's own from its prompts.yaml, else the default ones."""
-    policy: Annotated[str | None, tyro.conf.arg(metavar="NAME|MODULE:CLASS")] = None
+    prompts: Annotated[Path | None, _takes("FILE.yaml")] = None
+    """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the built-in ones."""
+    policy: Annotated[str | None, _takes("NAME|MODULE:CLASS")] = None
     """A policy to use instead of a model: random, or your own class as module:Class or path/to/file.py:Class."""
     dtype: DtypeName = "auto"
     """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
-    device: Annotated[str, tyro.conf.arg(metavar="DEVICE"), AfterValidator(_device), MayChange] = "auto"
+    device: Annotated[str, _takes("DEVICE"), AfterValidator(_device), MayChange] = "auto"
     """The device of the model: auto, cpu, cuda or cuda:N."""
     attention: Annotated[Literal["auto", "sdpa", "eager", "flash_attention_2"], MayChange] = "auto"
     """Attention kernels; auto is sdpa, and flash_attention_2 applies to the image encoder only and needs CUDA."""
-    max_new_tokens: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto")] = "auto"
-    """Maximal length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
+    max_new_tokens: Annotated[Count | Literal["auto"], _takes("N|auto")] = "auto"
+    """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
     temperature: Annotated[float, Ge(0)] = ModelOptions.temperature
     """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
     seed: Annotated[int, Ge(0)] = ModelOptions.seed
@@ -215,7 +225,7 @@ class ModelSettings(_Section):
     compile: Annotated[bool, MayChange] = ModelOptions.compile
     """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on CUDA."""
     tiles_per_view: Count = ModelOptions.tiles_per_view
-    """Maximal number of tiles that InternVL cuts a view into, at 256 tokens each."""
+    """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
     kv_reuse: Annotated[bool, MayChange] = ModelOptions.kv_reuse
     """Keep keys and values between turns, so that each turn computes only new tokens."""
 
@@ -235,16 +245,14 @@ class ScheduleSettings(_Section):
     """How many turns a question has, and which questions take theirs together."""
 
     steps: Annotated[int, Ge(0)] = NUM_STEPS
-    """Maximal number of moves per question; the turn after the last one must answer."""
-    max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], tyro.conf.arg(metavar="N|all"), MayChange] = (
-        MAX_BATCHED_TURNS
-    )
+    """Maximum number of moves per question; the turn after the last one must answer."""
+    max_batched_turns: Annotated[Annotated[int, Ge(0)] | Literal["all"], _takes("N|all"), MayChange] = MAX_BATCHED_TURNS
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
-    batch_size: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    batch_size: Annotated[Count | Literal["auto"], _takes("N|auto"), MayChange] = "auto"
     """Questions per batch; auto is as many as fit in memory, at most 64."""
     refill: Annotated[bool, MayChange] = False
     """Replace each finished question of a batch with a waiting one; needs --max-batched-turns all."""
-    concurrency: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    concurrency: Annotated[Count | Literal["auto"], _takes("N|auto"), MayChange] = "auto"
     """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or vllm (auto is 32)."""
 
     @property
@@ -257,13 +265,9 @@ class ScheduleSettings(_Section):
 class ServerSettings(_Section):
     """The servers of --engine openai."""
 
-    base_url: Annotated[
-        tuple[Annotated[str, AfterValidator(_server_url)], ...], tyro.conf.arg(metavar="URL ..."), MayChange
-    ] = ()
+    base_url: Annotated[tuple[Annotated[str, AfterValidator(_server_url)], ...], _takes("URL ..."), MayChange] = ()
     """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
-    api_key_env: Annotated[str, AfterValidator(_variable_name), tyro.conf.arg(metavar="NAME"), MayChange] = (
-        ServerOptions.key_env
-    )
+    api_key_env: Annotated[str, AfterValidator(_variable_name), _takes("NAME"), MayChange] = ServerOptions.key_env
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
     request_timeout: Annotated[float, Gt(0), MayChange] = ServerOptions.timeout_s
     """With --engine openai, seconds after which a request is retried."""
@@ -273,21 +277,21 @@ class ServerSettings(_Section):
 class VllmSettings(_Section):
     """The server that --engine vllm starts."""
 
-    vllm_python: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), MayChange] = None
-    """With --engine vllm, the Python of the environment with vLLM, otherwise that of scripts/install_vllm.sh."""
+    vllm_python: Annotated[Path | None, _takes("FILE"), MayChange] = None
+    """With --engine vllm, the Python of the environment with vLLM; by default that of scripts/install_vllm.sh."""
     tensor_parallel_size: Annotated[Count, MayChange] = VllmOptions.tensor_parallel_size
     """With --engine vllm, the number of GPUs to split the model over."""
-    gpu_memory_utilization: Annotated[Share | None, tyro.conf.arg(metavar="FLOAT"), MayChange] = None
-    """With --engine vllm, the fraction of each GPU's memory for the server, otherwise vLLM's default; with a CPU build, the fraction of the machine's memory, otherwise half of what is free."""
-    max_model_len: Annotated[Count | None, tyro.conf.arg(metavar="N"), MayChange] = None
-    """With --engine vllm, the maximal length of a conversation in tokens, otherwise what --steps may need."""
+    gpu_memory_utilization: Annotated[Share | None, _takes("FLOAT"), MayChange] = None
+    """With --engine vllm, the fraction of each GPU's memory for the server (by default vLLM's own), or on a CPU the fraction of the machine's memory (by default half of what is free)."""
+    max_model_len: Annotated[Count | None, _takes("N"), MayChange] = None
+    """With --engine vllm, the maximum context length in tokens; by default enough for --steps."""
 
 
 @dataclass(frozen=True)
 class OutputSettings(_Section):
     """Where the run folder goes."""
 
-    log_root: Annotated[Path, tyro.conf.arg(metavar="DIR"), MayChange] = Path("experiment_logs")
+    log_root: Annotated[Path, _takes("DIR"), MayChange] = Path("experiment_logs")
     """The folder in which to create run folders."""
 
 
@@ -295,13 +299,13 @@ class OutputSettings(_Section):
 class ClusterSettings(_Section):
     """Which part of the run to answer, or the cluster that answers all parts."""
 
-    shard: Annotated[Annotated[str, AfterValidator(_part)] | None, tyro.conf.arg(metavar="I/N")] = None
-    """Answer only part I of N, which consists of whole scenes; "python -m roomscout.runs merge" makes one run of the parts."""
+    shard: Annotated[Annotated[str, AfterValidator(_part)] | None, _takes("I/N")] = None
+    """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
     ray: Annotated[bool, MayChange] = False
     """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs the extra "ray" (pip install -e ".[ray]")."""
-    ray_address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT|auto"), MayChange] = None
-    """With --ray, the address of the cluster, otherwise one is started on this machine."""
-    replicas: Annotated[Count | Literal["auto"], tyro.conf.arg(metavar="N|auto"), MayChange] = "auto"
+    ray_address: Annotated[str | None, _takes("HOST:PORT|auto"), MayChange] = None
+    """With --ray, the address of the cluster; by default one is started on this machine."""
+    replicas: Annotated[Count | Literal["auto"], _takes("N|auto"), MayChange] = "auto"
     """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine if the model needs none."""
 
 
@@ -313,15 +317,21 @@ class RunConfig:
     rooms and the included small model), or --continue (an earlier run).
     """
 
-    what_to_run: Annotated[WhatToRun, _GROUP] = field(default_factory=WhatToRun)
-    questions: Annotated[QuestionSettings, _GROUP] = field(default_factory=QuestionSettings)
-    views: Annotated[RenderSettings, _GROUP] = field(default_factory=RenderSettings)
-    model: Annotated[ModelSettings, _GROUP] = field(default_factory=ModelSettings)
-    schedule: Annotated[ScheduleSettings, _GROUP] = field(default_factory=ScheduleSettings)
-    server: Annotated[ServerSettings, _OF_SERVERS] = field(default_factory=ServerSettings)
-    vllm: Annotated[VllmSettings, _OF_VLLM] = field(default_factory=VllmSettings)
-    output: Annotated[OutputSettings, _GROUP] = field(default_factory=OutputSettings)
-    cluster: Annotated[ClusterSettings, _SEVERAL] = field(default_factory=ClusterSettings)
+    what_to_run: Annotated[WhatToRun, _group("main")] = field(default_factory=WhatToRun)
+    questions: Annotated[QuestionSettings, _group("question")] = field(default_factory=QuestionSettings)
+    views: Annotated[RenderSettings, _group("scan and view")] = field(default_factory=RenderSettings)
+    model: Annotated[ModelSettings, _group("model")] = field(default_factory=ModelSettings)
+    schedule: Annotated[ScheduleSettings, _group("batch")] = field(default_factory=ScheduleSettings)
+    server: Annotated[ServerSettings, _group("server", "Advanced: only with --engine openai.")] = field(
+        default_factory=ServerSettings
+    )
+    vllm: Annotated[VllmSettings, _group("vLLM", "Advanced: only with --engine vllm.")] = field(
+        default_factory=VllmSettings
+    )
+    output: Annotated[OutputSettings, _group("output")] = field(default_factory=OutputSettings)
+    cluster: Annotated[ClusterSettings, _group("cluster", "Advanced: for runs on several machines.")] = field(
+        default_factory=ClusterSettings
+    )
 
     @classmethod
     def of(cls, **settings: Any) -> Self:

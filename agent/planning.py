@@ -28,7 +28,8 @@ TURN_TEXT_TOKENS = 160
 
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
-for the question types of procedural rooms (docs/notes.md, 2026-11-22); rounded down so as not to underestimate."""
+for the question types of procedural rooms (docs/development/notes.md, 2026-11-22); rounded down so as not to
+underestimate."""
 
 
 def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int:

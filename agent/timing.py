@@ -78,8 +78,8 @@ measured on a GPU yet.
   finished rows.
 - Prefill is always eager and reaches half the rate of a large matrix product.
 - A view takes 6 ms if several are rendered in parallel on a machine with a GPU, 60 ms on two cores.
-- On a CPU, with 45 million parameters (docs/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the roofline, compiled
-  2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
+- On a CPU, with 45 million parameters (docs/development/notes.md, 2026-11-22): steps take 3.9 to 4.3 times the
+  roofline, compiled 2.4 with 8 rows and 3.9 with one; prefill reaches 0.7 to 1.1 of the measured rate.
 """
 
 
@@ -99,7 +99,7 @@ class ConversationSize:
 
     @property
     def tokens(self) -> int:
-        """Tokens if every turn is taken and every reply has the maximal length."""
+        """Tokens if every turn is taken and every reply has the maximum length."""
         later = (self.turns - 1) * self.turn_text_tokens
         return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
 
@@ -109,7 +109,7 @@ class RunShape:
     """Lengths of a run's questions and replies.
 
     `shares` is the fraction of questions that take each turn; `reply_tokens` and `most_tokens` are the mean and the
-    maximal length of a reply. With each doubling of a batch, its longest reply grows by `growth_per_doubling` times the
+    maximum length of a reply. With each doubling of a batch, its longest reply grows by `growth_per_doubling` times the
     mean.
     """
 
@@ -129,7 +129,7 @@ class RunShape:
 
 
 def longest_run_shape(conversation: ConversationSize) -> RunShape:
-    """Every question takes every turn, and every reply has the maximal length."""
+    """Every question takes every turn, and every reply has the maximum length."""
     return RunShape((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
 
 

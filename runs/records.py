@@ -1,6 +1,6 @@
 """The records in a run folder's JSON files. Fields have the names and the order of the keys.
 
-experiment_logs/README.md documents each key.
+docs/results.md documents each key.
 """
 
 import re

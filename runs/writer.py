@@ -1,4 +1,4 @@
-"""The only writer of run folders. Every journal line is whole or absent. Schema: experiment_logs/README.md."""
+"""The only writer of run folders. Every journal line is whole or absent. Schema: docs/results.md."""
 
 import csv
 import errno

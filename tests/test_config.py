@@ -307,9 +307,15 @@ def test_every_setting_is_in_one_section_of_the_help():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
     shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
-    titles = [section.replace("_", "-") + " options" for section in SECTIONS]
-    places = [shown.index(f"─ {title} ─") for title in titles]
-    assert places == sorted(places)
+    titles = ["main", "question", "scan and view", "model", "batch", "server", "vLLM", "output", "cluster"]
+    places = [shown.index(f"─ {title} options ─") for title in titles]
+    assert places == sorted(places) and len(titles) == len(SECTIONS)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):
         assert begin < shown.index(f"│ {name} ") < end
-    assert "Maximal number of moves per question" in shown
+    assert "Maximum number of moves per question" in shown
+
+
+def test_the_help_says_nothing_of_an_empty_default():
+    shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "200"}).stdout
+    assert "(default: 8)" in shown
+    assert "(default: )" not in shown and "(default: None)" not in shown

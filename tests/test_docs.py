@@ -1,0 +1,147 @@
+"""The documentation: links, flags, verbs and examples that exist, and lines that fit a screen."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND
+
+from roomscout.agent.command_line import parse_command_line
+from roomscout.agent.config import SECTION_OF, flag
+from roomscout.data.questions import load_questions
+from roomscout.verbs import VERBS, read_verb
+
+ROOT = COMMAND.parent
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "checkpoints/*/*.md", "experiment_logs/README.md", "tests/data/*.md")
+    for path in ROOT.glob(pattern)
+)
+FOR_USERS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("checkpoints/*/*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
+MAX_CHARACTERS = 120
+
+
+def in_page(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def fences(page: Path, language: str | None = None) -> list[str]:
+    """The contents of the page's code blocks, of those in a language if it is named."""
+    return [body for name, body in FENCE.findall(page.read_text()) if language in (None, name)]
+
+
+def prose(page: Path) -> str:
+    """The page without its code blocks."""
+    return FENCE.sub("", page.read_text())
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
+
+
+def wrong_links(page: Path) -> Iterator[str]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield link
+
+
+@in_page(PAGES)
+def test_links_lead_to_a_file_and_a_heading(page: Path):
+    assert not list(wrong_links(page))
+
+
+@in_page(PAGES)
+def test_lines_fit_into_120_characters(page: Path):
+    """A row of a table cannot be wrapped, nor can a URL."""
+    lines = [line for line in page.read_text().splitlines() if not line.startswith("|") and "://" not in line]
+    assert not [line for line in lines if len(line) > MAX_CHARACTERS]
+
+
+def our_commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of each command of ours in the code blocks of a page."""
+    for block in fences(page, ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True) if "roomscout" in line or COMMAND.name in line else []
+            if words and words[0] in ("srun", "python"):
+                words = words[1:]
+            if words and words[0] in ("roomscout", COMMAND.name):
+                yield words[1:]
+
+
+def flags_in_source(*patterns: str) -> set[str]:
+    """The flags that modules declare for argparse."""
+    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return {name for path in files for name in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text())}
+
+
+@in_page(FOR_USERS)
+def test_commands_have_verbs_and_flags_that_exist(page: Path):
+    """Flags are parsed; of verbs with a parser of their own, this reads the source."""
+    others = flags_in_source("agent/*.py", "runs/*.py", "data/rooms/*.py", "analysis/**/*.py")
+    for words in our_commands(page):
+        flags, command = read_verb(words)
+        if command is None:
+            assert parse_command_line(flags).settings, words
+        else:
+            assert not {word for word in words if word.startswith("--")} - others, words
+
+
+@in_page(FOR_USERS)
+def test_verbs_and_flags_in_the_text_exist(page: Path):
+    text = prose(page).replace("`--no-`", "")
+    assert not set(re.findall(r"`roomscout ([a-z]+)", text)) - VERBS.keys()
+    known = {flag(name) for name in SECTION_OF} | {flag(f"no_{name}") for name in SECTION_OF}
+    known |= flags_in_source("agent/*.py", "runs/*.py", "data/rooms/*.py", "analysis/**/*.py", "training/*.py")
+    known |= {flag(name) for name in re.findall(r"^    (\w+): int", (ROOT / "training/train.py").read_text(), re.M)}
+    known |= {"--config", "--help", "--version"}
+    spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]
+    assert not {name for span in spans for name in FLAG.findall(span)} - known
+
+
+@in_page(FOR_USERS)
+def test_code_blocks_can_be_read(page: Path):
+    for block in fences(page, "python"):
+        compile(block, str(page), "exec")
+    for block in fences(page, "json"):
+        json.loads(block)
+
+
+def test_the_question_file_of_the_documentation_is_accepted(tmp_path: Path):
+    (block,) = fences(ROOT / "docs" / "data.md", "json")
+    (tmp_path / "questions.json").write_text(block)
+    assert [question.kind.name for question in load_questions(tmp_path / "questions.json")] == [
+        "number",
+        "letter",
+        "yes_no",
+    ]
+
+
+def test_pages_and_examples_that_code_names_exist():
+    folders = ("agent", "analysis", "benchmarks", "data", "docs", "envs", "models", "rendering", "runs", "training")
+    files = [path for folder in (*folders, "roomscout", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = {
+        name
+        for path in (*files, *ROOT.glob("*.py"), *ROOT.glob("*.toml"), *ROOT.glob("scripts/*.sh"), ROOT / "Makefile")
+        for name in re.findall(r"(?:docs|experiment_logs)/[\w/]+\.(?:md|py|png)", path.read_text())
+    }
+    assert {"docs/results.md", "docs/development/notes.md"} <= named
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert not [page for page in pages if f"({page})" not in index]
