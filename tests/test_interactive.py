@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -84,7 +85,8 @@ class Terminal:
 
     def __init__(self, command: list[str]) -> None:
         ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "100"}
+        termios.tcsetwinsize(theirs, (40, 100))
+        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self._process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
         )
