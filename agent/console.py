@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.scoring import ScoresByType
 from roomscout.data.text import LogFormatter, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
@@ -128,13 +130,21 @@ def log_to_file(path: Path) -> Iterator[None]:
 
 
 class Progress:
-    """Counts turns and the mean score of finished questions; on a terminal, shows a bar with the remaining time.
+    """Counts turns; on a terminal, shows a bar with the remaining time and the benchmark's overall so far.
 
-    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions.
+    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
+    `benchmark` it shows no overall.
     """
 
-    def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True, turns_each: int = 1):
-        self._scores = [row.score for row in rows if row.score is not None]
+    def __init__(
+        self,
+        total: int,
+        rows: Sequence[ResultRow],
+        shown: bool = True,
+        turns_each: int = 1,
+        benchmark: Benchmark | None = None,
+    ):
+        self._scores = ScoresByType(benchmark) if benchmark else None
         self._turns_each = turns_each
         self._bar = RichProgress(
             TextColumn("turns" if turns_each > 1 else "questions", markup=False),
@@ -145,8 +155,10 @@ class Progress:
             console=console,
             disable=not (shown and console.is_terminal),
         )
+        for row in rows:
+            self._count(row)
         done = len(rows) * turns_each
-        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._score)
+        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._overall)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -162,12 +174,21 @@ class Progress:
 
     def finished(self, row: ResultRow) -> None:
         """Count one more finished question, with the turns that it did not need."""
-        if row.score is not None:
-            self._scores.append(row.score)
+        self._count(row)
         left = self._turns_each - row.turns if self._turns_each > 1 else 1
-        self._bar.update(self._task, advance=left, score=self._score)
+        self._bar.update(self._task, advance=left, score=self._overall)
+
+    def _count(self, row: ResultRow) -> None:
+        if self._scores is not None:
+            self._scores.add(vars(row))
 
     @property
-    def _score(self) -> str:
-        """The mean over questions so far, unlike the benchmark's mean over tasks."""
-        return f"mean score {100 * sum(self._scores) / len(self._scores):.1f}" if self._scores else ""
+    def _overall(self) -> str:
+        """The overall of the finished questions, as the final table has it; empty while there is none."""
+        if self._scores is None or self._bar.disable:
+            return ""
+        try:
+            percents = self._scores.percents()
+        except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
+            return ""
+        return f"overall {percents['overall']:.1f} %" if percents else ""

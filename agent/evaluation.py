@@ -107,7 +107,7 @@ def main_vsi_bench_loop(
             )
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, len(questions) * samples, show_progress)
+                answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
             except KeyboardInterrupt:
                 with ignored_interrupts():
                     run_log.export(session.facts())
@@ -141,7 +141,7 @@ def answer_in_memory(
         scheduler = schedule(
             questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
         )
-        answer_questions(scheduler, run, len(questions) * samples, show_progress)
+        answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
     return journal
 
 

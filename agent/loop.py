@@ -21,6 +21,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
+from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, OutOfMemory
@@ -30,11 +31,13 @@ from roomscout.runs.records import EpisodeId, ResultRow
 log = logging.getLogger(__name__)
 
 
-def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
-    """Answer all questions of a scheduler. `total` includes those finished earlier."""
+def answer_questions(
+    scheduler: Scheduler, run: Run, total: int, show_progress: bool = True, benchmark: Benchmark | None = None
+) -> None:
+    """Answer all questions of a scheduler. `total` includes those finished earlier; `benchmark` scores the bar."""
     alone = total == 1  # nothing to batch it with, so no batch is announced
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
-    with Progress(total, run.log.rows, show_progress and not alone, most_turns) as progress:
+    with Progress(total, run.log.rows, show_progress and not alone, most_turns, benchmark) as progress:
         run = replace(run, turn_taken=progress.turn_taken)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)

@@ -30,6 +30,7 @@ from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, scan_of
 from roomscout.rendering.interrupts import ignored_interrupts
@@ -135,7 +136,9 @@ class RayRun:
             self._parts = self._begin(cluster, probe)
         assert self.log is not None
         log.info("RAY: %d parts, %d at a time", self._parts.of, cluster.replicas.count)
-        with Progress(len(self._questions) * self.config.questions.samples, self.log.rows) as progress:
+        asked = self.config.questions
+        total, benchmark = len(self._questions) * asked.samples, find_benchmark(asked.benchmark)
+        with Progress(total, self.log.rows, benchmark=benchmark) as progress:
             return answer_parts(cluster, self._parts, probe, progress)
 
     def save_unfinished(self) -> None:

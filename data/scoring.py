@@ -11,6 +11,24 @@ from roomscout.data.questions import Question
 Row = Mapping[str, Any]
 
 
+class ScoresByType:
+    """The scores of the questions finished so far, by type, so that the overall is known at any time."""
+
+    def __init__(self, benchmark: Benchmark):
+        self._benchmark = benchmark
+        self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
+
+    def add(self, row: Row) -> None:
+        """Count a row, unless it is of another type or has no ground truth; raises ValueError as `aggregate` does."""
+        if _in_overall(row, self._benchmark):
+            self._scores[row["question_type"]].append(_score(row))
+
+    def percents(self) -> dict[str, float]:
+        """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
+        present = {name: values for name, values in self._scores.items() if values}
+        return _combined(self._benchmark, present) if present else {}
+
+
 def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
 
@@ -23,12 +41,10 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     Raises ValueError for a score outside 0..1, and for a score of None despite a ground truth (an unanswered question
     scores 0).
     """
-    scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
+    scores = ScoresByType(benchmark)
     for row in rows:
-        if _in_overall(row, benchmark):
-            scores[row["question_type"]].append(_score(row))
-    present = {name: values for name, values in scores.items() if values}
-    return _combined(benchmark, present) if present else {}
+        scores.add(row)
+    return scores.percents()
 
 
 def _combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
