@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
 from roomscout.agent.config import RunConfig, ScheduleSettings
-from roomscout.agent.console import counted
+from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.policies import Policy, PolicyError
@@ -84,10 +84,11 @@ def main_vsi_bench_loop(
         return Outcome(0, [])
     if what.check_data:
         return Outcome(0 if report_scans(questions, config.views.scan_root, benchmark) else 1, [])
-    if what.ply is None:
-        report_scans(questions, config.views.scan_root, benchmark, required=folder is None)
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
+        stack.enter_context(lines_kept_for_log())
+        if what.ply is None:
+            report_scans(questions, config.views.scan_root, benchmark, required=folder is None)
         run_log = None
         if folder is not None:
             run_log = open_run(folder, questions, config, whole)
@@ -99,7 +100,6 @@ def main_vsi_bench_loop(
             started = start(config, questions, policy, prompts, stack)
             read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
             run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack)
-            log.info("%s", started.plan.why)
             log.info("Run folder: %s", run_log.folder)
             run = started.run(run_log)
             scheduler = schedule(
@@ -136,7 +136,6 @@ def answer_in_memory(
     journal = MemoryJournal()
     with ExitStack() as stack:
         started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
-        log.info("%s", started.plan.why)
         run = started.run(journal)
         scheduler = schedule(
             questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples

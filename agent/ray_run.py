@@ -14,7 +14,7 @@ from typing import Any
 
 from roomscout.agent.builders import layouts_of, questions_of, require_sampling, with_policy
 from roomscout.agent.config import FILTERS, RunConfig
-from roomscout.agent.console import Progress
+from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
     finished_outcome,
@@ -64,8 +64,9 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     require_sampling(policy, config)
     what, asked = config.what_to_run, config.questions
     questions = questions_of(what, asked) if folder is None else questions_to_resume(folder, config)
-    report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None)
     with ExitStack() as stack:
+        stack.enter_context(lines_kept_for_log())
+        report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None)
         run = RayRun(config, questions, stack)
         if folder is not None:
             run_log = run.open(folder)
