@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
+from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
@@ -228,6 +229,13 @@ class Turn(Record):
         texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
         shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
         return f"Turn({self.turn}, x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
+
+
+@dataclass(frozen=True)
+class Baselines(Record):
+    """baselines.json: what a baseline would answer, decided when the run began."""
+
+    most_frequent: Guesses
 
 
 @dataclass(frozen=True)
