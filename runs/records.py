@@ -94,6 +94,8 @@ class EpisodeId(NamedTuple):
 class ResultRow(Record):
     """A line of results.jsonl: the outcome of a question. `sample` counts the question's answers, from 1.
 
+    `seconds` is the wall time of the question's turns with the whole of each batched call. `seconds_share` divides a
+    call by its questions, so that it adds up over a run; earlier versions did not record it.
     `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. For a question with
     `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
     """
@@ -114,6 +116,7 @@ class ResultRow(Record):
     turns: int
     parse_errors: int
     seconds: float
+    seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
     options: OmittedIfEmpty[tuple[str, ...]] = ()
     answer_text: OmittedIfEmpty[str] = ""

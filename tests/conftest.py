@@ -163,7 +163,8 @@ def scripted(seed: int = 0) -> ModelPolicy:
 def results(folder: Path) -> list[dict[str, Any]]:
     """The last result row of each question, by number, without times."""
     rows = map(asdict, RunReader(folder).rows)
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    times = ("seconds", "seconds_share")
+    return [{key: value for key, value in row.items() if key not in times} for row in rows]
 
 
 def scores(folder: Path) -> dict:
