@@ -64,7 +64,7 @@ def ask(
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
-    return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
+    return _trajectories(config, None, policy, log_root is not None)[0]
 
 
 def explore(
@@ -94,8 +94,7 @@ def explore(
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
-        asked = questions_of(config.what_to_run, config.questions)
-        return _trajectories(config, asked, policy, log_root is not None, progress)
+        return _trajectories(config, None, policy, log_root is not None, progress)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
@@ -170,16 +169,19 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
 
 def _trajectories(
     config: RunConfig,
-    questions: Sequence[Question],
+    questions: Sequence[Question] | None,
     policy: Policy | type[Policy] | str | None,
     on_disk: bool,
     show_progress: bool = False,
 ) -> list[Trajectory]:
+    """The trajectories of these questions, or of those that the configuration names."""
     made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
     if not on_disk:
+        if questions is None:
+            questions = questions_of(config.what_to_run, config.questions)
         journal = answer_in_memory(config, questions, decides, show_progress)
         return trajectories(questions, journal.rows, journal.turns_of)
     outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)

@@ -23,7 +23,7 @@ from roomscout.agent.policies.named import make_policy, named_policy, policy_nam
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Question, questions_asked
+from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, Layouts
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models import Backend, ModelOptions, ServerOptions
@@ -42,6 +42,11 @@ def layouts_of(benchmark: str) -> Layouts:
 
 def questions_of(what: WhatToRun, asked: QuestionSettings) -> list[Question]:
     """The questions of a run in the order of their file; raises QuestionError or ConfigError."""
+    return list(asked_of(what, asked).questions)
+
+
+def asked_of(what: WhatToRun, asked: QuestionSettings) -> Asked:
+    """The questions of a run, and all those of their source; raises QuestionError or ConfigError."""
     if what.ply is not None and what.question is not None:
         try:
             reader_of(what.ply)

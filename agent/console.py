@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.scoring import ScoresByType
 from roomscout.data.text import LogFormatter, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
@@ -75,6 +78,21 @@ def _log_everything() -> None:
     logging.getLogger(OUR_LOGGER).setLevel(logging.DEBUG)
 
 
+class RunLogFormatter(LogFormatter):
+    """Formats the lines of run.log: the time, the level of a warning or an error, and the message.
+
+    If a message begins with a question's label, such as "[Q003] ", all its lines do, so that `grep` finds them.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text of one line or several."""
+        first, *later = super().format(record).split("\n")
+        found = re.match(r"\[Q\d+[^]]*\] ", first)
+        time = self.formatTime(record, "%m-%d %H:%M:%S")
+        level = f"{record.levelname} " if record.levelno >= logging.WARNING else ""
+        return "\n".join([f"{time} {level}{first}", *(f"{time} {found[0]}{line}" if found else line for line in later)])
+
+
 class _RunLogFile(logging.FileHandler):
     """The log file of one run, with outside text escaped. Ignores failed writes: if the disk is full, RunWriter ends
     the run.
@@ -86,7 +104,7 @@ class _RunLogFile(logging.FileHandler):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
-        self.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(RunLogFormatter())
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record belongs to this run."""
@@ -109,32 +127,79 @@ _run_log: ContextVar[_RunLogFile | None] = ContextVar("run_log", default=None)
 """The log file of the current context's run."""
 
 
+class _EarlyLines(logging.Handler):
+    """Keeps what its run logs before the run has a log file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record that this run's context logs."""
+        if _early_lines.get() is self:
+            self.records.append(record)
+
+
+_early_lines: ContextVar[_EarlyLines | None] = ContextVar("early_lines", default=None)
+"""What the current context's run has logged so far; None once its log file is open."""
+
+
 @contextmanager
-def log_to_file(path: Path) -> Iterator[None]:
-    """Append this run's log lines with timestamps to its log file inside this block; see `_RunLogFile`."""
-    try:
-        handler = _RunLogFile(path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
-    run = _run_log.set(handler)
+def lines_kept_for_log() -> Iterator[None]:
+    """Keep this run's log lines inside this block until `log_to_file` opens its log file and writes them there."""
+    handler = _EarlyLines()
+    early = _early_lines.set(handler)
     logging.getLogger().addHandler(handler)
     _log_everything()
     try:
         yield
     finally:
+        _early_lines.reset(early)
+        logging.getLogger().removeHandler(handler)
+
+
+@contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Append this run's log lines with timestamps to its log file inside this block; see `_RunLogFile`.
+
+    The file begins with the lines kept by `lines_kept_for_log`.
+    """
+    try:
+        handler = _RunLogFile(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
+    run = _run_log.set(handler)
+    if (before := _early_lines.get()) is not None:
+        for record in before.records:
+            handler.handle(record)
+    early = _early_lines.set(None)
+    logging.getLogger().addHandler(handler)
+    _log_everything()
+    try:
+        yield
+    finally:
+        _early_lines.reset(early)
         _run_log.reset(run)
         logging.getLogger().removeHandler(handler)
         handler.close()
 
 
 class Progress:
-    """Counts turns and the mean score of finished questions; on a terminal, shows a bar with the remaining time.
+    """Counts turns; on a terminal, shows a bar with the remaining time and the benchmark's overall so far.
 
-    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions.
+    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
+    `benchmark` it shows no overall.
     """
 
-    def __init__(self, total: int, rows: Sequence[ResultRow], shown: bool = True, turns_each: int = 1):
-        self._scores = [row.score for row in rows if row.score is not None]
+    def __init__(
+        self,
+        total: int,
+        rows: Sequence[ResultRow],
+        shown: bool = True,
+        turns_each: int = 1,
+        benchmark: Benchmark | None = None,
+    ):
+        self._scores = ScoresByType(benchmark) if benchmark else None
         self._turns_each = turns_each
         self._bar = RichProgress(
             TextColumn("turns" if turns_each > 1 else "questions", markup=False),
@@ -145,8 +210,10 @@ class Progress:
             console=console,
             disable=not (shown and console.is_terminal),
         )
+        for row in rows:
+            self._count(row)
         done = len(rows) * turns_each
-        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._score)
+        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._overall)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -162,12 +229,21 @@ class Progress:
 
     def finished(self, row: ResultRow) -> None:
         """Count one more finished question, with the turns that it did not need."""
-        if row.score is not None:
-            self._scores.append(row.score)
+        self._count(row)
         left = self._turns_each - row.turns if self._turns_each > 1 else 1
-        self._bar.update(self._task, advance=left, score=self._score)
+        self._bar.update(self._task, advance=left, score=self._overall)
+
+    def _count(self, row: ResultRow) -> None:
+        if self._scores is not None:
+            self._scores.add(vars(row))
 
     @property
-    def _score(self) -> str:
-        """The mean over questions so far, unlike the benchmark's mean over tasks."""
-        return f"mean score {100 * sum(self._scores) / len(self._scores):.1f}" if self._scores else ""
+    def _overall(self) -> str:
+        """The overall of the finished questions, as the final table has it; empty while there is none."""
+        if self._scores is None or self._bar.disable:
+            return ""
+        try:
+            percents = self._scores.percents()
+        except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
+            return ""
+        return f"overall {percents['overall']:.1f} %" if percents else ""

@@ -3,18 +3,16 @@
 import logging
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, questions_of
 from roomscout.agent.command_line import Given
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from roomscout.data.scans import scan_of
-from roomscout.data.scoring import aggregate, most_frequent_answer
 from roomscout.models import EMBEDDED
+from roomscout.runs.reader import RunReader
 
 log = logging.getLogger(__name__)
 
@@ -43,21 +41,24 @@ def run_demo(config: RunConfig) -> int:
         return blind.status
     log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
-    if seeing.status < 2:
-        benchmark = find_benchmark(config.questions.benchmark)
-        frequent = most_frequent_answer(questions_of(what, config.questions), benchmark)["overall"]
-        log.info(
-            "Overall: %.1f %% exploring, %.1f %% blind, %.1f %% always giving the most frequent answer",
-            aggregate(map(asdict, seeing.rows), benchmark)["overall"],
-            aggregate(map(asdict, blind.rows), benchmark)["overall"],
-            frequent,
-        )  # fmt: skip
-        for line in next_steps(config, seeing.folder):
+    if seeing.status < 2 and seeing.folder is not None:
+        for line in [overalls(seeing.folder), *next_steps(config, seeing.folder)]:
             log.info("%s", line)
     return seeing.status
 
 
-def next_steps(config: RunConfig, folder: Path | None) -> list[str]:
+def overalls(folder: Path) -> str:
+    """The overall of a finished run beside those of its baselines."""
+    summary = RunReader(folder).summary
+    assert summary is not None, "a finished run has a summary"
+    baselines = summary.get("baselines", {})
+    words = {"blind": "blind", "most_frequent": "always giving the most frequent answer in other rooms"}
+    found = ((baselines.get(name, {}).get("overall"), what) for name, what in words.items())
+    known = [f"{overall:.1f} % {what}" for overall, what in found if overall is not None]
+    return ", ".join([f"Overall: {summary['asked'][summary['asked']['overall_label']]:.1f} % exploring", *known])
+
+
+def next_steps(config: RunConfig, folder: Path) -> list[str]:
     """What to open after the demo, and what to try next, as commands."""
     first = questions_of(config.what_to_run, config.questions)[0]
     scan = scan_of(first, config.views.scan_root, layouts_of(config.questions.benchmark))

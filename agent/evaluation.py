@@ -2,15 +2,16 @@
 
 import logging
 import resource
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import layouts_of, part_of, questions_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, part_of, require_sampling, with_policy
 from roomscout.agent.config import RunConfig, ScheduleSettings
-from roomscout.agent.console import counted
+from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.policies import Policy, PolicyError
@@ -28,14 +29,16 @@ from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
+from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.question_files import listed
-from roomscout.data.questions import Question
+from roomscout.data.questions import Asked, Question
 from roomscout.data.samples import format_samples
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
+from roomscout.runs.baselines import BLIND
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
@@ -79,17 +82,19 @@ def main_vsi_bench_loop(
         config = config_to_resume(folder, config)
         questions = questions_to_resume(folder, config)
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
-    whole = questions_of(what, config.questions) if questions is None else questions
+    asked = asked_of(what, config.questions) if questions is None else Asked.all_of(questions)
+    whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:
         report_plan(questions, config)
         return Outcome(0, [])
     if what.check_data:
         return Outcome(0 if report_scans(questions, config.views.scan_root, benchmark) else 1, [])
-    if what.ply is None:
-        report_scans(questions, config.views.scan_root, benchmark, required=folder is None)
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
+        stack.enter_context(lines_kept_for_log())
+        if what.ply is None:
+            report_scans(questions, config.views.scan_root, benchmark, required=folder is None, brief=True)
         run_log = None
         if folder is not None:
             run_log = open_run(folder, questions, config, whole)
@@ -100,16 +105,16 @@ def main_vsi_bench_loop(
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
             started = started or start(config, questions, policy, prompts, stack)
             read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
-            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack)
-            log.info("%s", started.plan.why)
-            log.info("Run folder: %s", run_log.folder)
+            guesses = guesses_of(questions, asked, config) if run_log is None else None
+            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses)
+            log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
             run = started.run(run_log)
             scheduler = schedule(
                 questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
             )
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, len(questions) * samples, show_progress)
+                answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
             except KeyboardInterrupt:
                 with ignored_interrupts():
                     run_log.export(session.facts())
@@ -125,6 +130,13 @@ def main_vsi_bench_loop(
             return interrupted(run_log, stack)
 
 
+def guesses_of(questions: Sequence[Question], asked: Asked, config: RunConfig) -> Guesses | None:
+    """The most frequent answers for the questions of a new run, its baseline; None for a single question."""
+    if config.what_to_run.ply is not None:
+        return None
+    return frequent_guesses(questions, asked, find_benchmark(config.questions.benchmark))
+
+
 def answer_in_memory(
     config: RunConfig, questions: Sequence[Question], policy: Policy | None = None, show_progress: bool = True
 ) -> MemoryJournal:
@@ -134,16 +146,15 @@ def answer_in_memory(
     whole, questions = questions, part_of(questions, config.cluster.shard)
     benchmark, samples = config.questions.benchmark, config.questions.samples
     if config.what_to_run.ply is None:
-        report_scans(questions, config.views.scan_root, benchmark, required=True)
+        report_scans(questions, config.views.scan_root, benchmark, required=True, brief=True)
     journal = MemoryJournal()
     with ExitStack() as stack:
         started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
-        log.info("%s", started.plan.why)
         run = started.run(journal)
         scheduler = schedule(
             questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
         )
-        answer_questions(scheduler, run, len(questions) * samples, show_progress)
+        answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
     return journal
 
 
@@ -213,23 +224,38 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     summary, rows = run_log.export(session), run_log.rows
     if benchmark is not None:
         record = find_benchmark(benchmark)
-        lines = [*format_summary(summary, record), *format_samples(summary), *reference_lines(summary, record)]
+        lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
+        lines += reference_lines(summary, record)
     else:
-        scored = (row for row in rows if row.score is not None)
-        lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
-    if benchmark is not None and (below := [row for row in rows if row.score is not None and row.score < 1]):
-        zero = sum(row.score == 0 for row in below)
-        table = run_log.folder / "results.csv"
-        lines.append(f"Below full score: {len(below)} of {len(rows)}, of which {zero} score 0: {table}")
-    for line in lines:
+        lines = [
+            f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None
+        ]
+    scored = [row.score for row in rows if row.score is not None]
+    if benchmark is not None and (below := [score for score in scored if score < 1]):
+        lines.append(
+            f"Wrong or partly right: {len(below)} of {len(scored)}, of which {below.count(0)} score 0; to list them: "
+            f"roomscout wrong {shlex.quote(str(run_log.folder))}"
+        )
+    for line in [*lines, f"Run folder: {run_log.folder}"]:
         log.info("%s", line)
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def report_scans(questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False) -> bool:
+def missing_baseline(summary: dict[str, Any]) -> list[str]:
+    """How to measure the blind baseline of a scored run that has none, as a line."""
+    is_blind, known = summary["protocol"].startswith(BLIND), "blind" in summary.get("baselines", {})
+    if is_blind or known or summary["asked"]["overall_label"] is None:
+        return []
+    return ["blind: not known; the same command with --renderer blind measures it"]
+
+
+def report_scans(
+    questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False, brief: bool = False
+) -> bool:
     """Print the table of scans per dataset and the scenes without one; returns whether every scene has a scan.
 
-    With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder.
+    With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder. With
+    `brief`, prints one line instead of the table if every scene has a scan.
     """
     layouts = layouts_of(benchmark)
     table, missing = scan_table(questions, scan_root, layouts), missing_scans(questions, scan_root, layouts)
@@ -238,6 +264,10 @@ def report_scans(questions: Sequence[Question], scan_root: Path, benchmark: str,
             f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
             f"folder with the scans. {next(iter(missing.values()))}"
         )
+    if brief and not missing:
+        scenes = sum(row.scenes for row in table)
+        log.info("%s about %s, all with a scan", counted(len(questions), "question"), counted(scenes, "scene"))
+        return True
     for line in format_scan_table(table):
         log.info("%s", line)
     if missing:

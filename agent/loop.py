@@ -21,6 +21,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
+from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, OutOfMemory
@@ -30,11 +31,13 @@ from roomscout.runs.records import EpisodeId, ResultRow
 log = logging.getLogger(__name__)
 
 
-def answer_questions(scheduler: Scheduler, run: Run, total: int, show_progress: bool = True) -> None:
-    """Answer all questions of a scheduler. `total` includes those finished earlier."""
+def answer_questions(
+    scheduler: Scheduler, run: Run, total: int, show_progress: bool = True, benchmark: Benchmark | None = None
+) -> None:
+    """Answer all questions of a scheduler. `total` includes those finished earlier; `benchmark` scores the bar."""
     alone = total == 1  # nothing to batch it with, so no batch is announced
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
-    with Progress(total, run.log.rows, show_progress and not alone, most_turns) as progress:
+    with Progress(total, run.log.rows, show_progress and not alone, most_turns, benchmark) as progress:
         run = replace(run, turn_taken=progress.turn_taken)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
@@ -75,7 +78,7 @@ def answer_in_one_batch(
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
     """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
     if scheduler.batch_size > 1:
-        log.info("CONCURRENT: %d questions at a time, each on its own thread; no batched turns", scheduler.batch_size)
+        log.info("CONCURRENT: %d questions at a time, batched by the engine", scheduler.batch_size)
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
@@ -97,6 +100,7 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
     """Start the questions that may begin now, and preload the next scans. Returns those in progress."""
     admitted = scheduler.admit()
     for state in admitted:
+        log_question(state)
         initialize_question_state(state, run)
     settle(admitted, run, progress)
     if admitted:
@@ -104,8 +108,17 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
     return [state for state in admitted if not state.is_final]
 
 
+def log_question(state: QuestionState) -> None:
+    """Log what a question asks, with its options and ground truth."""
+    question = state.question
+    truth = "unknown" if question.ground_truth is None else question.ground_truth
+    form = "[%s] asked in %s %s (%s, id %s): %s" + "\n    %s" * len(question.options) + "\n    ground truth: %s"
+    about = *question.scene, question.question_type, question.id, question.question
+    log.debug(form, state.label, *about, *question.options, truth)
+
+
 class Announcer:
-    """Logs each batched turn once, and once each question that continues sequentially."""
+    """Logs each batched turn once, and the phase of later turns once for each cohort."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -125,17 +138,18 @@ class Announcer:
             log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
         for state in batch:
             if state.episode not in self._continuing:
-                log.info("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+                log.debug("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
                 self._continuing.add(state.episode)
 
 
 def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """Take one turn of a batch.
+    """Take one turn of a batch. Logs its size and time, after the batched turns only to run.log.
 
     Running out of memory halves the batch size of this phase permanently; the turn is then still pending. After any
     other ModelError, asks the questions one at a time, so that only those at fault fail.
     """
-    log.info("Processing %s in batch", counted(len(batch), "active question"))
+    level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
+    log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
     started = time.perf_counter()
     try:
         run_batched_turn(batch, run)
@@ -153,7 +167,7 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
                 run_batched_turn([state], run)
     else:
         seconds = time.perf_counter() - started
-        log.info("Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
+        log.log(level, "Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
 
 
 def in_words(row: ResultRow, question: Question) -> str:

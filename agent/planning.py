@@ -42,7 +42,8 @@ def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int
 class Plan:
     """The batch size of a run, its derivation in words (`why`), and the sizes behind it, None without a model.
 
-    `kv_bytes` is the memory for keys and values. `fits` is False if the weights are too large for their GPU.
+    `kv_bytes` is the memory for keys and values. `fits` is False if the weights are too large for their GPU, and
+    `exceeds_memory` is True if the batch size was given and needs more memory than there is for keys and values.
     """
 
     batch_size: int
@@ -51,6 +52,7 @@ class Plan:
     conversation: ConversationSize | None = None
     kv_bytes: int | None = None
     fits: bool = True
+    exceeds_memory: bool = False
 
 
 def conversation_size(
@@ -187,9 +189,10 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
         why += f", at most {LARGEST_BATCH}"
     if too_large:
         return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
-    if min(size, episodes) * question > budget:
+    exceeds = min(size, episodes) * question > budget
+    if exceeds:
         why += "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
-    return Plan(size, why, model, conversation, budget)
+    return Plan(size, why, model, conversation, budget, exceeds_memory=exceeds)
 
 
 def why_too_large(name: str, model: "Footprint") -> str | None:

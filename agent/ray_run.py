@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import layouts_of, questions_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, require_sampling, with_policy
 from roomscout.agent.config import FILTERS, RunConfig
-from roomscout.agent.console import Progress
+from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
     finished_outcome,
+    guesses_of,
     interrupted,
     main_vsi_bench_loop,
     open_run,
@@ -30,7 +31,8 @@ from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
-from roomscout.data.questions import Question
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import Asked, Question
 from roomscout.data.scans import ScanNotFound, scan_of
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs.journal import pending_samples
@@ -62,10 +64,12 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     policy, config = with_policy(None, config.checked())
     require_sampling(policy, config)
     what, asked = config.what_to_run, config.questions
-    questions = questions_of(what, asked) if folder is None else questions_to_resume(folder, config)
-    report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None)
+    chosen = asked_of(what, asked) if folder is None else Asked.all_of(questions_to_resume(folder, config))
+    questions = chosen.questions
     with ExitStack() as stack:
-        run = RayRun(config, questions, stack)
+        stack.enter_context(lines_kept_for_log())
+        report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None, brief=True)
+        run = RayRun(config, chosen, stack)
         if folder is not None:
             run_log = run.open(folder)
             if finished := finished_outcome(run_log, questions, asked.samples, asked.benchmark):
@@ -117,9 +121,9 @@ def answer_and_restart(
 class RayRun:
     """A run that one cluster after another may answer; `log` is its folder, None before it has begun."""
 
-    def __init__(self, config: RunConfig, questions: Sequence[Question], stack: ExitStack):
+    def __init__(self, config: RunConfig, asked: Asked, stack: ExitStack):
         """`stack` closes the run folder."""
-        self.config, self._questions, self._stack = config, questions, stack
+        self.config, self._asked, self._questions, self._stack = config, asked, asked.questions, stack
         self.log: RunWriter | None = None
         self._parts: Parts | None = None
 
@@ -135,7 +139,9 @@ class RayRun:
             self._parts = self._begin(cluster, probe)
         assert self.log is not None
         log.info("RAY: %d parts, %d at a time", self._parts.of, cluster.replicas.count)
-        with Progress(len(self._questions) * self.config.questions.samples, self.log.rows) as progress:
+        asked = self.config.questions
+        total, benchmark = len(self._questions) * asked.samples, find_benchmark(asked.benchmark)
+        with Progress(total, self.log.rows, benchmark=benchmark) as progress:
             return answer_parts(cluster, self._parts, probe, progress)
 
     def save_unfinished(self) -> None:
@@ -146,12 +152,14 @@ class RayRun:
         self.log.export(None)
 
     def _begin(self, cluster: Cluster, probe: SharedFolderProbe) -> "Parts":
-        prompts = None
+        prompts = guesses = None
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
             model = self.config.model
             prompts = prompts_of(model, self.config.questions.benchmark) if model.asks_model else None
-        self.log = begin_or_resume(self.log, self.config, self._questions, self._questions, prompts, self._stack)
+            guesses = guesses_of(self._questions, self._asked, self.config)
+        asked, stack = self._questions, self._stack
+        self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses)
         log.info("Run folder: %s", self.log.folder)
         return Parts(self.log, self.config, self._questions, cluster.replicas.count)
 

@@ -31,6 +31,7 @@ def result_row(state: QuestionState) -> ResultRow:
         turns=state.turn,
         parse_errors=sum(turn.parse_error is not None for turn in state.turns),
         seconds=round(state.elapsed_s, 3),
+        seconds_share=round(state.share_s, 3),
         scores=question.more_scores(state.answer),
         options=question.options,
         answer_text=question.text_of(state.answer),

@@ -10,10 +10,12 @@ from roomscout.agent.console import log_to_file
 from roomscout.agent.parts import Part
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
+from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.runs import RunError
+from roomscout.runs.baselines import BLIND
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
@@ -25,18 +27,19 @@ def begin_folder(
     questions: Sequence[Question],
     whole: Sequence[Question] | None = None,
     prompts: Prompts | None = None,
+    guesses: Guesses | None = None,
 ) -> RunWriter:
     """Create a folder below --log-root with the questions and run.json, which has the resolved configuration.
 
-    `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads. Raises
-    RunError.
+    `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads, `guesses`
+    the answers of the most-frequent-answer baseline. Raises RunError.
     """
     whole = questions if whole is None else whole
     part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
     folder = new_run_folder(config.output.log_root, not single, (part.number, part.of) if part else None)
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
-    run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record)
+    run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record, guesses)
     return run
 
 
@@ -132,13 +135,14 @@ def begin_or_resume(
     whole: Sequence[Question],
     prompts: Prompts | None,
     stack: ExitStack,
+    guesses: Guesses | None = None,
 ) -> RunWriter:
     """Begin a run in a new folder, or note in `run` that it is resumed, and log to its run.log from here on.
 
     `stack` closes the run.log and the new folder. For the other arguments see `begin_folder`. Raises RunError.
     """
     if run is None:
-        run = begin_folder(config, questions, whole, prompts)
+        run = begin_folder(config, questions, whole, prompts, guesses)
         stack.callback(run.close)
     else:
         run.note_resumption(changed_settings(saved_config(run.folder), config))
@@ -166,7 +170,7 @@ def protocol(config: RunConfig, prompts: Prompts | None) -> str:
     width, height = view.image_size
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
     up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
-    blind = "BLIND, every view grey: " if views.renderer == "blind" else ""
+    blind = BLIND if views.renderer == "blind" else ""
     engine = "" if model.engine == "transformers" else f"engine {model.engine}"
     where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))
     constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"

@@ -1,6 +1,7 @@
 """Starts a run: resolves its settings on this machine, then makes what all its turns share."""
 
 import gc
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,8 @@ from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs.journal import Journal
+
+log = logging.getLogger(__name__)
 
 
 class Resolved(NamedTuple):
@@ -72,9 +75,11 @@ def start(
 ) -> Started:
     """Resolve a configuration, load its model if `policy` is None, and make the library and the threads of its views.
 
-    The model reads `prompts`; its weights can take minutes. `stack` closes everything. Raises the errors of `resolve`.
+    The model reads `prompts`; its weights can take minutes. `stack` closes everything. Logs the plan, on the console
+    only if it needs more memory than there is. Raises the errors of `resolve`.
     """
     config, plan, renderer = resolve(config, questions, policy, prompts, stack)
+    log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
     library = library_of(config, renderer)
     stack.callback(library.close)
     if config.what_to_run.ply is not None:

@@ -96,6 +96,11 @@ class QuestionState:
         """Wall seconds of all turns. A batched call counts in full for each of its questions."""
         return sum(turn.reply.seconds + turn.seconds.render for turn in self.turns)
 
+    @property
+    def share_s(self) -> float:
+        """The question's share of the wall seconds of its turns: those of a batched call, divided by its questions."""
+        return sum(turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
+
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset."""
         self.env = env

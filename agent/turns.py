@@ -107,12 +107,27 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             turn = finish_turn(state, decision, after, batch, render_s)
             record_turn(run.log, state, run.library)
             run.turn_taken()
-            ended_without_answer = turn.is_final and not decision.action.done
-            outcome = "no turns left" if ended_without_answer else decision.action.in_words
-            done = f"{decision.error}; {outcome}" if decision.error else outcome
-            said = decision.reply.text.strip().split("\n")
-            form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
-            log.debug(form, state.label, turn.turn, *said, done)
+            log_turn(state, turn)
+
+
+def log_turn(state: QuestionState, turn: Turn) -> None:
+    """Log a turn's reply, if there is one, and what the camera did."""
+    said = turn.reply.text.strip().split("\n")
+    form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
+    if said == [""]:
+        said, form = [], "[%s] turn %d: %s"
+    log.debug(form, state.label, turn.turn, *said, what_happened(turn))
+
+
+def what_happened(turn: Turn) -> str:
+    """A turn's action and what came of it: "right 60°, forward 1 m; moved 0.3 of 1.0 m, then blocked by a surface"."""
+    move = turn.move
+    ended_without_answer = move is None and not turn.action.done
+    words = [turn.parse_error, "no turns left" if ended_without_answer else turn.action.in_words]
+    if move is not None and (move.blocked or move.clipped):
+        stopped = "then blocked by a surface" if move.blocked else "to the edge of the scan"
+        words.append(f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {stopped}")
+    return "; ".join(filter(None, words))
 
 
 def require_decisions(decisions: object, policy: Policy, states: Sequence[QuestionState]) -> None:

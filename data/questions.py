@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
@@ -31,8 +31,10 @@ from roomscout.data.question_files import (
 from roomscout.data.text import escaped, on_disk
 
 __all__ = [
+    "Asked",
     "Question",
     "QuestionError",
+    "QuestionSource",
     "ask_one",
     "fingerprint",
     "load_questions",
@@ -166,6 +168,61 @@ def _kind_in_words(kind: AnswerKind) -> str:
     return f"{kind.name} in {kind.unit}" if kind.unit else kind.name
 
 
+@dataclass(frozen=True)
+class QuestionSource:
+    """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not."""
+
+    name: str
+    questions: Sequence[Question]
+    as_given: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
+        """Read a file, or with None the benchmark's own source; raises QuestionError."""
+        if path is not None:
+            name, rows = str(path), list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+        elif benchmark.source is not None:
+            name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
+        else:
+            what_to_do = "give its questions with --questions FILE"
+            raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
+        questions = _parse_all(rows, name, benchmark)
+        given = (question.id for question, (_, row) in zip(questions, rows, strict=True) if _is_as_given(row))
+        return cls(name, questions, frozenset(given))
+
+    def choose(
+        self,
+        benchmark: Benchmark,
+        *,
+        datasets: Sequence[str] = (),
+        question_types: Sequence[str] = (),
+        scenes: Sequence[str] = (),
+        ids: Sequence[str] = (),
+        num_questions: int | None = None,
+    ) -> list[Question]:
+        """The questions that pass all filters, as `load_questions` returns them; raises QuestionError."""
+        if num_questions is not None and num_questions < 1:
+            raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
+        kept = list(self.questions)
+        for flag, wanted, column in (
+            ("--datasets", datasets, "dataset"),
+            ("--question-types", question_types, "question_type"),
+            ("--scenes", scenes, "scene_name"),
+            ("--ids", ids, "id"),
+        ):
+            if wanted:
+                _require_present(self.questions, flag, wanted, column, self.name)
+                chosen = frozenset(wanted)
+                kept = [question for question in kept if getattr(question, column) in chosen]
+        kept = _without_excluded(kept, question_types, self.as_given, benchmark)
+        if not kept:
+            excluded = ", ".join(sorted(benchmark.excluded))
+            unless = f" ({excluded} is excluded unless --question-types names it)" if excluded else ""
+            filters = "--datasets, --question-types, --scenes and --ids"
+            raise QuestionError(f"{self.name}: no question passes all of {filters}{unless}; relax a filter")
+        return kept[:num_questions]
+
+
 def load_questions(
     source: Path | None,
     benchmark: Benchmark | None = None,
@@ -191,35 +248,15 @@ def load_questions(
     are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
     type). One message lists all bad rows.
     """
-    if num_questions is not None and num_questions < 1:
-        raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
     benchmark = benchmark or find_benchmark(DEFAULT)
-    if source is not None:
-        name, rows = str(source), list(_with_scans_beside(Path(source), file_rows(Path(source), benchmark.columns)))
-    elif benchmark.source is not None:
-        name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
-    else:
-        raise QuestionError(f"{benchmark.title} has no source to download: give its questions with --questions FILE")
-    everything = _parse_all(rows, name, benchmark)
-    as_given = {question.id for question, (_, row) in zip(everything, rows, strict=True) if _is_as_given(row)}
-    kept = everything
-    for flag, wanted, column in (
-        ("--datasets", datasets, "dataset"),
-        ("--question-types", question_types, "question_type"),
-        ("--scenes", scenes, "scene_name"),
-        ("--ids", ids, "id"),
-    ):
-        if wanted:
-            _require_present(everything, flag, wanted, column, name)
-            chosen = frozenset(wanted)
-            kept = [question for question in kept if getattr(question, column) in chosen]
-    kept = _without_excluded(kept, question_types, as_given, benchmark)
-    if not kept:
-        excluded = ", ".join(sorted(benchmark.excluded))
-        unless = f" ({excluded} is excluded unless --question-types names it)" if excluded else ""
-        filters = "--datasets, --question-types, --scenes and --ids"
-        raise QuestionError(f"{name}: no question passes all of {filters}{unless}; relax a filter")
-    return kept[:num_questions]
+    return QuestionSource.read(source and Path(source), benchmark).choose(
+        benchmark,
+        datasets=datasets,
+        question_types=question_types,
+        scenes=scenes,
+        ids=ids,
+        num_questions=num_questions,
+    )
 
 
 def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
@@ -290,17 +327,31 @@ def _kind_of(name: str, unit: str, question_type: str, benchmark: Benchmark) -> 
     return kind_named(name, unit), False
 
 
-def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> list[Question]:
+class Asked(NamedTuple):
+    """The questions of a run, and the source that they were chosen from."""
+
+    questions: Sequence[Question]
+    source: QuestionSource
+
+    @classmethod
+    def all_of(cls, questions: Sequence[Question]) -> Self:
+        """All questions of a list."""
+        return cls(questions, QuestionSource(_LIST, questions))
+
+
+def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Asked:
     """The questions that the settings of a run ask for, by the names of RunConfig; raises QuestionError.
 
     They come from `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`.
     """
     if settings["ply"] is not None and settings["question"] is not None:
         scene, own = Path(settings["ply"]).stem, ("options", "question_type", "ground_truth")
-        return [ask_one(settings["question"], scene, **{name: settings[name] for name in own}, benchmark=benchmark)]
+        values = {name: settings[name] for name in own}
+        return Asked.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
     filters = {name: settings[name] for name in ("datasets", "question_types", "scenes", "ids", "num_questions")}
-    source = settings["questions"]
-    return load_questions(None if source is None else Path(source), benchmark, **filters)
+    path = settings["questions"]
+    source = QuestionSource.read(None if path is None else Path(path), benchmark)
+    return Asked(source.choose(benchmark, **filters), source)
 
 
 def ask_one(
@@ -347,7 +398,7 @@ def fingerprint(questions: Iterable[Question]) -> str:
 # Filters
 
 
-def _require_present(questions: list[Question], flag: str, wanted: Sequence[str], column: str, name: str) -> None:
+def _require_present(questions: Sequence[Question], flag: str, wanted: Sequence[str], column: str, name: str) -> None:
     existing = dict.fromkeys(getattr(question, column) for question in questions)
     absent = [value for value in wanted if value not in existing]
     for value in absent:

@@ -11,6 +11,24 @@ from roomscout.data.questions import Question
 Row = Mapping[str, Any]
 
 
+class ScoresByType:
+    """The scores of the questions finished so far, by type, so that the overall is known at any time."""
+
+    def __init__(self, benchmark: Benchmark):
+        self._benchmark = benchmark
+        self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
+
+    def add(self, row: Row) -> None:
+        """Count a row, unless it is of another type or has no ground truth; raises ValueError as `aggregate` does."""
+        if _in_overall(row, self._benchmark):
+            self._scores[row["question_type"]].append(_score(row))
+
+    def percents(self) -> dict[str, float]:
+        """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
+        present = {name: values for name, values in self._scores.items() if values}
+        return _combined(self._benchmark, present) if present else {}
+
+
 def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
 
@@ -23,12 +41,10 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     Raises ValueError for a score outside 0..1, and for a score of None despite a ground truth (an unanswered question
     scores 0).
     """
-    scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
+    scores = ScoresByType(benchmark)
     for row in rows:
-        if _in_overall(row, benchmark):
-            scores[row["question_type"]].append(_score(row))
-    present = {name: values for name, values in scores.items() if values}
-    return _combined(benchmark, present) if present else {}
+        scores.add(row)
+    return scores.percents()
 
 
 def _combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -93,7 +109,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
         of_type = [row for row in rows if row["question_type"] == name]
         scores = [_score(row) for row in of_type if _has_truth(row)]
         types[name] = (
-            _outcomes(of_type) | {"percent": _rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
+            _outcomes(of_type) | {"percent": rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
         )
     types["all"] = _outcomes(rows)
     return {
@@ -135,13 +151,13 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += overall_label((row["question_type"] for row in counted), benchmark)
         summary["overall_label"] = label
-        percents = {name: _rounded(percent) for name, percent in percents.items()}
+        percents = {name: rounded(percent) for name, percent in percents.items()}
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
     return summary
 
 
-def _rounded(percent: float) -> float:
+def rounded(percent: float) -> float:
     """A percentage without the error of binary fractions: 77.5, not 77.49999999999999."""
     return round(percent, 10)
 
@@ -171,25 +187,54 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
     """The result of `summarize` as lines of text: counts and percent per type, and the labelled overall.
 
     A task of several types has a line of its own. If questions lack their scan, a table of the tasks compares the
-    percentages with and without them.
+    percentages with and without them. Known baselines have a column, which has the percent per task, and a line.
     """
-    lines = [_TYPE_LINE.format("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")]
+    known = [name for name in BASELINES if name in summary.get("baselines", {})]
+    titles = "".join(f"{BASELINES[name]:>10}" for name in known)
+    columns = ("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")
+    lines = [_TYPE_LINE.format(*columns) + titles]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
         numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
-        lines.append(_TYPE_LINE.format(name, *cells, *numbers))
+        lines.append(_TYPE_LINE.format(name, *cells, *numbers) + _baselines_of_task(name, known, summary))
     asked, with_scan = summary["asked"], summary["with_scan"]
     answers = "answers" if "samples" in summary else "questions"
     if asked["questions"] == with_scan["questions"]:
-        joint = {task: percent for task, percent in asked["tasks"].items() if task not in summary["types"]}
-        lines += [f"{f'{task}, mean of its types':<80}{percent:>9.1f}" for task, percent in joint.items()]
-        return [*lines, "", _overall_line(asked, benchmark, answers)]
+        for task, percent in asked["tasks"].items():
+            if task not in summary["types"]:
+                cells = _baselines_of_task(task, known, summary)
+                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{cells}")
+        return [*lines, "", _overall_line(asked, benchmark, answers), *_baseline_lines(summary)]
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
-    lines += [_TASK_LINE.format("percent per task", "asked", "with scan")]
+    lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
     for task, percent in asked["tasks"].items():
-        lines.append(_TASK_LINE.format(task, _decimal(percent), _decimal(with_scan["tasks"].get(task))))
+        cells = _decimal(percent), _decimal(with_scan["tasks"].get(task))
+        lines.append(_TASK_LINE.format(task, *cells) + _baselines_of_task(task, known, summary))
     lines += ["", _overall_line(asked, benchmark, f"{answers} asked (those without a scan score 0)")]
-    return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan")]
+    return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan"), *_baseline_lines(summary)]
+
+
+BASELINES = {"blind": "blind", "most_frequent": "frequent"}
+"""The baselines of a summary, and their columns."""
+
+
+def _baselines_of_task(task: str, known: Iterable[str], summary: Mapping[str, Any]) -> str:
+    """The cells of a task in the columns of the baselines; dashes for a type that is not a task of its own."""
+    return "".join(f"{_decimal(summary['baselines'][name]['tasks'].get(task)):>10}" for name in known)
+
+
+def _baseline_lines(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each known baseline, or what it lacks."""
+    lines = []
+    for name, column in BASELINES.items():
+        if (baseline := summary.get("baselines", {}).get(name)) is None:
+            continue
+        if "overall" in baseline:
+            lines.append(f"{column}: {baseline['overall']:.1f} % ({baseline['source']})")
+        else:
+            without = ", ".join(task for task in summary["asked"]["tasks"] if task not in baseline["tasks"])
+            lines.append(f"{column}: no overall, since {without} has no questions elsewhere ({baseline['source']})")
+    return lines
 
 
 _TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"

@@ -56,6 +56,12 @@ def _preview(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _wrong(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.wrong import main
+
+    return main(arguments)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -112,6 +118,15 @@ VERBS = {
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
         "RUN PART... [FLAGS]",
         command=_merge,
+    ),
+    "wrong": Verb(
+        "List the answers of a run that are wrong or partly right, worst first.",
+        (
+            "roomscout wrong experiment_logs/20261123_211500_batched",
+            "roomscout wrong experiment_logs/20261123_211500_batched --type object_counting --scene scene0011_00",
+        ),
+        "RUN [FLAGS]",
+        command=_wrong,
     ),
 }
 

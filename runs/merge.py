@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.answers import AnswerKind
+from roomscout.data.baselines import Guesses
 from roomscout.runs import RunError
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
@@ -82,6 +83,8 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
     try:
         if own := next((reader for part in parts if (reader := RunReader(part.folder)).has_questions), None):
             run.save_questions(own.questions)  # line n is question n, in every part
+        if guesses := merged_guesses(parts):
+            run.save_guesses(guesses)
         run.describe(merged_facts(parts))
         linked = []
         for part in parts:
@@ -91,6 +94,16 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
         return run.export(None)
     finally:
         run.close()
+
+
+def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
+    """The guesses of all parts together; None if a part has none."""
+    found = [RunReader(part.folder).guesses for part in parts]
+    guesses = [each for each in found if each is not None]
+    if len(guesses) < len(found):
+        return None
+    sources = dict.fromkeys(each.source for each in guesses)
+    return Guesses(" and ".join(sources), {id: answer for each in guesses for id, answer in each.answers.items()})
 
 
 def take_part(run: RunWriter, part: FoundPart) -> bool:

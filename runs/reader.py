@@ -9,15 +9,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.text import on_disk
 from roomscout.runs import RunError
-from roomscout.runs.records import SCHEMA, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
+from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"
 """The copy of a run's questions in its folder."""
+BASELINES_FILE = "baselines.json"
+"""What the most-frequent-answer baseline answers, in a run's folder."""
 
 
 class RunReader:
@@ -67,7 +70,7 @@ class RunReader:
         cannot be read.
         """
         if not self.has_questions:
-            return questions_asked(self.facts.config, self.benchmark)
+            return list(questions_asked(self.facts.config, self.benchmark).questions)
         try:
             return load_saved(self.folder / QUESTIONS_FILE, self.benchmark)
         except QuestionError as error:
@@ -99,6 +102,17 @@ class RunReader:
             return None
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); resuming the run writes it again") from None
+
+    @property
+    def guesses(self) -> Guesses | None:
+        """The most frequent answer for each question; None for a run of an earlier version or of a single question."""
+        path = self.folder / BASELINES_FILE
+        try:
+            return Baselines.from_json(json.loads(path.read_text(encoding="utf-8"))).most_frequent
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} is damaged ({error}); remove it, and the run has no such baseline") from None
 
     @property
     def begun(self) -> list[EpisodeId]:

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
+from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
@@ -93,6 +94,8 @@ class EpisodeId(NamedTuple):
 class ResultRow(Record):
     """A line of results.jsonl: the outcome of a question. `sample` counts the question's answers, from 1.
 
+    `seconds` is the wall time of the question's turns with the whole of each batched call. `seconds_share` divides a
+    call by its questions, so that it adds up over a run; earlier versions did not record it.
     `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. For a question with
     `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
     """
@@ -113,6 +116,7 @@ class ResultRow(Record):
     turns: int
     parse_errors: int
     seconds: float
+    seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
     options: OmittedIfEmpty[tuple[str, ...]] = ()
     answer_text: OmittedIfEmpty[str] = ""
@@ -228,6 +232,13 @@ class Turn(Record):
         texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
         shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
         return f"Turn({self.turn}, x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
+
+
+@dataclass(frozen=True)
+class Baselines(Record):
+    """baselines.json: what a baseline would answer, decided when the run began."""
+
+    most_frequent: Guesses
 
 
 @dataclass(frozen=True)

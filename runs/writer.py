@@ -19,14 +19,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from roomscout.data.baselines import Guesses
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
 from roomscout.runs import RunError, RunInUse
+from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import QUESTIONS_FILE, RunReader, image_name, journal_path
-from roomscout.runs.records import SCHEMA, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
+from roomscout.runs.reader import BASELINES_FILE, QUESTIONS_FILE, RunReader, image_name, journal_path
+from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +71,14 @@ class RunWriter:
         protocol: str,
         part: PartRecord | None = None,
         prompts: dict[str, Any] | None = None,
+        guesses: Guesses | None = None,
     ) -> None:
-        """Write the questions.jsonl and the run.json of a new run.
+        """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
         `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
         are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
-        are the templates that the model reads, with their hash.
+        are the templates that the model reads, with their hash. `guesses` are the most frequent answers, if they are to
+        be a baseline.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -89,11 +93,17 @@ class RunWriter:
             prompts=prompts,
         )
         self.save_questions(whole)
+        if guesses is not None:
+            self.save_guesses(guesses)
         self.describe(facts)
 
     def save_questions(self, whole: Sequence[Question]) -> None:
         """Write questions.jsonl, whose line n is question n of the run, also in the folder of a part."""
         self._replace(QUESTIONS_FILE, saved(whole))
+
+    def save_guesses(self, guesses: Guesses) -> None:
+        """Write baselines.json."""
+        self._replace(BASELINES_FILE, json.dumps(Baselines(guesses).to_json(), indent=2))
 
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""
@@ -222,6 +232,8 @@ class RunWriter:
         if facts.samples > 1:
             kinds = {question.id: question.kind for question in self._reader.questions}
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
+        if baselines := known_baselines(self._reader):
+            summary["baselines"] = baselines
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         self._replace("results.csv", _csv(rows))

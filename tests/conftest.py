@@ -1,6 +1,8 @@
 """Small procedural rooms and runs on them, for all tests that need scans."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -161,7 +163,8 @@ def scripted(seed: int = 0) -> ModelPolicy:
 def results(folder: Path) -> list[dict[str, Any]]:
     """The last result row of each question, by number, without times."""
     rows = map(asdict, RunReader(folder).rows)
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    times = ("seconds", "seconds_share")
+    return [{key: value for key, value in row.items() if key not in times} for row in rows]
 
 
 def scores(folder: Path) -> dict:
@@ -197,3 +200,19 @@ def trajectories(folder: Path) -> dict[EpisodeId, list[Any]]:
 def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def on_a_terminal(command: list[str]) -> str:
+    """What a command prints on a terminal, both streams."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        printed = b""
+        while True:
+            try:
+                printed += os.read(ours, 65536)
+            except OSError:  # the process has closed the terminal
+                break
+    os.close(ours)
+    assert process.returncode in (0, 1, 3)
+    return printed.decode().replace("\r\n", "\n")

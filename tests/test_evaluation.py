@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, run_in_process, scripted, trajectories
+from conftest import RoomScans, on_a_terminal, only_run, results, run_command, run_in_process, scripted, trajectories
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
 from roomscout.agent.config import ConfigError, RunConfig
@@ -92,9 +92,61 @@ def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     assert "BATCHED TURN 0/1" in lines
     assert "Processing 3 active questions in batch" in lines
     assert any(re.fullmatch(r"SEQUENTIAL PHASE: [23] at a time", line) for line in lines)
-    assert any(line.endswith("] Continuing sequentially from turn 2...") for line in lines)
     final = r"\[Q\d{3}\] Final answer: \S+( m| cm| m²)? \((\w+), truth (\S+), score [01](\.\d)?, \d turns?\)"
     assert sum(bool(re.fullmatch(final, line)) for line in lines) == len(rooms.rows)
+
+
+def test_the_log_of_one_question_is_its_whole_story(rooms: RoomScans, tmp_path: Path):
+    def replies(conversation: Conversation) -> str:
+        if len(conversation.images) == 2:
+            return '{"answer": "A", "done": true}'
+        return 'I see a bed.\nI go on.\n{"forward_meters": 2, "rotation_angle_degrees": 30, "done": false}'
+
+    ids = (str(next(row["id"] for row in rooms.rows if row["options"])),)
+    main_vsi_bench_loop(rooms.config(tmp_path, ids=ids), policy=ModelPolicy(ScriptedBackend(replies)))
+    reader = RunReader(only_run(tmp_path))
+    (question,), (row,) = reader.questions, reader.rows
+    move = reader.turns(EpisodeId(1))[0].move
+    assert move is not None
+    outcome = f"; moved {move.moved_m:.2f} of {move.requested_m:.2f} m" if move.blocked or move.clipped else ""
+    lines = (reader.folder / "run.log").read_text(encoding="utf-8").splitlines()
+    story = [line.partition("[Q001] ")[2] for line in lines if "[Q001]" in line]
+    about = f"{question.dataset} {question.scene_name} ({question.question_type}, id {question.id})"
+    said = question.question.replace("\n", "\\n")
+    options = [f"    {option}" for option in question.options]
+    assert story[: len(options) + 5] == [
+        f"asked in {about}: {said}",
+        *options,
+        f"    ground truth: {question.ground_truth}",
+        "turn 0 said: I see a bed.",
+        "    I go on.",
+        '    {"forward_meters": 2, "rotation_angle_degrees": 30, "done": false}',
+    ]
+    assert story[len(options) + 5].startswith(f"  -> left 30°, forward 2 m{outcome}")
+    assert story[-1] == (
+        f"Final answer: A ({question.question_type}, truth {question.ground_truth}, score {row.score:g}, 2 turns)"
+    )
+
+
+def test_a_line_of_run_log_has_a_short_prefix(rooms: RoomScans, tmp_path: Path):
+    main_vsi_bench_loop(rooms.config(tmp_path, num_questions=2, steps=1))
+    lines = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
+    assert {line[15:] for line in lines} >= {"BATCHED TURN 0/1", "Processing 2 active questions in batch"}
+
+
+def test_drivers_and_memory_are_in_run_log_and_not_on_the_terminal(rooms: RoomScans, tmp_path: Path):
+    shown = run_command(rooms.command(tmp_path, "--num-questions", "2")).stdout
+    logged = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8")
+    assert "Batch size 2: scripted:random needs no memory" in logged
+    assert "needs no memory" not in shown and shown.startswith("2 questions about 1 scene, all with a scan\n")
+
+
+def test_the_bar_ends_with_the_overall_of_the_table(rooms: RoomScans, tmp_path: Path):
+    shown = on_a_terminal(rooms.command(tmp_path, "--steps", "2"))
+    *_, bar = re.findall(r"overall (\d+\.\d) %", shown)
+    asked = RunReader(only_run(tmp_path)).summary["asked"]
+    assert bar == f"{asked[asked['overall_label']]:.1f}"
 
 
 def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: Path):
@@ -211,7 +263,7 @@ def test_a_single_question_with_a_ground_truth_is_scored(
     answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
     with caplog.at_level("INFO"):
         main_vsi_bench_loop(config, policy=ModelPolicy(answering))
-    assert caplog.messages[-1] == f"Score: {score} of 1 (correct answer: {truth})"
+    assert caplog.messages[-2] == f"Score: {score} of 1 (correct answer: {truth})"
     (row,) = results(only_run(tmp_path))
     assert (row["question_type"], row["score"]) == ("open_choice", float(score))
     summary = json.loads((only_run(tmp_path) / "summary.json").read_text())
@@ -362,7 +414,7 @@ def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     folder = only_run(tmp_path)
     assert not folder.name.endswith("_batched")
     assert results(folder)[0]["question_type"] == "object_counting"
-    assert "turn 0 said" in ended.stdout
+    assert "[Q001] turn 0: " in ended.stdout, "a policy without a model says nothing"
     assert not re.search("batch|1 questions|sequential", ended.stdout, re.I), "there is nothing to batch"
 
 

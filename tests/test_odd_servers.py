@@ -333,7 +333,7 @@ def test_a_key_is_searched_only_in_what_a_server_says(server: FaultyServer):
 def test_what_a_server_says_is_quoted_as_one_printable_line(server: FaultyServer, caplog: pytest.LogCaptureFixture):
     name = "evil\x1b[2J\x1b]0;pwned\x07\nERROR forged" + 5000 * "y"
     server.answering = lambda body: json.dumps(COMPLETION | {"model": name}).encode()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         backend_at(server)
     lines = [record.message for record in caplog.records if "answers as" in record.message]
     assert len(lines) == 2 and all(line.isprintable() and len(line) < 500 for line in lines)

@@ -99,6 +99,10 @@ def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Pat
     assert reader.facts.resumed[-1]["changed"].keys() == {"questions", "scan_root"}
 
 
+def test_a_run_of_an_earlier_version_has_no_baseline(interrupted: Path):
+    assert RunReader(interrupted).guesses is None
+
+
 def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
     facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig())
     later = [name for name in answer_settings() if name not in facts.config]

@@ -2,15 +2,12 @@
 
 import json
 import logging
-import os
-import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, only_run, run_command
+from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_command
 
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
@@ -41,22 +38,6 @@ class Breaks(Policy):
 @pytest.fixture
 def scan(rooms: RoomScans) -> Path:
     return min(rooms.root.rglob("*.ply"))
-
-
-def on_a_terminal(command: list[str]) -> str:
-    """What a command prints on a terminal, both streams."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        printed = b""
-        while True:
-            try:
-                printed += os.read(ours, 65536)
-            except OSError:  # the process has closed the terminal
-                break
-    os.close(ours)
-    assert process.returncode in (0, 1, 3)
-    return printed.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("policy", ["Answers", "Fails", "Breaks"])

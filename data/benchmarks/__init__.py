@@ -71,6 +71,14 @@ class Reference:
     source: str
 
 
+@dataclass(frozen=True)
+class FrequentAnswers:
+    """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split"."""
+
+    source: str
+    by_type: Mapping[str, str]
+
+
 Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, float]]
 """Combines the scores (0 to 1) of each type present, in the order of the types, into percent per task and "overall"."""
 
@@ -126,6 +134,8 @@ class Benchmark:
       means come last in the sum.
     - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
+    - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
+      None, a run counts the answers in other scenes of its own question file instead.
     """
 
     name: str
@@ -141,17 +151,21 @@ class Benchmark:
     scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    frequent_answers: FrequentAnswers | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for types or scan layouts that cannot be used."""
+        """Raises ValueError for types, scan layouts or frequent answers that cannot be used."""
         if not (isinstance(self.types, tuple) and self.types and all(isinstance(e, QuestionType) for e in self.types)):
             raise ValueError("types must be a tuple of at least one QuestionType")
-        if twice := [name for name, number in Counter(each.name for each in self.types).items() if number > 1]:
+        names = [each.name for each in self.types]
+        if twice := [name for name, number in Counter(names).items() if number > 1]:
             raise ValueError(f"several types have the name {twice[0]!r}")
-        if taken := {*(each.name for each in self.types), *(each.task for each in self.types)} & RESERVED:
+        if taken := {*names, *(each.task for each in self.types)} & RESERVED:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
         for dataset, paths in self.scan_layouts.items():
             _check_layout(dataset, paths)
+        if self.frequent_answers and (strange := [name for name in self.frequent_answers.by_type if name not in names]):
+            raise ValueError(f"frequent_answers: there is no type {strange[0]!r}")
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
 
     @cached_property

@@ -79,7 +79,7 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     served = served if isinstance(served, str) and served else endpoint.model
     name = endpoint.quoted(served)
     without = f", without {' and '.join(dialect.dropped)}" if dialect.dropped else ""
-    log.info("%s answers as %s, with %s%s", endpoint.url, name, dialect.limit, without)
+    log.debug("%s answers as %s, with %s%s", endpoint.url, name, dialect.limit, without)
     if served not in endpoint.model and endpoint.model not in served:
         log.warning("%s was asked for %s and answers as %s", endpoint.url, endpoint.model, name)
     if "temperature" in dialect.dropped:
@@ -122,7 +122,7 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
         raise endpoint.error(
             f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave out --constrained"
         )
-    log.info("%s keeps replies to a JSON schema", endpoint.url)
+    log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
 def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, image: bool = True) -> dict[str, Any]:

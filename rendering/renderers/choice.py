@@ -82,7 +82,7 @@ def _best_renderer(child: ChildRenderer) -> Renderer:
     try:
         renderer = child.started()
     except RenderError as error:
-        _log.info("renderer auto: raycast, because OpenGL does not work here: %s", error)
+        _log.debug("renderer auto: raycast, because OpenGL does not work here: %s", error)
         return RaycastRenderer()
     if any(word in renderer.device.lower() for word in _SOFTWARE_DEVICES):
         renderer.close()

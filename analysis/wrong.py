@@ -1,0 +1,109 @@
+"""roomscout wrong RUN: the answers of a run that score less than 1, worst first."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from roomscout.data.answers import AnswerKind
+from roomscout.data.question_files import listed
+from roomscout.data.text import escaped, escaped_lines, replace_unencodable
+from roomscout.runs import RunError
+from roomscout.runs.merge import kinds_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import ResultRow
+
+COLUMNS = ("folder", "score", "turns", "type", "scene")
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
+    """Run the command; returns 0, or 2 after printing an error."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="List the answers of a run that score less than 1, worst first: folder, score, turns, type and "
+        "scene, then the question, and the chosen and the right answer.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be in progress")
+    parser.add_argument("--type", dest="types", nargs="+", default=(), metavar="TYPE", help="only these question types")
+    parser.add_argument("--scene", dest="scenes", nargs="+", default=(), metavar="SCENE", help="only these scenes")
+    parser.add_argument(
+        "--failed", action="store_true", help="only questions that failed, scored or not, with the reason"
+    )
+    options = parser.parse_args(arguments)
+    replace_unencodable(sys.stdout)
+    try:
+        lines = report_wrong(RunReader(options.run), options.types, options.scenes, options.failed)
+    except RunError as error:
+        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
+        return 2
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+    return 0
+
+
+def report_wrong(
+    reader: RunReader, types: Sequence[str] = (), scenes: Sequence[str] = (), failed: bool = False
+) -> list[str]:
+    """The wrong and partly right answers of a run as lines, by score, then by number; with `failed`, failed questions.
+
+    Empty `types` and `scenes` mean all. Raises RunError if the folder is not a run, or if a type or a scene is not in
+    it. Runs of earlier versions lack the texts of options.
+    """
+    _ = reader.facts  # raises RunError for a folder that is not a run
+    rows = reader.rows
+    _require_present("--type", types, [row.question_type for row in rows])
+    _require_present("--scene", scenes, [row.scene_name for row in rows])
+    chosen = [
+        row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
+    ]
+    found = [row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1)]
+    found.sort(key=lambda row: (row.score or 0.0, row.episode))
+    heading = _heading(chosen, found, failed)
+    if not found:
+        return [heading]
+    kinds = kinds_of(reader)
+    cells = [COLUMNS, *(_cells(row) for row in found)]
+    widths = [max(len(each[column]) for each in cells) for column in range(len(COLUMNS))]
+    head, *table = [
+        "  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells
+    ]
+    lines = [heading, "", head]
+    for row, line in zip(found, table, strict=True):
+        lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id)))]
+    return lines
+
+
+def _require_present(flag: str, wanted: Sequence[str], present: Sequence[str]) -> None:
+    if absent := [name for name in wanted if name not in present]:
+        known = listed(sorted(set(present))) or "no finished question"
+        raise RunError(f"{flag}: no finished question of the run has {listed(absent)}; it has {known}")
+
+
+def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bool) -> str:
+    if failed:
+        return f"Failed: {len(found)} of {len(chosen)}"
+    zero = sum(row.score == 0 for row in found)
+    scored = sum(row.score is not None for row in chosen)
+    return f"Wrong or partly right: {len(found)} of {scored}, of which {zero} score 0"
+
+
+def _cells(row: ResultRow) -> tuple[str, ...]:
+    score = "-" if row.score is None else f"{row.score:g}"
+    return str(row.episode), score, str(row.turns), row.question_type, escaped(f"{row.dataset} {row.scene_name}")
+
+
+def _details(row: ResultRow, kind: AnswerKind | None) -> list[str]:
+    """The question, and the answer with the right one, or why there is none."""
+    if row.failed:
+        answer = f"failed ({row.failed_part}): {row.error}"
+    else:
+        answer = f"answered {_in_words(row.answer, row.answer_text, kind)}" if row.answer is not None else "no answer"
+    truth = row.ground_truth
+    right = [f"right: {_in_words(truth, row.ground_truth_text, kind)}"] if truth is not None else []
+    return [row.question, "; ".join([answer, *right])]
+
+
+def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
+    """An answer with the text of its option, or with its unit."""
+    unit = "" if kind is None or kind.unit == "objects" else kind.unit
+    return f"{answer} ({text})" if text else f"{answer} {unit}".rstrip()

@@ -1,0 +1,59 @@
+"""The baselines of a run: always the most frequent answer, and the same model blind, if it was run."""
+
+from typing import Any
+
+from roomscout.data.baselines import frequency_baseline
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.records import RunFacts
+
+BLIND = "BLIND, every view grey: "
+"""The beginning of the protocol of a run that sees only grey views."""
+NOT_IN_PROTOCOL = ("benchmark", "model", "policy", "samples", "seed", "tiles_per_view")
+"""Settings that a protocol does not state and that a run and its blind baseline have in common."""
+
+
+def known_baselines(reader: RunReader) -> dict[str, Any]:
+    """The baselines of a run by name, "most_frequent" and "blind", for summary.json; those that are known.
+
+    Each has its "source", and as far as they are known, the percent per task in "tasks" and "overall".
+    """
+    facts, found = reader.facts, {}
+    if facts.config["ply"] is not None:
+        return {}
+    if (guesses := reader.guesses) is not None:
+        found["most_frequent"] = frequency_baseline(guesses, reader.questions, reader.benchmark)
+    found["blind"] = blind_baseline(reader, facts)
+    return {name: baseline for name, baseline in found.items() if baseline is not None}
+
+
+def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
+    """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
+    if facts.protocol.startswith(BLIND):
+        return None
+    for folder in reversed(run_folders(reader.folder.parent)):
+        other = RunReader(folder)
+        try:
+            if not is_blind_run_of(facts, other.facts):
+                continue
+            summary = other.summary
+        except RunError:  # another run's folder may be damaged
+            continue
+        if summary and summary.get("pending") == 0 and (label := summary["asked"]["overall_label"]):
+            scores = summary["asked"]
+            return {
+                "source": f"{folder.name}: the same questions with grey views",
+                "questions": scores["scored"] - scores["scored_own"],
+                "tasks": scores["tasks"],
+                "overall": scores[label],
+            }
+    return None
+
+
+def is_blind_run_of(facts: RunFacts, other: RunFacts) -> bool:
+    """Whether `other` describes the same run as `facts`, but with grey views."""
+    return (
+        other.questions_sha256 == facts.questions_sha256
+        and other.protocol == BLIND + facts.protocol
+        and all(other.setting(name) == facts.setting(name) for name in NOT_IN_PROTOCOL)
+    )

@@ -1,0 +1,202 @@
+"""Baselines of a run: the most frequent answer elsewhere, and the same run blind."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RoomScans, only_run, run_in_process, vsi_question
+
+from roomscout.agent.api import explore
+from roomscout.agent.config import RunConfig
+from roomscout.agent.demo import run_demo
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.state import QuestionState
+from roomscout.data.baselines import frequency_baseline, frequent_guesses
+from roomscout.data.benchmarks import FrequentAnswers
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Asked, Question, QuestionSource, load_questions
+from roomscout.data.scoring import format_summary, summarize
+from roomscout.envs.actions import CameraAction
+from roomscout.runs import RunError
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader, run_folders
+
+
+def counting(
+    *answers: tuple[str, str | None], dataset: str = "scannet", kind: str = "object_counting"
+) -> list[Question]:
+    """A counting question for each scene and ground truth, with ids from 0."""
+    return [
+        vsi_question(str(number), dataset, scene, kind, "How many?", (), truth)
+        for number, (scene, truth) in enumerate(answers)
+    ]
+
+
+def guesses(questions: Sequence[Question], source: Sequence[Question] | None = None) -> list[str | None]:
+    asked = Asked(questions, QuestionSource("questions.jsonl", source or questions))
+    return list(frequent_guesses(questions, asked, BENCHMARK).answers.values())
+
+
+def test_a_guess_never_comes_from_the_questions_own_scene():
+    assert guesses(counting(("a", "2"), ("a", "2"), ("b", "3"), ("c", "4"), ("c", "4"))) == ["4", "4", "4", "2", "2"]
+
+
+def test_two_scans_of_a_room_are_one_room():
+    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), ("scene0001_00", "4"))) == ["4", "4", "2"]
+
+
+def test_scans_of_another_dataset_are_rooms_of_their_own():
+    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), dataset="mine")) == ["3", "2"]
+
+
+def test_a_guess_is_counted_in_the_whole_source_and_not_in_the_questions_asked():
+    source = counting(("a", "2"), ("b", "3"), ("c", "3"))
+    assert guesses(source[:1], source) == ["3"]
+
+
+def test_a_question_without_others_of_its_type_elsewhere_has_no_guess():
+    assert guesses(counting(("a", "2"), ("a", "2"))) == [None, None]
+
+
+def test_a_question_without_a_ground_truth_is_neither_guessed_nor_counted():
+    assert guesses(counting(("a", "2"), ("b", None), ("c", "5"))) == ["5", "2"]
+
+
+def test_a_benchmark_may_bring_the_answers_of_its_training_split():
+    trained = replace(BENCHMARK, frequent_answers=FrequentAnswers("the training split", {"object_counting": "4"}))
+    questions = counting(("a", "4"), ("b", "2"))
+    found = frequent_guesses(questions, Asked.all_of(questions), trained)
+    assert (found.source, found.answers) == ("the training split", {"0": "4", "1": "4"})
+
+
+def test_answers_of_an_unknown_type_are_refused():
+    with pytest.raises(ValueError, match="frequent_answers: there is no type 'counting'"):
+        replace(BENCHMARK, frequent_answers=FrequentAnswers("the training split", {"counting": "4"}))
+
+
+def test_a_baseline_without_a_task_has_no_overall():
+    questions = [*counting(("a", "2"), ("b", "2")), *counting(("a", "3.0"), kind="room_size_estimation")]
+    questions = [replace(each, id=str(number)) for number, each in enumerate(questions)]
+    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), BENCHMARK), questions, BENCHMARK)
+    assert found == {
+        "source": "most frequent answer of the type in other scenes of the list of questions",
+        "questions": 2,
+        "tasks": {"object_counting": 100.0},
+    }
+
+
+def test_a_baseline_without_a_task_says_so_in_the_table():
+    rows = [
+        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
+        for name in ("object_counting", "room_size_estimation")
+    ]
+    frequent = {"source": "counted elsewhere", "questions": 2, "tasks": {"object_counting": 40.0}}
+    head, counts, size, *_, last = format_summary(
+        summarize(rows, BENCHMARK) | {"baselines": {"most_frequent": frequent}}, BENCHMARK
+    )
+    assert [line.split()[-1] for line in (head, counts, size)] == ["frequent", "40.0", "-"]
+    assert last == "frequent: no overall, since room_size_estimation has no questions elsewhere (counted elsewhere)"
+
+
+def baselines(folder: Path) -> dict[str, Any]:
+    summary = RunReader(folder).summary
+    assert summary is not None
+    return summary.get("baselines", {})
+
+
+def test_a_run_of_few_questions_is_compared_with_the_whole_file(rooms: RoomScans, tmp_path: Path):
+    run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=0))
+    first, second = load_questions(rooms.questions)[:2]
+    elsewhere = [each for each in load_questions(rooms.questions) if each.scene_name != first.scene_name]
+    known = {each.question_type for each in elsewhere} & {first.question_type, second.question_type}
+    stored = RunReader(run).guesses
+    assert stored is not None and list(stored.answers) == [first.id, second.id]
+    assert {each.question_type for each in (first, second) if stored.answers[each.id] is not None} == known
+    assert stored.source == f"other scenes of {rooms.root.name}/few.jsonl"
+
+
+def test_a_resumed_run_keeps_its_baseline_without_the_question_file(rooms: RoomScans, tmp_path: Path):
+    own = RoomScans(shutil.copytree(rooms.root, tmp_path / "rooms"), tmp_path / "rooms" / "few.jsonl")
+    config = own.config(tmp_path / "logs", steps=0)
+    run = run_in_process(config)
+    before = baselines(run)["most_frequent"]
+    own.questions.unlink()
+    lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
+    (run / "results.jsonl").write_text("".join(lines[:-1]))
+    assert main_vsi_bench_loop(config, run).status == 0
+    assert baselines(run)["most_frequent"] == before
+
+
+def test_merged_parts_have_the_baseline_of_an_undivided_run(six_rooms: RoomScans, one_run: Path, tmp_path: Path):
+    logs = [tmp_path / str(number) for number in (1, 2)]
+    parts = [run_in_process(six_rooms.config(log, shard=f"{number}/2")) for number, log in enumerate(logs, start=1)]
+    merge(tmp_path / "merged", parts)
+    assert baselines(tmp_path / "merged") == baselines(one_run)
+
+
+def test_a_damaged_baseline_is_named(one_run: Path, tmp_path: Path):
+    run = shutil.copytree(one_run, tmp_path / "run")
+    (run / "baselines.json").write_text("{")
+    with pytest.raises(RunError, match=r"baselines\.json is damaged"):
+        _ = RunReader(run).guesses
+
+
+def test_question_objects_are_compared_with_those_of_other_scenes_in_the_list(rooms: RoomScans, tmp_path: Path):
+    questions = load_questions(rooms.questions)
+    settings = {"scan_root": rooms.root, "renderer": "blind", "image_size": (32, 24), "steps": 0}
+    explore(questions, policy="random", log_root=tmp_path, **settings)
+    assert "other scenes of the list of questions" in baselines(only_run(tmp_path))["most_frequent"]["source"]
+
+
+class SaysA(Policy):
+    """Answers at once: the first option, or 1."""
+
+    name = "SaysA"
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        answers = ("A" if state.question.options else "1" for state in states)
+        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]
+
+
+def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path)
+    for changes in ({"steps": 3}, {"num_questions": 3}, {}):
+        main_vsi_bench_loop(config.having(renderer="blind", **changes), policy=SaysA())
+    blind = run_folders(tmp_path)[-1]
+    main_vsi_bench_loop(config, policy=SaysA())
+    found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary["asked"]
+    assert found == {
+        "source": f"{blind.name}: the same questions with grey views",
+        "questions": len(rooms.rows),
+        "tasks": scores["tasks"],
+        "overall": scores[scores["overall_label"]],
+    }
+
+
+def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, steps=0)
+    blind = run_in_process(config.having(renderer="blind"))
+    summary = json.loads((blind / "summary.json").read_text())
+    (blind / "summary.json").write_text(json.dumps(summary | {"pending": 1}))
+    main_vsi_bench_loop(config)
+    assert "blind" not in baselines(run_folders(tmp_path)[-1])
+
+
+def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans, tmp_path: Path, caplog):
+    caplog.set_level("INFO")
+    run_in_process(rooms.config(tmp_path, steps=0))
+    assert "blind: not known; the same command with --renderer blind measures it" in caplog.messages
+
+
+def test_the_demo_compares_with_other_rooms_also_for_few_questions(tmp_path: Path, caplog):
+    caplog.set_level("INFO")
+    flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
+    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags)) == 0
+    (overall,) = (line for line in caplog.messages if line.startswith("Overall: "))
+    frequent = baselines(run_folders(tmp_path)[-1])["most_frequent"]["overall"]
+    assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")
