@@ -28,6 +28,7 @@ from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
+from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Question
@@ -96,11 +97,13 @@ def main_vsi_bench_loop(
                 return finished
         try:
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
+            unfamiliar = unfamiliar_questions(policy, config.model, questions)
             started = start(config, questions, policy, prompts, stack)
             read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
             run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack)
             log.info("%s", started.plan.why)
             log.info("Run folder: %s", run_log.folder)
+            log_unfamiliar(unfamiliar)
             run = started.run(run_log)
             scheduler = schedule(
                 questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples

@@ -30,6 +30,7 @@ from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
+from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, scan_of
 from roomscout.rendering.interrupts import ignored_interrupts
@@ -153,6 +154,7 @@ class RayRun:
             prompts = prompts_of(model, self.config.questions.benchmark) if model.asks_model else None
         self.log = begin_or_resume(self.log, self.config, self._questions, self._questions, prompts, self._stack)
         log.info("Run folder: %s", self.log.folder)
+        log_unfamiliar(unfamiliar_questions(None, self.config.model, self._questions))
         return Parts(self.log, self.config, self._questions, cluster.replicas.count)
 
 

@@ -62,7 +62,7 @@ VERBS = {
     "ask": Verb(
         "Ask one question about one scan, and show each turn.",
         (
-            'roomscout ask room.ply "How many chairs are in this room?" --model embedded',
+            'roomscout ask room.ply "How many chair(s) are in this room?" --model embedded',
             'roomscout ask room.ply "What is left of the bed?" --options "a lamp" "a desk" --steps 4',
         ),
         "SCAN QUESTION [FLAGS]",
