@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
+from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
@@ -35,10 +37,11 @@ COMMAND_SETTINGS = ("batch", "demo", "continue_from", "retry_failed", "check_dat
 """Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
-CALLER = 3
-"""The frame of a warning: the caller of the function that calls `_trajectories`."""
+CALLER = 4
+"""The frame of a warning: the caller of the decorated function that calls `_trajectories`."""
 
 
+@errors_in_python_words
 def ask(
     scan: str | Path,
     question: str,
@@ -61,6 +64,8 @@ def ask(
     Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
     if a policy raises an error.
     """
+    if not isinstance(scan, str | Path):
+        raise ConfigError(f"scan takes the path of a scan file, got {scan!r}")
     if isinstance(options, str):
         raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
     if settings.get("samples", 1) != 1:
@@ -70,6 +75,7 @@ def ask(
     return _trajectories(config, questions_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
 
+@errors_in_python_words
 def explore(
     questions: str | Path | Iterable[Question],
     *,
@@ -140,6 +146,7 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
     return most
 
 
+@errors_in_python_words
 def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
     """Load a model once for several calls of `ask` and `explore`, or use one that is loaded.
 
@@ -186,14 +193,19 @@ def _trajectories(
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
         journal = answer_in_memory(config, questions, decides, show_progress)
-        return trajectories(questions, journal.rows, journal.turns_of)
+        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of))
     outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:
         raise KeyboardInterrupt
     assert outcome.folder is not None, "a run that answers questions has a folder"
-    return load_trajectories(outcome.folder)
+    return _in_python_words(load_trajectories(outcome.folder))
+
+
+def _in_python_words(found: Sequence[Trajectory]) -> list[Trajectory]:
+    """The trajectories with errors that name arguments instead of flags."""
+    return [each if each.error is None else replace(each, error=in_python_words(each.error)) for each in found]
 
 
 def _config(

@@ -401,8 +401,8 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        ((640, 470), "--image-size: .*must be multiples of 32; the nearest size is 640x480"),
-        ((32, 64), "--image-size: .*must have 4 to 16384 squares"),
+        ((640, 470), "^image_size: .*must be multiples of 32; the nearest size is 640x480"),
+        ((32, 64), "^image_size: .*must have 4 to 16384 squares"),
     ],
 )
 def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):
