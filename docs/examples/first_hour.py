@@ -61,6 +61,6 @@ class LookAround(Policy):
 
 # %% Run it over a few questions, and compare its scores with the explorer's.
 few = questions[:3]
-for policy in (LookAround, explorer):
+for name, policy in {"LookAround": LookAround, "the explorer": explorer}.items():
     trajectories = explore(few, policy=policy, scan_root=folder)
-    print([trajectory.score for trajectory in trajectories])
+    print(f"Scores of {name}: {[trajectory.score for trajectory in trajectories]}")
