@@ -1,7 +1,9 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
+from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
+from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, QuestionError, normalized
 from roomscout.models.transformers.backend import TransformersBackend
@@ -35,8 +39,11 @@ COMMAND_SETTINGS = (
 """Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
+CALLER = 4
+"""The frame of a warning: the caller of the decorated function that calls `_trajectories`."""
 
 
+@errors_in_python_words
 def ask(
     scan: str | Path,
     question: str,
@@ -55,9 +62,12 @@ def ask(
     `settings` are other settings of a run, such as `model` or `steps`.
 
     A failed question returns a trajectory with status "failed". For several answers to one question, see `explore`.
-    Raises ConfigError, QuestionError, RenderError,
-    ModelError or RunError if the question cannot be asked, PolicyError if a policy raises an error.
+    Warns (UserWarning) of a question unlike those that the model was trained on, if its checkpoint states them.
+    Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
+    if a policy raises an error.
     """
+    if not isinstance(scan, str | Path):
+        raise ConfigError(f"scan takes the path of a scan file, got {scan!r}")
     if isinstance(options, str):
         raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
     if settings.get("samples", 1) != 1:
@@ -67,6 +77,7 @@ def ask(
     return _trajectories(config, None, policy, log_root is not None)[0]
 
 
+@errors_in_python_words
 def explore(
     questions: str | Path | Iterable[Question],
     *,
@@ -136,13 +147,14 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
     return most
 
 
+@errors_in_python_words
 def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
     """Load a model once for several calls of `ask` and `explore`, or use one that is loaded.
 
-    `model` is a value of --model, or with its `processor` a model of transformers, as `TransformersBackend` takes it:
-    its weights may change between calls. In run.json it is named by its name_or_path, else its class; if that is a
-    folder with a views.json, views have the size set there. `settings` are RunConfig's model settings, such as `dtype`
-    or `temperature`. Raises ConfigError or ModelError.
+    `model` is a hub id or folder, "embedded" or "scripted:random", or with its `processor` a model of transformers, as
+    `TransformersBackend` takes it: its weights may change between calls. In run.json it is named by its name_or_path,
+    else its class; if that is a folder with a views.json, views have the size set there. `settings` are RunConfig's
+    model settings, such as `dtype` or `temperature`. Raises ConfigError or ModelError.
     """
     if wrong := [name for name in settings if name in _names() and name not in MODEL_SETTINGS]:
         raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
@@ -179,18 +191,25 @@ def _trajectories(
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
+    if unfamiliar := unfamiliar_questions(decides, config.model, questions):
+        warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
         if questions is None:
             questions = questions_of(config.what_to_run, config.questions)
         journal = answer_in_memory(config, questions, decides, show_progress)
-        return trajectories(questions, journal.rows, journal.turns_of)
+        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of))
     outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:
         raise KeyboardInterrupt
     assert outcome.folder is not None, "a run that answers questions has a folder"
-    return load_trajectories(outcome.folder)
+    return _in_python_words(load_trajectories(outcome.folder))
+
+
+def _in_python_words(found: Sequence[Trajectory]) -> list[Trajectory]:
+    """The trajectories with errors that name arguments instead of flags."""
+    return [each if each.error is None else replace(each, error=in_python_words(each.error)) for each in found]
 
 
 def _config(

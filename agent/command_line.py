@@ -16,7 +16,7 @@ from roomscout.data.plain_yaml import read_yaml
 from roomscout.data.text import argument_text
 
 EXAMPLES = (
-    '--ply room.ply --question "How many chairs are in this room?" --model embedded',
+    '--ply room.ply --question "How many chair(s) are in this room?" --model embedded',
     "--batch --questions rooms/questions.jsonl --scan-root rooms --model embedded",
     "--batch --scan-root scans --max-batched-turns 6",
     "--continue recent",

@@ -1,17 +1,20 @@
-"""Log lines and the progress bar, which is shown on terminals only."""
+"""Log lines and the progress bar, which is shown on terminals and in notebooks."""
 
 import logging
+import math
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
@@ -21,6 +24,8 @@ from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
 
 OUR_LOGGER = "roomscout"
+NOTEBOOK_EVERY_S = 0.3
+"""Seconds between two drawings of a notebook's bar."""
 TURNS_LOGGER = "roomscout.agent.turns"
 """Logs each reply and its action, at level DEBUG."""
 
@@ -184,8 +189,41 @@ def log_to_file(path: Path) -> Iterator[None]:
         handler.close()
 
 
+class _NotebookBar:
+    """A bar in the output of a notebook's cell, drawn again in place. Needs IPython alone, unlike rich's."""
+
+    def __init__(self, noun: str):
+        from IPython.display import DisplayHandle
+
+        self._noun, self._handle, self._drawn_at = noun, DisplayHandle(), -math.inf
+
+    def begin(self, task: Task) -> None:
+        """Show the bar below the cell that runs."""
+        self._handle.display(self._drawn(task), raw=True)
+
+    def draw(self, task: Task) -> None:
+        """Draw the bar again, unless it was drawn just now and the task is not finished."""
+        now = time.monotonic()
+        if now - self._drawn_at >= NOTEBOOK_EVERY_S or task.finished:
+            self._drawn_at = now
+            self._handle.update(self._drawn(task), raw=True)
+
+    def _drawn(self, task: Task) -> dict[str, str]:
+        left = task.time_remaining
+        parts = [
+            f"{self._noun} {task.completed:g}/{task.total:g}",
+            task.fields["score"],
+            f"{timedelta(seconds=round(left))} left" if left else "",
+        ]
+        text = ", ".join(filter(None, parts))
+        return {
+            "text/plain": text,
+            "text/html": f"<progress value='{task.completed:g}' max='{task.total:g}'></progress> {text}",
+        }
+
+
 class Progress:
-    """Counts turns; on a terminal, shows a bar with the remaining time and the benchmark's overall so far.
+    """Counts turns; on a terminal or in a notebook, shows a bar with the remaining time and the benchmark's overall.
 
     A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
     `benchmark` it shows no overall.
@@ -201,8 +239,10 @@ class Progress:
     ):
         self._scores = ScoresByType(benchmark) if benchmark else None
         self._turns_each = turns_each
+        noun = "turns" if turns_each > 1 else "questions"
+        self._in_notebook = _NotebookBar(noun) if shown and console.is_jupyter else None
         self._bar = RichProgress(
-            TextColumn("turns" if turns_each > 1 else "questions", markup=False),
+            TextColumn(noun, markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[score]}", markup=False),
@@ -217,6 +257,8 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if self._in_notebook is not None:
+            self._in_notebook.begin(self._bar.tasks[0])
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -226,21 +268,27 @@ class Progress:
         """Count one more turn of a question in progress."""
         if self._turns_each > 1:
             self._bar.advance(self._task)
+            self._draw_in_notebook()
 
     def finished(self, row: ResultRow) -> None:
         """Count one more finished question, with the turns that it did not need."""
         self._count(row)
         left = self._turns_each - row.turns if self._turns_each > 1 else 1
         self._bar.update(self._task, advance=left, score=self._overall)
+        self._draw_in_notebook()
 
     def _count(self, row: ResultRow) -> None:
         if self._scores is not None:
             self._scores.add(vars(row))
 
+    def _draw_in_notebook(self) -> None:
+        if self._in_notebook is not None:
+            self._in_notebook.draw(self._bar.tasks[0])
+
     @property
     def _overall(self) -> str:
         """The overall of the finished questions, as the final table has it; empty while there is none."""
-        if self._scores is None or self._bar.disable:
+        if self._scores is None or (self._bar.disable and self._in_notebook is None):
             return ""
         try:
             percents = self._scores.percents()

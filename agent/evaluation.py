@@ -29,6 +29,7 @@ from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
+from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.question_files import listed
@@ -103,11 +104,13 @@ def main_vsi_bench_loop(
                 return finished
         try:
             prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
+            unfamiliar = unfamiliar_questions(policy, config.model, questions)
             started = started or start(config, questions, policy, prompts, stack)
             read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
             guesses = guesses_of(questions, asked, config) if run_log is None else None
             run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses)
             log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
+            log_unfamiliar(unfamiliar)
             run = started.run(run_log)
             scheduler = schedule(
                 questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples

@@ -31,6 +31,7 @@ from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
+from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.data.scans import ScanNotFound, scan_of
@@ -161,6 +162,7 @@ class RayRun:
         asked, stack = self._questions, self._stack
         self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses)
         log.info("Run folder: %s", self.log.folder)
+        log_unfamiliar(unfamiliar_questions(None, self.config.model, self._questions))
         return Parts(self.log, self.config, self._questions, cluster.replicas.count)
 
 

@@ -37,9 +37,7 @@ def show_view(png: bytes, path: Path) -> None:
         return
     from textual_image.renderable import Image as Picture  # asks the terminal what it can show, so not before
 
-    logging.getLogger("textual_image").setLevel(
-        logging.ERROR
-    )  # it warns if a terminal hides its cell size
+    logging.getLogger("textual_image").setLevel(logging.ERROR)  # it warns if a terminal hides its cell size
     with Image.open(io.BytesIO(png)) as view:
         console.print(Picture(view, width=min(WIDTH_COLUMNS, console.width), height="auto"))
 

@@ -71,7 +71,7 @@ VERBS = {
     "ask": Verb(
         "Ask about one scan, and show each turn; without a question, ask for one after another.",
         (
-            'roomscout ask room.ply "How many chairs are in this room?" --model embedded',
+            'roomscout ask room.ply "How many chair(s) are in this room?" --model embedded',
             "roomscout ask room.ply --model embedded",
         ),
         "SCAN [QUESTION] [FLAGS]",

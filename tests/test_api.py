@@ -269,7 +269,7 @@ def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans,
     asked = replace(load_questions(rooms.questions)[0], question="How many <script>alert(1)</script> are there?")
     (trajectory,) = explore([asked], policy=TurnAndAnswer, scan_root=rooms.root, log_root=tmp_path, **VIEW)
     shown = trajectory._repr_html_()
-    assert shown.count("<img alt='view of turn") == len(trajectory.turns) > 1 and "data:image/png;base64," in shown
+    assert shown.count("<img alt='view of turn") == len(trajectory.turns) > 1 and "data:image/jpeg;base64," in shown
     assert "&lt;script&gt;" in shown and "<script>" not in shown
     for view in only_run(tmp_path).glob("q001/render_*.png"):
         view.unlink()
@@ -401,8 +401,8 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        ((640, 470), "--image-size: .*must be multiples of 32; the nearest size is 640x480"),
-        ((32, 64), "--image-size: .*must have 4 to 16384 squares"),
+        ((640, 470), "^image_size: .*must be multiples of 32; the nearest size is 640x480"),
+        ((32, 64), "^image_size: .*must have 4 to 16384 squares"),
     ],
 )
 def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):

@@ -26,11 +26,14 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from roomscout.data.rooms.furniture import CATEGORIES
 from roomscout.data.text import escaped_lines, log_to_stream
 from roomscout.models import EXPLORER, PROMPTS_FILE
+from roomscout.models.checkpoint_files import write_record
+from roomscout.models.trained_questions import TRAINED_QUESTIONS_FILE
 from roomscout.models.transformers.untrained import ModelSizes
-from roomscout.models.views import write_view_settings
+from roomscout.models.views import VIEWS_FILE
 from roomscout.training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from roomscout.training.model import SIZES, use_fast_layers, write_untrained
 from roomscout.training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
+from roomscout.training.reading import TRAINED_QUESTIONS
 from roomscout.training.splits import SPLITS
 from roomscout.training.store import StoredEpisode, read_shard, shards_in
 
@@ -343,7 +346,8 @@ class Trainer:
         finished.load_state_dict(self.model.state_dict())
         checkpoint = self.folder / DRAFT
         finished.to(torch.bfloat16).save_pretrained(checkpoint)
-        write_view_settings(checkpoint, VIEWS)
+        write_record(checkpoint, VIEWS_FILE, VIEWS)
+        write_record(checkpoint, TRAINED_QUESTIONS_FILE, TRAINED_QUESTIONS)
         shutil.copyfile(EXPLORER / PROMPTS_FILE, checkpoint / PROMPTS_FILE)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)

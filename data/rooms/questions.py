@@ -6,7 +6,8 @@ directions are between the boxes' centres in the floor plan; no two of four dist
 state the rules that the paper does not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
@@ -19,7 +20,7 @@ from scipy.spatial import KDTree
 
 from roomscout.data.rooms.geometry import box_distance, wrap_deg
 from roomscout.data.rooms.room import Room, RoomObject
-from roomscout.data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
+from roomscout.data.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route, route_steps
 from roomscout.data.rooms.shapes import triangulate
 
 DATASET = "scannet"
@@ -339,8 +340,7 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         sequences = _pick(_by_blanks(pool), rng)
         turns = _pick(sequences, rng)
         route = _pick(pool[turns], rng)
-        steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
-        question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
+        question = _route_question(route.start, route.facing, route.stops[-1], route.steps)
         drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
         pool = {
             t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
@@ -363,6 +363,11 @@ def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Rou
         if route is not None:
             pool.setdefault(route.turns, []).append(route)
     return pool
+
+
+def _route_question(start: str, facing: str, end: str, steps: Sequence[str]) -> str:
+    numbered = " ".join(f"{i}. {step}" for i, step in enumerate(steps, 1)) + "."
+    return ROUTE.format(start=start, facing=facing, end=end, steps=numbered)
 
 
 def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
@@ -407,3 +412,25 @@ _DRAFTERS: dict[str, Callable[[_Facts, Generator, int], list[_Draft]]] = {
     "object_rel_direction_hard": _directions("object_rel_direction_hard"),
     "route_planning": _route_planning,
 }
+
+
+def wordings() -> list[tuple[str, tuple[str, ...]]]:
+    """The text of each question that `room_questions` can ask and the texts of its options, as templates.
+
+    "{object}" stands for a category, "{turn}" for one of TURNS.
+    """
+    numbers = [(_with_objects(text), ()) for text in (COUNTING, ABS_DISTANCE, OBJECT_SIZE, ROOM_SIZE)]
+    directions = [(_with_objects(text), _DIRECTIONS[name][1]) for name, text in DIRECTION.items()]
+    return [*numbers, (_with_objects(REL_DISTANCE), ("{object}",)), *directions, *_route_wordings()]
+
+
+def _with_objects(template: str) -> str:
+    return re.sub(r"\{\w+\}", "{object}", template)
+
+
+def _route_wordings() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The routes of each number of blanks, with and without a first walk to the faced object."""
+    for blanks in range(1, 1 + MOST_BLANKS):
+        for stops in (blanks, 1 + blanks):
+            steps = route_steps(["{object}"] * stops, blanks)
+            yield _route_question("{object}", "{object}", "{object}", steps), (", ".join(["{turn}"] * blanks),)

@@ -157,7 +157,7 @@ def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None
         names[facing],
         tuple(names[i] for i in stops),
         tuple(turns),
-        _steps([names[i] for i in stops], blanks),
+        route_steps([names[i] for i in stops], blanks),
     )
 
 
@@ -177,7 +177,7 @@ def _next_leg(
     return turn, legs[turn][rng.integers(len(legs[turn]))]
 
 
-def _steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
+def route_steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
     """The text of the route. Blanks precede the last `blanks` stops."""
     steps: list[str] = []
     for i, stop in enumerate(stops):

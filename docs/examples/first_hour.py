@@ -28,7 +28,7 @@ scan = min(folder.rglob("*.ply"))
 
 # %% Ask one question. The explorer is a small Qwen3-VL that ships with the package; it is loaded once and reused.
 explorer = load_policy("embedded")
-trajectory = ask(scan, "How many chairs are in this room?", policy=explorer)
+trajectory = ask(scan, "How many chair(s) are in this room?", policy=explorer)
 print(trajectory.answer, trajectory.status)
 
 # %% Look at what it saw, said and did.
@@ -61,6 +61,6 @@ class LookAround(Policy):
 
 # %% Run it over a few questions, and compare its scores with the explorer's.
 few = questions[:3]
-for policy in (LookAround, explorer):
+for name, policy in {"LookAround": LookAround, "the explorer": explorer}.items():
     trajectories = explore(few, policy=policy, scan_root=folder)
-    print([trajectory.score for trajectory in trajectories])
+    print(f"Scores of {name}: {[trajectory.score for trajectory in trajectories]}")
