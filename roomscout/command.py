@@ -41,6 +41,7 @@ def main(argv: list[str]) -> int:
             from roomscout.data.scans import ScanNotFound
             from roomscout.models import ModelError
             from roomscout.rendering.renderers import RenderError
+            from roomscout.reports import finish
             from roomscout.runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         log_to_console(every_turn=config.what_to_run.ply is not None)
@@ -50,11 +51,13 @@ def main(argv: list[str]) -> int:
                 config = resumed(saved_config(folder), given)
                 if "questions" in given.settings:
                     questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-                return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
+                return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder), config)
             config = config.having(continue_from=None, retry_failed=False)
         if config.what_to_run.demo:
-            return run_demo(with_absolute_paths(demo_defaults(given)))
-        return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(with_absolute_paths(config)).status
+            config = with_absolute_paths(demo_defaults(given))
+            return [finish(outcome, config) for outcome in run_demo(config)][-1]
+        config = with_absolute_paths(config)
+        return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config), config)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 

@@ -21,7 +21,7 @@ OUTCOMES = {
     "unscored": "answered, without a ground truth",
     "exhausted": "out of turns without an answer",
     "failed": "ended by an error",
-    "running": "in progress, or interrupted",
+    "unfinished": "in progress, or interrupted",
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
@@ -76,7 +76,7 @@ class QuestionContents:
     def outcome(self) -> str:
         """A key of OUTCOMES."""
         if self.row is None:
-            return "running" if self.turns else "pending"
+            return "unfinished" if self.turns else "pending"
         if self.row.status in ("failed", "exhausted"):
             return self.row.status
         if self.row.score is None:

@@ -82,7 +82,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "error": escaped_text(row.error) if row and row.error else "",
         "failed": row.failed_part if row and row.failed_part else "",
         "distance": round(entry.distance_m, 2),
-        "seconds": row.seconds if row else None,
+        "seconds": round(sum(entry.cost["seconds"].values()), 2),
         "folder": str(run.folder / str(question.episode)),
         "system": _system(question),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},

@@ -1,6 +1,6 @@
 """The plots of a report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -41,7 +41,7 @@ class Plot:
 
 def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]:
     """The plots of a run's answers, without those that have nothing to show. One answer alone has none."""
-    finished = [entry for entry in entries if entry.outcome not in ("running", "pending")]
+    finished = [entry for entry in entries if entry.outcome not in ("unfinished", "pending")]
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
@@ -155,8 +155,8 @@ def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
                 across(turn), up(mean) - 4, f"n={len(scores)}" if longest <= 10 else f"{len(scores)}", "tick middle"
             )
     _base(drawing, up, "turns")
-    note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does not "
-    note += "show what one more turn is worth."
+    note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
+    note += "not show what one more turn is worth."
     return Plot("Score by number of turns", drawing.svg, note)
 
 
@@ -235,15 +235,16 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     drawing = Drawing(WIDTH, bottom + BOTTOM, title)
     scale = Scale(0, 1.0 * max(values.values()), left, WIDTH - 92)
     x_axis(drawing, scale, ticks(0, scale.high, 4), TOP - 4, bottom, unit)
-    shown: Callable[[float], str] = (
-        (lambda value: f"{value:,.1f}") if unit == "seconds" else (lambda value: f"{value:,.0f}")
-    )
     for row, (name, value) in enumerate(values.items()):
         middle = TOP + ROW * (row + 0.5)
         drawing.text(left - 8, middle + 4, name, "name end")
-        drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {shown(value)} {unit}")
-        drawing.text(WIDTH - 2, middle + 4, f"{shown(value)} ({100 * value / total:.0f} %)", "value end")
+        drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
+        drawing.text(WIDTH - 2, middle + 4, f"{_amount(value)} ({100 * value / total:.0f} %)", "value end")
     return Plot(title, drawing.svg, note)
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def _upwards(most: int) -> Scale:

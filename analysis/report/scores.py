@@ -179,7 +179,7 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
         )
     if scores is not None:
         found.append(_label_in_words(scores.label))
-    found.append("Compare only with runs of the same questions (fingerprint) and under the same protocol, both below.")
+    found.append("Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup.")
     if scores is not None and scores.lacks_scans:
         found.append("Questions without a scan score 0. The column “with scan” leaves them out.")
     if scores is not None and any(source for _, source in scores.baselines):
@@ -189,7 +189,7 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if facts.samples > 1:
         found.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")
     if facts.resumed:
-        found.append("The run was resumed; the revision and the versions below are those that ran last.")
+        found.append("The run was resumed; the revision and the versions shown are those that ran last.")
     if run.benchmark is not None and run.summary.get("asked"):
         found += [f"{line[0].upper()}{line[1:]}." for line in reference_lines(run.summary, run.benchmark)]
     return [escaped(sentence) for sentence in found]

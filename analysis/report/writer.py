@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, script, script_json
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, is_blind, scores_of
+from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.records import RunFacts
@@ -100,6 +102,7 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
     _template().stream(
         **page_values(run, entries, repeat),
         data=f"{prefix}/data",
+        nonce="",
         styles=[f"{prefix}/assets/{Path(name).name}" for name in STYLES],
         scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
     ).dump(str(draft), encoding="utf-8")
@@ -118,6 +121,7 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
         _template().stream(
             **page_values(run, entries, repeat),
             data="",
+            nonce=secrets.token_urlsafe(),
             inline_styles=[(_assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(_assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
@@ -129,11 +133,14 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
 
 def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> Iterator[tuple[Entry, dict[str, Any]]]:
     """The entry and the page of each answer, one at a time."""
+    lacking: dict[str, list[str]] = {}
     for episode in run.episodes:
         question = run.question(episode)
         page = page_of(question, run, plans, link)
-        run.missing.extend(f"{episode}: {sentence}" for sentence in page["missing"])
+        for sentence in page["missing"]:
+            lacking.setdefault(sentence, []).append(str(episode))
         yield question.entry, page
+    run.missing.extend(f"{listed(names)}: {sentence}" for sentence, names in lacking.items())
 
 
 def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 "use strict";
 /* The table of a report and the pages of its questions. All text of a run is set as text, never as markup. */
 const roomscout = (() => {
-  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", exhausted: "⌛", failed: "!", running: "…", pending: "·" };
+  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", exhausted: "⌛", failed: "!", unfinished: "…", pending: "·" };
   const QUESTION = /^#(q\d+(?:_s\d+)?)$/;
   const SVG = "http://www.w3.org/2000/svg";
   const run = document.getElementById("run");
@@ -52,6 +52,7 @@ const roomscout = (() => {
   function makeTable() {
     const outcome = (cell) => element("span", { class: cell.getValue() }, `${SYMBOLS[cell.getValue()]} ${cell.getValue()}`);
     const link = (cell) => element("a", { href: "#" + cell.getValue() }, cell.getValue());
+    const words = (cell) => element("span", { title: cell.getValue() }, cell.getValue());
     const digits = (count) => (cell) => (cell.getValue() === null ? "" : fixed(cell.getValue(), count));
     const right = { hozAlign: "right", headerHozAlign: "right" };
     const by = (key) => (a, b, first, second) => first.getData()[key] - second.getData()[key];
@@ -60,14 +61,14 @@ const roomscout = (() => {
     const sort = new URLSearchParams(location.hash.split("?")[1] || "").get("sort") || "";
     const [column, direction] = sort.split(".");
     const columns = [
-      { title: "Answer", field: "name", formatter: link, sorter: by("position"), width: 104, responsive: 0 },
-      { title: "Type", field: "type", widthGrow: 2, minWidth: 120, responsive: 3 },
-      { title: "Scene", field: "scene", widthGrow: 1.5, minWidth: 110, responsive: 6 },
-      { title: "Question", field: "question", widthGrow: 5, minWidth: 130, responsive: 1 },
+      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 104, responsive: 0 },
+      { title: "Type", field: "type", formatter: words, minWidth: 206, responsive: 3 },
+      { title: "Scene", field: "scene", formatter: words, minWidth: 136, responsive: 6 },
+      { title: "Text", field: "question", formatter: words, widthGrow: 4, minWidth: 130, responsive: 1 },
       { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 118, responsive: 0 },
       { title: "Score", field: "score", formatter: digits(2), width: 86, responsive: 2, sorter: "number", ...right },
-      { title: "Given", field: "answer", widthGrow: 1.2, minWidth: 80, responsive: 4 },
-      { title: "Truth", field: "truth", widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
     ];
@@ -234,7 +235,7 @@ const roomscout = (() => {
     fact("Failed at", data.failed);
     fact("Error", data.error, "noted");
     fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
-    if (data.seconds !== null) fact("Time", `${fixed(data.seconds, 1)} s, in which the others of its batches were answered too`);
+    fact("Time", `${fixed(data.seconds, 1)} s, its share of batched calls`);
     fact("Scene", `${data.scene} (${data.dataset})`);
     fact("Id", data.id);
     fact("Folder", data.folder);
@@ -282,7 +283,7 @@ const roomscout = (() => {
   function map(data) {
     const { width, height, metre, hfov, path, poses, stops, boxes, image, about } = data.map;
     const words = `The room from above, with the camera's path over ${poses.length} turns` + (about ? ` and the objects that the question names: ${about}` : "");
-    const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words });
+    const svg = drawn("svg", { viewBox: `0 0 ${width} ${height + 30}`, role: "img", "aria-label": words });
     if (image) {
       const inline = image.startsWith("#") ? document.getElementById("map-" + image.slice(1)) : null;
       svg.append(drawn("image", { href: inline ? JSON.parse(inline.textContent) : image, width, height }));
@@ -305,9 +306,8 @@ const roomscout = (() => {
       svg.append(cross);
     }
     for (const group of places(poses)) svg.append(pose(group, 0.9 * metre, hfov || 60));
-    const y = height - 14;
-    for (const css of ["scale-back", "scale"]) svg.append(drawn("line", { class: css, x1: 14, y1: y, x2: 14 + metre, y2: y }));
-    svg.append(drawn("text", { class: "name", x: 14 + metre / 2, y: y - 8 }, "1 m"));
+    const y = height + 16;
+    svg.append(drawn("line", { class: "scale", x1: 14, y1: y, x2: 14 + metre, y2: y }), drawn("text", { class: "metre", x: 22 + metre, y: y + 4 }, "1 m"));
     const legend = ["Numbers are turns, cones show where the camera looked."];
     if (stops.length) legend.push("✕ marks where a move was stopped, the dashed line where it should have gone.");
     if (about) legend.push(`Boxes: ${about}.`);
