@@ -14,6 +14,7 @@ const roomscout = (() => {
   let byName = new Map();
   let table = null;
   let shown = null;
+  let seen = false;
   let returnTo = { hash: "", scroll: 0 };
 
   function element(tag, attributes, ...children) {
@@ -146,6 +147,7 @@ const roomscout = (() => {
   function route() {
     const found = QUESTION.exec(location.hash);
     if (found) return open(found[1]);
+    seen = seen || shown === null;
     if (shown !== null) close();
     else if (location.hash.startsWith("#questions?")) document.getElementById("questions").scrollIntoView();
   }
@@ -169,7 +171,8 @@ const roomscout = (() => {
     page.replaceChildren();
     run.hidden = false;
     document.title = document.querySelector("#run h1").textContent + " – RoomScout";
-    table.redraw();
+    table.redraw(!seen); // rows that were laid out while the table was hidden have no size
+    seen = true;
     scrollTo({ top: returnTo.scroll, behavior: "instant" });
     const link = document.querySelector(`#table a[href="#${left}"]`);
     if (link) link.focus({ preventScroll: true });
