@@ -289,10 +289,12 @@ class VllmSettings(_Section):
 
 @dataclass(frozen=True)
 class OutputSettings(_Section):
-    """Where the run folder goes."""
+    """Where the run folder goes, and its report."""
 
     log_root: Annotated[Path, _takes("DIR"), MayChange] = Path("experiment_logs")
     """The folder in which to create run folders."""
+    report: Annotated[bool, MayChange] = True
+    """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from roomscout.agent.builders import layouts_of, questions_of
 from roomscout.agent.command_line import Given
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
 from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from roomscout.data.scans import scan_of
 from roomscout.models import EMBEDDED
@@ -26,25 +26,25 @@ def demo_defaults(given: Given) -> RunConfig:
     return config if config.model.policy is None else given.over(defaults)
 
 
-def run_demo(config: RunConfig) -> int:
+def run_demo(config: RunConfig) -> list[Outcome]:
     """Ask a model about generated rooms, first blind, then with real views, and log both scores.
 
-    Returns the exit status and raises the errors of `main_vsi_bench_loop`.
+    Returns the outcomes, of which the last one has the exit status; raises the errors of `main_vsi_bench_loop`.
     """
     config = demo_config(config.checked())
     what = config.what_to_run
     if what.plan or what.check_data or config.views.renderer == "blind":
-        return main_vsi_bench_loop(config).status
+        return [main_vsi_bench_loop(config)]
     log.info("BLIND: the questions with grey views, as a baseline")
     blind = main_vsi_bench_loop(config.having(renderer="blind"))
     if blind.status:
-        return blind.status
+        return [blind]
     log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2 and seeing.folder is not None:
         for line in [overalls(seeing.folder), *next_steps(config, seeing.folder)]:
             log.info("%s", line)
-    return seeing.status
+    return [blind, seeing]
 
 
 def overalls(folder: Path) -> str:

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from roomscout import SCRIPT
-from roomscout.agent.config import FILTERS, HINTS, ConfigError, MayChange, RunConfig, config_to_dict, flag
+from roomscout.agent.config import (
+    FILTERS,
+    HINTS,
+    ConfigError,
+    MayChange,
+    RunConfig,
+    config_from_dict,
+    config_to_dict,
+    flag,
+)
 from roomscout.data.text import on_disk
 from roomscout.models import EMBEDDED
 
@@ -82,10 +91,24 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
-    words = [sys.executable, *COMMAND, "--continue", str(folder.resolve())]
-    for name, value in changed_settings(begun, now).items():
-        if name not in ("continue_from", "log_root"):
+    flags = _flags(changed_settings(begun, now))
+    return shlex.join([sys.executable, *COMMAND, "--continue", str(folder.resolve()), *flags])
+
+
+def repeat_command(saved: dict[str, Any]) -> str:
+    """The command that repeats a run, with every setting of its run.json that differs from the defaults.
+
+    Raises ConfigError if this version does not know one of the settings.
+    """
+    return shlex.join(["roomscout", *_flags(changed_settings(RunConfig(), config_from_dict(saved, "run.json")))])
+
+
+def _flags(settings: dict[str, Any]) -> list[str]:
+    """The flags that give these settings, without those that name or place a run folder."""
+    words = []
+    for name, value in settings.items():
+        if name not in ("continue_from", "log_root", "retry_failed"):
             switch = flag(name) if value is not False else flag(f"no_{name}")
             given = value if isinstance(value, list) else [value]
             words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
-    return shlex.join(words)
+    return words

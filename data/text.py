@@ -32,12 +32,17 @@ def escaped(text: str) -> str:
     return _UNSAFE_IN_LINE.sub(_escape, text)
 
 
+def escaped_text(text: str) -> str:
+    """Outside text of several lines, for a page: keeps its line breaks and tabs, and is otherwise `escaped`."""
+    return _UNSAFE_IN_LINES.sub(_escape, text)
+
+
 def escaped_lines(text: str) -> str:
     """A message of several lines, which keeps its line breaks and tabs and is otherwise `escaped`.
 
     Indents each later line that is not, so that no line can pass for a message.
     """
-    return _NOT_INDENTED.sub("\n  ", _UNSAFE_IN_LINES.sub(_escape, text))
+    return _NOT_INDENTED.sub("\n  ", escaped_text(text))
 
 
 def _escape(match: re.Match[str]) -> str:

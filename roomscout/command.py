@@ -45,7 +45,8 @@ def main(argv: list[str]) -> int:
             from roomscout.runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         log_to_console(every_turn=config.what_to_run.ply is not None)
-        config.checked()
+        if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
+            config.checked()  # before anything is drawn
         with first_look(config):
             return run(config, given)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
@@ -79,6 +80,7 @@ def run(config: "RunConfig", given: "Given") -> int:
         from roomscout.agent.ray_run import answer_on_ray
         from roomscout.agent.resuming import with_absolute_paths
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+        from roomscout.reports import finish
     what = config.what_to_run
     if what.continue_from is not None:
         log_root = with_absolute_paths(config).output.log_root
@@ -86,16 +88,18 @@ def run(config: "RunConfig", given: "Given") -> int:
             config = resumed(saved_config(folder), given)
             if "questions" in given.settings:
                 questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-            return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder).status
+            return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder), config)
         config = config.having(continue_from=None, retry_failed=False)
     if what.demo:
         from roomscout.agent.demo import demo_defaults, run_demo  # loads SciPy
 
-        return run_demo(with_absolute_paths(demo_defaults(given)))
+        config = with_absolute_paths(demo_defaults(given))
+        return [finish(outcome, config) for outcome in run_demo(config)][-1]
     config = with_absolute_paths(config)
     if what.interactive:  # an interrupt ends one question
-        return max((outcome.status for outcome in ask_repeatedly(config) if outcome.status != 130), default=0)
-    return (answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config).status
+        statuses = [finish(outcome, config) for outcome in ask_repeatedly(config)]
+        return max((status for status in statuses if status != 130), default=0)
+    return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config), config)
 
 
 def refuse(error: Exception) -> int:

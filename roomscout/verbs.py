@@ -45,9 +45,17 @@ def _rooms(arguments: Sequence[str]) -> int:
 
 
 def _merge(arguments: Sequence[str]) -> int:
+    from roomscout.reports import write_after_run
     from roomscout.runs.__main__ import main
 
-    return main(["merge", *arguments], prog="roomscout")
+    return main(["merge", *arguments], prog="roomscout", then=write_after_run)
+
+
+def _report(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.report.command import main
+    from roomscout.reports import repeat_command_of
+
+    return main(arguments, repeat_command_of)
 
 
 def _preview(arguments: Sequence[str]) -> int:
@@ -112,6 +120,15 @@ VERBS = {
         ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
         "FOLDER [FLAGS]",
         command=_rooms,
+    ),
+    "report": Verb(
+        "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
+        (
+            "roomscout report experiment_logs/20261123_211500_batched",
+            "roomscout report experiment_logs/20261123_211500_batched --embed --out to_mail.html",
+        ),
+        "RUN [FLAGS]",
+        command=_report,
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from roomscout.data.samples import format_samples
@@ -13,8 +14,10 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 
 
-def main(argv: list[str], prog: str = "python -m roomscout.runs") -> int:
-    """Run a command; returns 0, or 2 after printing an error."""
+def main(
+    argv: list[str], prog: str = "python -m roomscout.runs", then: Callable[[Path], None] = lambda folder: None
+) -> int:
+    """Run a command; returns 0, or 2 after printing an error. Calls `then` with the folder of a merged run."""
     parser = argparse.ArgumentParser(prog=prog, description="Commands on run folders.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     merging = commands.add_parser(
@@ -41,6 +44,7 @@ def main(argv: list[str], prog: str = "python -m roomscout.runs") -> int:
     lines = [*format_summary(summary, benchmark), *format_samples(summary), *reference_lines(summary, benchmark)]
     for line in (*lines, f"Run folder: {given.out}"):
         logging.info("%s", line)
+    then(given.out)
     return 0
 
 

@@ -26,11 +26,13 @@ BASELINES_FILE = "baselines.json"
 class RunReader:
     """The contents of a run folder so far. Every access reads from disk and ignores a torn last line.
 
-    Raises RunError naming the file if one is damaged.
+    Raises RunError naming the file if one is damaged. With a list `damaged`, leaves out damaged lines of results.jsonl
+    and turns.jsonl instead, and appends to the list what is wrong with each, once.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, damaged: list[str] | None = None):
         self.folder = folder
+        self._damaged = damaged
 
     @property
     def facts(self) -> RunFacts:
@@ -89,7 +91,7 @@ class RunReader:
     @property
     def rows(self) -> list[ResultRow]:
         """The last result of each finished episode, in their order."""
-        last = {(row.id, row.sample): row for row in _records(self.folder / "results.jsonl", ResultRow.from_json)}
+        last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow.from_json)}
         return sorted(last.values(), key=lambda row: row.episode)
 
     @property
@@ -123,12 +125,12 @@ class RunReader:
     def turns(self, episode: EpisodeId) -> list[Turn]:
         """An episode's finished turns; empty if it has not begun."""
         folder = self.folder / str(episode)
-        turns = _records(journal_path(self.folder, episode), Turn.from_json)
+        turns = self._records(journal_path(self.folder, episode), Turn.from_json)
         return [replace(turn, seen=SavedView(folder / image_name(turn.turn))) for turn in turns]
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
-        first = _records(journal_path(self.folder, episode), Turn.from_json, at_most=1)
+        first = self._records(journal_path(self.folder, episode), Turn.from_json, at_most=1)
         return first[0].scan if first else None
 
     def all_turns(self) -> Iterator[Turn]:
@@ -149,6 +151,32 @@ class RunReader:
             return []
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); resuming the question writes it again") from None
+
+    def _records(
+        self, path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None
+    ) -> list[Record]:
+        """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing."""
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RunError(f"{path} cannot be read ({error.strerror})") from None
+        records = []
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError("it is not a JSON object")
+                records.append(from_json(record))
+            except (KeyError, TypeError, ValueError) as error:
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                message = f"{path}, line {number} is damaged ({why}); fix or remove that line"
+                if self._damaged is None:
+                    raise RunError(message) from None
+                if message not in self._damaged:
+                    self._damaged.append(message)
+        return records
 
 
 def journal_path(run: Path, episode: EpisodeId) -> Path:
@@ -209,27 +237,3 @@ def _batched_and_start(folder: Path) -> tuple[bool, float]:
         return facts.config["ply"] is None, datetime.fromisoformat(facts.started).timestamp()
     except (RunError, KeyError, TypeError, ValueError):
         return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime
-
-
-def _records(path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None) -> list[Record]:
-    """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing.
-
-    Raises RunError if the file cannot be read or a line is damaged.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror})") from None
-    records = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError("it is not a JSON object")
-            records.append(from_json(record))
-        except (KeyError, TypeError, ValueError) as error:
-            why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            raise RunError(f"{path}, line {number} is damaged ({why}); fix or remove that line") from None
-    return records

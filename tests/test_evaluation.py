@@ -461,7 +461,7 @@ def test_a_run_survives_an_output_that_takes_no_more(rooms: RoomScans, tmp_path:
 def test_the_demo_ends_with_what_to_open_and_what_to_try(tmp_path: Path, caplog):
     caplog.set_level("INFO")
     flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
-    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags)) == 0
+    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags))[-1].status == 0
     opened, preview, ask = caplog.messages[-3:]
     assert Path(opened.split()[2]).is_dir() and opened.endswith("results.csv all answers")
     assert Path(shlex.split(preview)[-1]).is_file()

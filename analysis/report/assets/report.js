@@ -1,0 +1,366 @@
+"use strict";
+/* The table of a report and the pages of its questions. All text of a run is set as text, never as markup. */
+const roomscout = (() => {
+  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", exhausted: "⌛", failed: "!", unfinished: "…", pending: "·" };
+  const QUESTION = /^#(q\d+(?:_s\d+)?)$/;
+  const SVG = "http://www.w3.org/2000/svg";
+  const run = document.getElementById("run");
+  const page = document.getElementById("question");
+  const form = document.getElementById("filters");
+  const field = (name) => form.elements.namedItem(name);
+  const pages = new Map();
+  const waiting = new Map();
+  let rows = [];
+  let byName = new Map();
+  let table = null;
+  let shown = null;
+  let seen = false;
+  let returnTo = { hash: "", scroll: 0 };
+
+  function element(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) if (value !== null) made.setAttribute(name, value);
+    made.append(...children.filter((child) => child !== null && child !== ""));
+    return made;
+  }
+
+  function drawn(tag, attributes, ...children) {
+    const made = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  const fixed = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+  /* The table */
+
+  function index(data) {
+    rows = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres], position) => ({
+      position, name, type: data.types[type], scene: data.scenes[scene], question, outcome: data.outcomes[outcome],
+      order: outcome, score, answer, truth, turns, metres,
+    }));
+    byName = new Map(rows.map((row) => [row.name, row]));
+    for (const [name, values] of [["type", data.types], ["scene", data.scenes]])
+      for (const value of [...values].sort()) field(name).append(element("option", { value }, value));
+    restoreFilters();
+    makeTable();
+    addEventListener("hashchange", route);
+    if (!location.hash && document.body.dataset.only) location.replace("#" + document.body.dataset.only);
+    else route();
+  }
+
+  function makeTable() {
+    const outcome = (cell) => element("span", { class: cell.getValue() }, `${SYMBOLS[cell.getValue()]} ${cell.getValue()}`);
+    const link = (cell) => element("a", { href: "#" + cell.getValue() }, cell.getValue());
+    const words = (cell) => element("span", { title: cell.getValue() }, cell.getValue());
+    const digits = (count) => (cell) => (cell.getValue() === null ? "" : fixed(cell.getValue(), count));
+    const right = { hozAlign: "right", headerHozAlign: "right" };
+    const by = (key) => (a, b, first, second) => first.getData()[key] - second.getData()[key];
+    const holder = document.getElementById("table");
+    holder.textContent = "";
+    const sort = new URLSearchParams(location.hash.split("?")[1] || "").get("sort") || "";
+    const [column, direction] = sort.split(".");
+    const columns = [
+      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 104, responsive: 0 },
+      { title: "Type", field: "type", formatter: words, minWidth: 206, responsive: 3 },
+      { title: "Scene", field: "scene", formatter: words, minWidth: 136, responsive: 6 },
+      { title: "Text", field: "question", formatter: words, widthGrow: 4, minWidth: 130, responsive: 1 },
+      { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 118, responsive: 0 },
+      { title: "Score", field: "score", formatter: digits(2), width: 86, responsive: 2, sorter: "number", ...right },
+      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
+      { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
+    ];
+    table = new Tabulator(holder, {
+      data: rows, index: "name", maxHeight: "75vh", layout: "fitColumns", responsiveLayout: "hide", columns,
+      placeholder: "No answer passes the filters.", selectableRows: false,
+      initialSort: columns.some((each) => each.field === column) ? [{ column, dir: direction === "desc" ? "desc" : "asc" }] : [],
+    });
+    table.on("rowClick", (event, row) => { if (!event.target.closest("a")) location.hash = row.getData().name; });
+    table.on("dataFiltered", count);
+    table.on("dataSorted", rememberState);
+    table.on("tableBuilt", () => {
+      applyFilters();
+      for (const each of table.getColumns()) sortableByKeyboard(each);
+    });
+    form.addEventListener("input", () => { applyFilters(); rememberState(); });
+    form.addEventListener("reset", () => setTimeout(() => { applyFilters(); rememberState(); }));
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  function sortableByKeyboard(column) {
+    const header = column.getElement();
+    header.tabIndex = 0;
+    header.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      const [sorted] = table.getSorters();
+      table.setSort(column.getField(), sorted && sorted.field === column.getField() && sorted.dir === "asc" ? "desc" : "asc");
+    });
+  }
+
+  const below = (row) => row.score !== null && row.score < 1;
+
+  function passes(row) {
+    const words = field("q").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = `${row.name} ${row.question} ${row.answer} ${row.truth} ${row.scene} ${row.type}`.toLowerCase();
+    const outcome = field("outcome").value;
+    return words.every((word) => text.includes(word))
+      && (!field("type").value || row.type === field("type").value)
+      && (!field("scene").value || row.scene === field("scene").value)
+      && (!outcome || (outcome === "below" ? below(row) : row.outcome === outcome))
+      && (field("from").value === "" || row.turns >= Number(field("from").value))
+      && (field("to").value === "" || row.turns <= Number(field("to").value));
+  }
+
+  function applyFilters() {
+    table.setFilter(passes);
+  }
+
+  function count(filters, found) {
+    const scores = found.map((row) => row.getData().score).filter((score) => score !== null);
+    const mean = scores.length ? `, mean score ${fixed((100 * scores.reduce((a, b) => a + b, 0)) / scores.length, 1)} %` : "";
+    document.getElementById("count").value = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} answers${mean}`;
+  }
+
+  function stateHash() {
+    const state = new URLSearchParams();
+    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) if (field(name).value) state.set(name, field(name).value);
+    const [sorted] = table.getSorters();
+    if (sorted) state.set("sort", `${sorted.field}.${sorted.dir}`);
+    return state.size ? `#questions?${state}` : "";
+  }
+
+  function rememberState() {
+    if (shown === null && table && table.initialized && !QUESTION.test(location.hash)) history.replaceState(null, "", stateHash() || location.pathname + location.search);
+  }
+
+  function restoreFilters() {
+    const state = new URLSearchParams(location.hash.startsWith("#questions?") ? location.hash.split("?")[1] : "");
+    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) if (state.has(name)) field(name).value = state.get(name);
+  }
+
+  /* The page of a question */
+
+  function route() {
+    const found = QUESTION.exec(location.hash);
+    if (found) return open(found[1]);
+    seen = seen || shown === null;
+    if (shown !== null) close();
+    else if (location.hash.startsWith("#questions?")) document.getElementById("questions").scrollIntoView();
+  }
+
+  function open(name) {
+    if (shown === null) returnTo = { hash: table && table.initialized ? stateHash() : "", scroll: scrollY };
+    shown = name;
+    run.hidden = true;
+    page.hidden = false;
+    document.title = `${name} – RoomScout`;
+    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "note" }, "Loading…"));
+    load(name).then((data) => { if (shown === name) show(name, data); }, (reason) => {
+      if (shown === name) page.replaceChildren(bar(name), element("h1", {}, name), element("p", { class: "missing" }, String(reason)));
+    });
+  }
+
+  function close() {
+    const left = shown;
+    shown = null;
+    page.hidden = true;
+    page.replaceChildren();
+    run.hidden = false;
+    document.title = document.querySelector("#run h1").textContent + " – RoomScout";
+    table.redraw(!seen); // rows that were laid out while the table was hidden have no size
+    seen = true;
+    scrollTo({ top: returnTo.scroll, behavior: "instant" });
+    const link = document.querySelector(`#table a[href="#${left}"]`);
+    if (link) link.focus({ preventScroll: true });
+  }
+
+  function back() {
+    location.hash = returnTo.hash || "#questions";
+  }
+
+  function load(name) {
+    if (!byName.has(name)) return Promise.reject(`This report has no ${name}.`);
+    if (pages.has(name)) return Promise.resolve(pages.get(name));
+    const inline = document.getElementById("data-" + name);
+    if (inline) return Promise.resolve(JSON.parse(inline.textContent));
+    return new Promise((resolve, reject) => {
+      const source = `${document.body.dataset.data}/${name}.js`;
+      const script = element("script", { src: source });
+      waiting.set(name, resolve);
+      script.onerror = () => { script.remove(); reject(`${source} is missing: keep the folder beside this page, or write the report again.`); };
+      script.onload = () => script.remove();
+      document.head.append(script);
+    });
+  }
+
+  function question(name, data) {
+    pages.set(name, data);
+    if (waiting.has(name)) waiting.get(name)(data);
+    waiting.delete(name);
+  }
+
+  /* The rows in the order of the table: those that pass the filters if the question is among them, else all. */
+  function neighbours(name) {
+    const active = table && table.initialized ? table.getData("active") : rows;
+    return active.some((row) => row.name === name) ? active : rows;
+  }
+
+  function next(name, step, wanted) {
+    const list = neighbours(name);
+    let at = list.findIndex((row) => row.name === name) + step;
+    while (at >= 0 && at < list.length && !wanted(list[at])) at += step;
+    return list[at] ? list[at].name : null;
+  }
+
+  function bar(name) {
+    const step = (words, title, to) => (to ? element("a", { href: "#" + to, title }, words) : element("span", { class: "note", title }, words));
+    const leave = element("a", { href: "#questions", title: "Esc" }, "All questions");
+    leave.addEventListener("click", (event) => { event.preventDefault(); back(); });
+    return element("nav", { "aria-label": "Questions" }, leave,
+      step("‹ previous", "Previous question (k)", next(name, -1, () => true)),
+      step("next ›", "Next question (j)", next(name, 1, () => true)),
+      step("← previous wrong", "Previous question below full score (left arrow)", next(name, -1, below)),
+      step("next wrong →", "Next question below full score (right arrow)", next(name, 1, below)));
+  }
+
+  function show(name, data) {
+    const facts = element("dl", {});
+    const fact = (label, value, css) => { if (value !== "" && value !== null) facts.append(element("dt", {}, label), element("dd", { class: css || null }, value)); };
+    const score = data.score === null ? "" : `, score ${fixed(data.score, 2)}`;
+    fact("Outcome", `${SYMBOLS[data.outcome]} ${data.outcome}${score}`, `verdict ${data.outcome}`);
+    fact("Answer", data.answer);
+    fact("Truth", data.truth);
+    for (const [label, value] of Object.entries(data.scores)) fact(label.replaceAll("_", " "), String(value));
+    fact("Failed at", data.failed);
+    fact("Error", data.error, "noted");
+    fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
+    fact("Time", `${fixed(data.seconds, 1)} s, its share of batched calls`);
+    fact("Scene", `${data.scene} (${data.dataset})`);
+    fact("Id", data.id);
+    fact("Folder", data.folder);
+    const options = data.options.map(([text, given, right]) => element("li", { class: [given ? "is-given" : "", right ? "is-right" : ""].join(" ").trim() || null }, text,
+      given ? element("em", {}, "given") : null, right ? element("em", {}, "right answer") : null));
+    const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
+      options.length ? element("ul", { class: "options" }, ...options) : null, facts,
+      data.missing.length ? element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))) : null,
+      data.system ? element("details", {}, element("summary", {}, "What the model was told"), element("pre", {}, data.system)) : null);
+    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type),
+      element("div", { class: "columns page" }, about, data.map ? map(data) : null),
+      element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map((turn) => card(turn))));
+    scrollTo({ top: 0, behavior: "instant" });
+    page.querySelector("h1").focus({ preventScroll: true });
+  }
+
+  function card(turn) {
+    const gone = () => element("p", { class: "gone" }, `The view of turn ${turn.turn} is missing.`);
+    let view = gone();
+    if (turn.view) {
+      view = element("img", { src: turn.view, loading: "lazy", alt: `What the camera saw in turn ${turn.turn}, at ${turn.pose}` });
+      view.addEventListener("error", () => view.replaceWith(gone()));
+    }
+    const [prompt, reused, generated] = turn.tokens;
+    const [preprocess, prefill, decode, render] = turn.seconds;
+    const spent = `${prompt.toLocaleString("en")} prompt tokens (${reused.toLocaleString("en")} reused), ${generated.toLocaleString("en")} generated; `
+      + `prefill ${fixed(preprocess + prefill, 2)} s, decoding ${fixed(decode, 2)} s in a batch of ${turn.batch}; move and view ${fixed(render, 2)} s`
+      + (turn.retries ? `; ${turn.retries} failed requests before this reply` : "");
+    const noted = [turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)].filter(Boolean);
+    const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, view, element("div", { class: "text" },
+      element("h3", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action)),
+      turn.camera ? element("p", { class: turn.stopped ? "noted" : null }, `Camera: ${turn.camera}`) : null,
+      element("p", { class: "quiet" }, turn.pose),
+      turn.reply ? element("pre", { tabindex: "0", "aria-label": "Reply of the model" }, turn.reply) : null,
+      ...noted.map((words) => element("p", { class: "noted" }, words)),
+      element("p", { class: "quiet" }, spent),
+      turn.read ? element("details", {}, element("summary", { class: "quiet" }, "What the model read"), element("pre", {}, turn.read)) : null));
+    const light = (on) => () => page.querySelectorAll(`.pose[data-turns~="${turn.turn}"]`).forEach((each) => each.classList.toggle("lit", on));
+    for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focusin", true], ["focusout", false]]) made.addEventListener(event, light(on));
+    return made;
+  }
+
+  /* The top-down map */
+
+  function map(data) {
+    const { width, height, metre, hfov, path, poses, stops, boxes, image, about } = data.map;
+    const words = `The room from above, with the camera's path over ${poses.length} turns` + (about ? ` and the objects that the question names: ${about}` : "");
+    const svg = drawn("svg", { viewBox: `0 0 ${width} ${height + 30}`, role: "img", "aria-label": words });
+    if (image) {
+      const inline = image.startsWith("#") ? document.getElementById("map-" + image.slice(1)) : null;
+      svg.append(drawn("image", { href: inline ? JSON.parse(inline.textContent) : image, width, height }));
+    }
+    for (const [name, corners] of boxes) {
+      svg.append(drawn("polygon", { class: "box", points: corners.map((corner) => corner.join(",")).join(" ") }));
+      const middle = [0, 1].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / corners.length);
+      const half = 3.6 * name.length + 4;
+      const x = Math.min(Math.max(middle[0], half), Math.max(width - half, half));
+      svg.append(drawn("text", { class: "name", x, y: middle[1] + 4 }, name));
+    }
+    const line = path.map((point) => point.join(",")).join(" ");
+    svg.append(drawn("polyline", { class: "halo", points: line }), drawn("polyline", { class: "path", points: line }));
+    for (const [turn, blocked, x, y, goalX, goalY] of stops) {
+      const words = drawn("title", {}, `turn ${turn}: ${blocked ? "blocked by a surface" : "stopped at the edge of the room"}`);
+      const cross = drawn("path", { class: "stop", d: `M${x - 6},${y - 6}l12,12m0,-12l-12,12` }, words);
+      svg.append(drawn("line", { class: "goal", x1: x, y1: y, x2: goalX, y2: goalY }));
+      const length = Math.hypot(goalX - x, goalY - y) || 1;
+      cross.setAttribute("transform", `translate(${(14 * (goalX - x)) / length} ${(14 * (goalY - y)) / length})`);
+      svg.append(cross);
+    }
+    for (const group of places(poses)) svg.append(pose(group, 0.9 * metre, hfov || 60));
+    const y = height + 16;
+    svg.append(drawn("line", { class: "scale", x1: 14, y1: y, x2: 14 + metre, y2: y }), drawn("text", { class: "metre", x: 22 + metre, y: y + 4 }, "1 m"));
+    const legend = ["Numbers are turns, cones show where the camera looked."];
+    if (stops.length) legend.push("✕ marks where a move was stopped, the dashed line where it should have gone.");
+    if (about) legend.push(`Boxes: ${about}.`);
+    return element("figure", { class: "map" }, svg, element("figcaption", { class: "note" }, legend.join(" ")));
+  }
+
+  /* Poses at one place, which share a disc. */
+  function places(poses) {
+    const groups = [];
+    for (const [turn, x, y, heading] of poses) {
+      const there = groups.find((group) => Math.hypot(group.x - x, group.y - y) < 9);
+      if (there) there.poses.push([turn, heading]);
+      else groups.push({ x, y, poses: [[turn, heading]] });
+    }
+    return groups;
+  }
+
+  function pose({ x, y, poses }, length, hfov) {
+    const turns = poses.map(([turn]) => turn);
+    const made = drawn("g", { class: "pose", "data-turns": turns.join(" ") });
+    for (const [turn, heading] of poses) {
+      const edge = (degrees) => { const angle = (degrees * Math.PI) / 180; return `${(x + length * Math.cos(angle)).toFixed(1)},${(y - length * Math.sin(angle)).toFixed(1)}`; };
+      const cone = drawn("path", { class: "cone", d: `M${x},${y}L${edge(heading - hfov / 2)}A${length},${length} 0 0 0 ${edge(heading + hfov / 2)}Z` });
+      const group = drawn("g", { class: "pose", "data-turns": turn }, cone);
+      made.append(group);
+    }
+    const consecutive = turns.every((turn, at) => at === 0 || turn === turns[at - 1] + 1);
+    const label = turns.length > 2 && consecutive ? `${turns[0]}–${turns.at(-1)}` : turns.join(",");
+    const half = Math.max(10, 4 * label.length + 4);
+    const disc = drawn("rect", { class: "disc", x: x - half, y: y - 10, width: 2 * half, height: 20, rx: 10 });
+    made.append(disc, drawn("text", { class: "number", x, y }, label), drawn("title", {}, `turn ${turns.join(", ")}`));
+    made.addEventListener("click", () => document.getElementById(`turn-${turns[0]}`).scrollIntoView({ block: "center" }));
+    return made;
+  }
+
+  addEventListener("keydown", (event) => {
+    if (shown === null || event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+    const steps = { ArrowLeft: [-1, below], ArrowRight: [1, below], k: [-1, () => true], j: [1, () => true] };
+    if (event.key === "Escape") back();
+    else if (event.key in steps) {
+      const to = next(shown, ...steps[event.key]);
+      if (to) location.hash = to;
+      event.preventDefault();
+    }
+  });
+
+  addEventListener("DOMContentLoaded", () => {
+    const inline = document.getElementById("index");
+    if (inline) index(JSON.parse(inline.textContent));
+  });
+
+  return { index, question };
+})();

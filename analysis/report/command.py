@@ -1,0 +1,47 @@
+"""The verb `roomscout report`."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from roomscout.analysis.report.writer import Repeat, Written, write_report
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.runs import RunError
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout report") -> int:
+    """Run the verb; `repeat` gives the command that repeats a run. Returns 0, or 2 if there is no report."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "
+        "questions, and a page for each with its views and a map. An unfinished run has one, too.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/report.html)")
+    parser.add_argument(
+        "--embed",
+        action="store_true",
+        help="write one file with all data and views, to mail (RUN/report_embedded.html)",
+    )
+    given = parser.parse_args(arguments)
+    log_to_stream(sys.stdout)
+    try:
+        written = write_report(given.run.expanduser(), repeat, given.out and given.out.expanduser(), given.embed)
+    except RunError as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    log_report(written)
+    return 0
+
+
+def log_report(written: Written) -> None:
+    """Log where a report is, and how much of the run it could not show."""
+    if written.missing:
+        log.warning("The report lacks what could not be read: %s", written.missing[0])
+        if len(written.missing) > 1:
+            log.warning("It names %d more at its top and on the pages of the questions", len(written.missing) - 1)
+    log.info("Report: %s", written.path)

@@ -1,0 +1,268 @@
+"""Reads a run into the plain values that a report shows; writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.questions import Question, QuestionError
+from roomscout.data.scoring import summarize
+from roomscout.runs import RunError
+from roomscout.runs.costs import costs
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+
+OUTCOMES = {
+    "right": "full score",
+    "partly": "a score between 0 and 1",
+    "wrong": "score 0",
+    "unscored": "answered, without a ground truth",
+    "exhausted": "out of turns without an answer",
+    "failed": "ended by an error",
+    "unfinished": "in progress, or interrupted",
+    "pending": "not begun",
+}
+"""The outcomes of a question, with their meaning."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An answer without its turns: what the table and the plots show.
+
+    `numbers` are the answer and the truth if both are numbers, in `unit`. `cost` is its share of the run's seconds and
+    tokens, as `costs` returns them.
+    """
+
+    name: str
+    question_type: str
+    scene: str
+    question: str
+    outcome: str
+    score: float | None
+    answer: str
+    truth: str
+    numbers: tuple[float, float] | None
+    unit: str
+    turns: int
+    distance_m: float
+    cost: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QuestionContents:
+    """What a run has recorded of one answer to a question.
+
+    `row` is None until it is finished. `unit` is that of a number, `kind` the kind of its answers; both are empty if
+    they are unknown.
+    """
+
+    episode: EpisodeId
+    id: str
+    dataset: str
+    scene: str
+    question_type: str
+    question: str
+    options: tuple[str, ...]
+    truth: str | None
+    kind: str
+    unit: str
+    row: ResultRow | None
+    turns: tuple[Turn, ...]
+    messages: tuple[dict[str, str], ...]
+
+    @property
+    def outcome(self) -> str:
+        """A key of OUTCOMES."""
+        if self.row is None:
+            return "unfinished" if self.turns else "pending"
+        if self.row.status in ("failed", "exhausted"):
+            return self.row.status
+        if self.row.score is None:
+            return "unscored"
+        return "right" if self.row.score == 1 else "partly" if self.row.score else "wrong"
+
+    @property
+    def distance_m(self) -> float:
+        """The length of the camera's path in metres."""
+        return sum(turn.move.moved_m for turn in self.turns if turn.move is not None)
+
+    @property
+    def entry(self) -> Entry:
+        """What the table and the plots show of it."""
+        row = self.row
+        answer, truth = (row.answer if row else None), self.truth
+        return Entry(
+            name=str(self.episode),
+            question_type=self.question_type,
+            scene=self.scene,
+            question=self.question,
+            outcome=self.outcome,
+            score=row.score if row else None,
+            answer=self.in_words(answer, row.answer_text if row else ""),
+            truth=self.in_words(truth, row.ground_truth_text if row else ""),
+            numbers=self._numbers(answer, truth),
+            unit=self.unit,
+            turns=len(self.turns),
+            distance_m=self.distance_m,
+            cost=costs(self.turns, None),
+        )
+
+    def in_words(self, answer: str | None, text: str) -> str:
+        """An answer with the `text` of its option, or with its unit; empty without one."""
+        if answer is None:
+            return ""
+        unit = f" {self.unit}" if self.unit and self.unit != "objects" else ""
+        return f"{answer}. {text}" if text else answer + unit
+
+    def _numbers(self, answer: str | None, truth: str | None) -> tuple[float, float] | None:
+        """The answer and the truth as numbers; None if either is not one."""
+        if self.kind != "number" or answer is None or truth is None:
+            return None
+        try:
+            return float(answer), float(truth)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """A run, read for a report.
+
+    `benchmark` is None if it cannot be loaded. `questions` are those by number that could be read, in a part also those
+    of the others. `summary` describes the rows; it is summary.json if that is up to date. `missing` says what could not
+    be read, a sentence each; reading a question may append to it.
+    """
+
+    reader: RunReader
+    facts: RunFacts
+    benchmark: Benchmark | None
+    questions: dict[int, Question]
+    rows: dict[EpisodeId, ResultRow]
+    begun: frozenset[EpisodeId]
+    summary: dict[str, Any]
+    missing: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read a run folder without its turns; raises RunError if run.json is missing, damaged or of another schema."""
+        missing: list[str] = []
+        reader = RunReader(folder, damaged=missing)
+        facts = reader.facts
+        benchmark, questions = _benchmark(reader, missing), _questions(reader, missing)
+        rows = {row.episode: row for row in reader.rows}
+        summary = _summary(reader, facts, benchmark, rows, missing)
+        return cls(reader, facts, benchmark, questions, rows, frozenset(reader.begun), summary, missing)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.reader.folder
+
+    @property
+    def pending(self) -> int:
+        """How many answers have no result yet."""
+        return self.facts.episodes - len(self.rows)
+
+    @cached_property
+    def episodes(self) -> list[EpisodeId]:
+        """All answers of the run in their order; of a part, only those that it has begun."""
+        asked: set[EpisodeId] = set()
+        if self.facts.part is None:
+            samples = range(1, self.facts.samples + 1)
+            asked = {EpisodeId(number, sample) for number in self.questions for sample in samples}
+        return sorted(asked | self.begun | self.rows.keys())
+
+    def question(self, episode: EpisodeId) -> QuestionContents:
+        """Read the turns and the conversation of an answer."""
+        row, question = self.rows.get(episode), self.questions.get(episode.number)
+        known = row or question
+        name = known.question_type if known else ""
+        kind = question.kind if question else self._kind_of(name)
+        return QuestionContents(
+            episode,
+            id=known.id if known else "",
+            dataset=known.dataset if known else "",
+            scene=known.scene_name if known else "",
+            question_type=name,
+            question=known.question if known else "",
+            options=question.options if question else row.options if row else (),
+            truth=known.ground_truth if known else None,
+            kind=kind.name if kind else "",
+            unit=kind.unit if kind else "",
+            row=row,
+            turns=self._turns(episode),
+            messages=self._messages(episode),
+        )
+
+    def _kind_of(self, question_type: str) -> Any:
+        known = self.benchmark.type_of(question_type) if self.benchmark else None
+        return known.kind if known else None
+
+    def _turns(self, episode: EpisodeId) -> tuple[Turn, ...]:
+        try:
+            return tuple(self.reader.turns(episode))
+        except RunError as error:
+            self.missing.append(f"{error}.")
+            return ()
+
+    def _messages(self, episode: EpisodeId) -> tuple[dict[str, str], ...]:
+        try:
+            return tuple(self.reader.messages(episode))
+        except RunError as error:
+            self.missing.append(f"{error}.")
+            return ()
+
+
+def _benchmark(reader: RunReader, missing: list[str]) -> Benchmark | None:
+    try:
+        return reader.benchmark
+    except RunError as error:
+        missing.append(f"{error}. Scores come from summary.json, and units are unknown.")
+        return None
+
+
+def _questions(reader: RunReader, missing: list[str]) -> dict[int, Question]:
+    """The questions by number; none if an earlier version began the run and their source is gone."""
+    try:
+        return dict(enumerate(reader.questions, start=1))
+    except (RunError, QuestionError) as error:
+        missing.append(f"{error}. Only questions with a result are listed with their text.")
+        return {}
+
+
+def _summary(
+    reader: RunReader,
+    facts: RunFacts,
+    benchmark: Benchmark | None,
+    rows: dict[EpisodeId, ResultRow],
+    missing: list[str],
+) -> dict[str, Any]:
+    """The contents of summary.json; without one, or if it is older than the rows, what it would say of their scores."""
+    pending = facts.episodes - len(rows)
+    try:
+        written = reader.summary or {}
+    except RunError as error:
+        missing.append(f"{error}.")
+        written = {}
+    if benchmark is None or written.get("pending") == pending:
+        return written
+    part = str(facts.part).replace(" ", "_") if facts.part else ""
+    try:
+        return written | summarize([row.to_json() for row in rows.values()], benchmark, pending, part)
+    except BenchmarkError as error:
+        missing.append(f"{error}.")
+        return written
+
+
+def totals(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The sums of the answers' costs: "seconds" by part, and counts of turns, tokens, images and retries."""
+    seconds: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for entry in entries:
+        for part, value in entry.cost["seconds"].items():
+            seconds[part] = seconds.get(part, 0.0) + value
+        for name in ("turns", "prefilled_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries"):
+            counts[name] = counts.get(name, 0) + entry.cost[name]
+    return {"seconds": seconds, **counts}

@@ -1,0 +1,169 @@
+"""Floor plans of a run's scans, and where the camera was on them."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, PngImagePlugin
+
+from roomscout.data.boxes import BoxError, ObjectBox, boxes_file, read_boxes
+from roomscout.data.scans import scan_sha256
+from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
+from roomscout.rendering.scene import SceneError, UpAxis, load_scene
+from roomscout.runs.records import ScanRecord, Turn
+
+LONGEST_PX = 560
+"""The longer side of a floor plan."""
+_PLACE_KEY = "roomscout.place"
+_AROUND_PATH_M = 1.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a floor plan lies: its size in pixels, the centre of its lower left pixel in world metres, its scale."""
+
+    width: int
+    height: int
+    origin: tuple[float, float]
+    metres_per_pixel: float
+
+    def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
+        """(x, y) of a place in an SVG that has the plan as its image, from the outer upper left corner."""
+        x = (x_m - self.origin[0]) / self.metres_per_pixel + 0.5
+        return x, self.height - 0.5 - (y_m - self.origin[1]) / self.metres_per_pixel
+
+    @classmethod
+    def around(cls, points: Sequence[tuple[float, float]]) -> "Place":
+        """An empty plan with some room around the given points, (x, y) in metres, of which there must be one."""
+        lower, upper = (
+            [edge(values) + margin for values in zip(*points, strict=True)]
+            for edge, margin in ((min, -_AROUND_PATH_M), (max, _AROUND_PATH_M))
+        )
+        sides = [high - low for low, high in zip(lower, upper, strict=True)]
+        metres_per_pixel = max(sides) / LONGEST_PX
+        width, height = (max(1, round(side / metres_per_pixel)) for side in sides)
+        return cls(width, height, (lower[0], lower[1]), metres_per_pixel)
+
+
+class FloorPlans:
+    """The floor plans of scans as PNG files in a folder, each drawn once; those of an earlier report are kept."""
+
+    def __init__(self, folder: Path, up_axis: UpAxis = "auto", scale: float = 1.0):
+        """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
+        self._folder, self._up_axis, self._scale = folder, up_axis, scale
+        self._failed: dict[str, str] = {}
+        self._boxes: dict[Path, dict[str, tuple[ObjectBox, ...]]] = {}
+
+    def draw(self, scan: ScanRecord) -> tuple[Path, Place]:
+        """The file of a scan's plan, and where it lies.
+
+        Raises SceneError if the scan is missing, has changed since the run, or cannot be used.
+        """
+        path = self._folder / f"{self._key(scan)}.png"
+        if (place := _saved_place(path)) is not None:
+            return path, place
+        if scan.sha256 in self._failed:
+            raise SceneError(self._failed[scan.sha256])
+        try:
+            return path, self._draw(scan, path)
+        except SceneError as error:
+            self._failed[scan.sha256] = str(error)
+            raise
+
+    def _draw(self, scan: ScanRecord, path: Path) -> Place:
+        try:
+            changed = scan_sha256(Path(scan.file)) != scan.sha256
+        except OSError as error:
+            raise SceneError(f"{scan.file} cannot be read ({error.strerror})") from None
+        if changed:
+            raise SceneError(f"{scan.file} has changed since the run")
+        plan = plan_view(load_scene(scan.file, self._up_axis, self._scale), LONGEST_PX)
+        height, width = plan.image.shape[:2]
+        place = Place(width, height, plan.origin, plan.metres_per_pixel)
+        about = PngImagePlugin.PngInfo()
+        about.add_text(_PLACE_KEY, json.dumps(asdict(place)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        Image.fromarray(plan.image).save(draft, format="PNG", pnginfo=about)
+        draft.replace(path)
+        return place
+
+    def _key(self, scan: ScanRecord) -> str:
+        """A name that changes with the scan and with how it is drawn."""
+        how = (scan.sha256, self._up_axis, self._scale, LONGEST_PX, CUT_M, CUT_SHARE, MARGIN_M)
+        return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
+
+    def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:
+        """The known boxes of a scan's objects; raises BoxError if their file is damaged."""
+        file = boxes_file(Path(scan.file))
+        if file is None:
+            return ()
+        if file not in self._boxes:
+            try:
+                self._boxes[file] = read_boxes(file)
+            except BoxError:
+                self._boxes[file] = {}
+                raise
+        return self._boxes[file].get(scene, ())
+
+
+def _saved_place(path: Path) -> Place | None:
+    """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            values = json.loads(image.text[_PLACE_KEY])  # type: ignore[attr-defined]
+        return Place(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
+    except (OSError, SyntaxError, ValueError, KeyError, TypeError):
+        return None
+
+
+def map_of(
+    turns: Sequence[Turn], place: Place | None, boxes: Sequence[ObjectBox], hfov_deg: float | None
+) -> dict[str, Any] | None:
+    """The top-down map of an answer's turns in pixels of `place`, as JSON values; None without turns.
+
+    "poses" has each turn's place and heading (degrees counter-clockwise from the right), "stops" the moves that were
+    blocked or clipped: where from, where the camera stopped, and where it should have gone. "cone" is the length of a
+    view's cone. Without a `place`, the path has a plan of its own.
+    """
+    if not turns:
+        return None
+    points = [(turn.pose.x_m, turn.pose.y_m) for turn in turns]
+    if turns[-1].move is not None:
+        points.append((turns[-1].move.pose.x_m, turns[-1].move.pose.y_m))
+    place = place or Place.around([*points, *(corner for box in boxes for corner in box.footprint)])
+    return {
+        "width": place.width,
+        "height": place.height,
+        "metre": _tenth(1 / place.metres_per_pixel),
+        "hfov": hfov_deg,
+        "path": [_pixel(place, *point) for point in points],
+        "poses": [
+            [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), _tenth(turn.pose.heading_deg)] for turn in turns
+        ],
+        "stops": [_stop(turn, place) for turn in turns if turn.move and (turn.move.blocked or turn.move.clipped)],
+        "boxes": [[box.category, [_pixel(place, *corner) for corner in box.footprint]] for box in boxes],
+    }
+
+
+def _stop(turn: Turn, place: Place) -> list[Any]:
+    """A move that did not reach its goal: its turn, whether a surface blocked it, where it stopped, and its goal."""
+    action, move = turn.action, turn.move
+    assert move is not None
+    goal = turn.pose.moved(
+        action.rotation_angle_degrees, action.forward_meters, action.left_meters, action.z_delta_meters
+    )
+    end = _pixel(place, move.pose.x_m, move.pose.y_m)
+    return [turn.turn, move.blocked, *end, *_pixel(place, goal.x_m, goal.y_m)]
+
+
+def _pixel(place: Place, x_m: float, y_m: float) -> list[float]:
+    return [_tenth(value) for value in place.pixel(x_m, y_m)]
+
+
+def _tenth(value: float) -> float:
+    return round(value, 1)

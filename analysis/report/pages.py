@@ -1,0 +1,193 @@
+"""What the pages of a report show, as JSON values: the table's rows and the page of each question."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.analysis.report.contents import OUTCOMES, Entry, QuestionContents, RunContents
+from roomscout.analysis.report.maps import FloorPlans, map_of
+from roomscout.data.boxes import BoxError, ObjectBox, named_in
+from roomscout.data.text import escaped, escaped_text
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.reader import image_name
+from roomscout.runs.records import RunFacts, Turn
+
+Link = Callable[[Path], str]
+"""The address of an image in a page."""
+
+
+def script(function: str, *values: Any) -> str:
+    """JavaScript that calls a function of report.js with JSON values, safe within a page and in a file of its own."""
+    return f"roomscout.{function}({', '.join(map(script_json, values))});\n"
+
+
+def script_json(value: Any) -> str:
+    """A value as compact JSON in ASCII that cannot end a script element or begin a comment in one."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The rows of the table; types, scenes and outcomes are positions in lists."""
+    types = list(dict.fromkeys(entry.question_type for entry in entries))
+    scenes = list(dict.fromkeys(entry.scene for entry in entries))
+    outcomes = list(OUTCOMES)
+    type_at, scene_at = ({name: place for place, name in enumerate(names)} for names in (types, scenes))
+    return {
+        "types": list(map(escaped, types)),
+        "scenes": list(map(escaped, scenes)),
+        "outcomes": outcomes,
+        "rows": [
+            [
+                entry.name,
+                type_at[entry.question_type],
+                scene_at[entry.scene],
+                escaped(entry.question),
+                outcomes.index(entry.outcome),
+                None if entry.score is None else round(entry.score, 4),
+                escaped(entry.answer),
+                escaped(entry.truth),
+                entry.turns,
+                round(entry.distance_m, 2),
+            ]
+            for entry in entries
+        ],
+    }
+
+
+def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
+    """The page of a question. `link` gives the address of an image file; texts are escaped for display."""
+    row, entry, missing = question.row, question.entry, []
+    plan, drawn, about_map = _map(question, run.facts, plans, missing)
+    turns = [_turn(turn, question, run, link, missing) for turn in question.turns]
+    if row is not None and not question.turns and row.status != "failed":
+        missing.append("The folder has no turns of this question.")
+    return {
+        "id": escaped(question.id),
+        "type": escaped(question.question_type),
+        "dataset": escaped(question.dataset),
+        "scene": escaped(question.scene),
+        "question": escaped_text(question.question),
+        "options": [
+            [escaped(option), _is_option(row.answer if row else None, option), _is_option(question.truth, option)]
+            for option in question.options
+        ],
+        "answer": escaped(entry.answer),
+        "truth": escaped(entry.truth),
+        "score": entry.score,
+        "scores": {name: round(value, 4) for name, value in row.scores.items()} if row else {},
+        "status": row.status if row else question.outcome,
+        "outcome": question.outcome,
+        "error": escaped_text(row.error) if row and row.error else "",
+        "failed": row.failed_part if row and row.failed_part else "",
+        "distance": round(entry.distance_m, 2),
+        "seconds": round(sum(entry.cost["seconds"].values()), 2),
+        "folder": str(run.folder / str(question.episode)),
+        "system": _system(question),
+        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "turns": turns,
+        "missing": missing,
+    }
+
+
+def _is_option(letter: str | None, option: str) -> bool:
+    return letter is not None and option.lstrip(" (")[:1] == letter.upper()
+
+
+def _system(question: QuestionContents) -> str:
+    return "\n\n".join(escaped_text(each["text"]) for each in question.messages if each.get("role") == "system")
+
+
+def _map(
+    question: QuestionContents, facts: RunFacts, plans: FloorPlans, missing: list[str]
+) -> tuple[Path | None, dict[str, Any] | None, str]:
+    """The file of the floor plan if there is one, the map, and the objects on it in words."""
+    scan = question.turns[0].scan if question.turns else None
+    path = place = None
+    named: list[ObjectBox] = []
+    if scan is not None:
+        try:
+            path, place = plans.draw(scan)
+        except SceneError as error:
+            missing.append(f"The map has no floor plan: {escaped(str(error))}.")
+        try:
+            text = " ".join([question.question, *question.options])
+            named = named_in(text, plans.boxes(scan, question.scene))
+        except BoxError as error:
+            missing.append(escaped(f"{error}."))
+    elif question.turns:
+        missing.append("The map has no floor plan: the run does not record which scan it used.")
+    return path, map_of(question.turns, place, named, hfov_deg(facts)), _counted_names(named)
+
+
+def _counted_names(boxes: Sequence[ObjectBox]) -> str:
+    counts: dict[str, int] = {}
+    for box in boxes:
+        counts[box.category] = counts.get(box.category, 0) + 1
+    return ", ".join(f"{number} × {escaped(name)}" if number > 1 else escaped(name) for name, number in counts.items())
+
+
+def hfov_deg(facts: RunFacts) -> float | None:
+    """The horizontal field of view of a run's cameras in degrees; None if it is not recorded."""
+    size, focal = facts.setting("image_size"), facts.setting("focal")
+    if not isinstance(size, list) or not isinstance(focal, int | float):
+        return None
+    return round(2 * math.degrees(math.atan(size[0] / 2 / focal)), 1)
+
+
+def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]) -> dict[str, Any]:
+    view = run.folder / str(question.episode) / image_name(turn.turn)
+    there = view.is_file()
+    if not there:
+        missing.append(f"The view {view.name} is missing.")
+    pose, reply, seconds = turn.pose, turn.reply, turn.seconds
+    return {
+        "turn": turn.turn,
+        "view": link(view) if there else None,
+        "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
+        f"pitch {pose.pitch_deg:.0f}°",
+        "action": escaped(turn.action.in_words),
+        "answers": turn.action.done,
+        "camera": camera_in_words(turn),
+        "stopped": bool(turn.move and (turn.move.blocked or turn.move.clipped)),
+        "reply": escaped_text(reply.text),
+        "read": _read_in(turn, question),
+        "error": escaped_text(turn.parse_error) if turn.parse_error else "",
+        "clamped": list(map(escaped, turn.clamped)),
+        "truncated": reply.finish_reason == "length",
+        "tokens": [reply.prompt_tokens, reply.reused_tokens, reply.generated_tokens],
+        "retries": reply.retries,
+        "batch": len(turn.batch),
+        "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
+    }
+
+
+def _read_in(turn: Turn, question: QuestionContents) -> str:
+    """The text that the model read with a turn's view."""
+    of_user = [message for message in question.messages if message.get("image") == image_name(turn.turn)]
+    return escaped_text(of_user[0]["text"]) if of_user else ""
+
+
+def camera_in_words(turn: Turn) -> str:
+    """What the camera did in a turn, such as "moved 0.42 of 1.5 m: blocked by a surface"; empty for the final turn."""
+    move = turn.move
+    if move is None:
+        return ""
+    why = [
+        words
+        for stopped, words in (
+            (move.blocked, "blocked by a surface"),
+            (move.clipped, "stopped at the edge of the room"),
+        )
+        if stopped
+    ]
+    if not why:
+        return (
+            f"moved {move.moved_m:.2f} m"
+            if move.moved_m
+            else "turned"
+            if turn.action.rotation_angle_degrees
+            else "stayed"
+        )
+    return f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m: {' and '.join(why)}"

@@ -1,0 +1,265 @@
+"""The plots of a report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from roomscout.analysis.report.contents import Entry, totals
+from roomscout.analysis.report.scores import interval_of, percent_by_baseline
+from roomscout.analysis.report.svg import Drawing, Scale, number, ticks, x_axis, y_axis
+from roomscout.data.text import escaped
+
+WIDTH, HEIGHT = 440, 260
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 26, 44
+ROW = 26
+BASELINE_MARKS = {"blind": "blind", "most_frequent": "most frequent answer"}
+"""The baselines that a plot shows, and their names in its legend."""
+PARTS = {
+    "preprocess": "preparing inputs",
+    "prefill": "prefill",
+    "decode": "decoding",
+    "render": "moving and rendering",
+    "write": "writing",
+}
+TOKENS = {
+    "reused_tokens": "prompt, reused",
+    "prefilled_tokens": "prompt, computed",
+    "generated_tokens": "generated",
+}
+MOST_BINS = 24
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot with its title and a sentence below it, which says what it covers."""
+
+    title: str
+    svg: str
+    note: str
+
+
+def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]:
+    """The plots of a run's answers, without those that have nothing to show. One answer alone has none."""
+    finished = [entry for entry in entries if entry.outcome not in ("unfinished", "pending")]
+    if len(finished) < 2:
+        return []
+    ended = [entry for entry in finished if entry.outcome != "failed"]
+    scored = [entry for entry in ended if entry.score is not None]
+    found = [
+        _score_per_type(summary),
+        _turns_used(ended),
+        _score_by_turns(scored),
+        _distance(ended),
+        *_numbers(scored),
+        _bars(
+            "Seconds by part",
+            {name: totals(entries)["seconds"].get(part, 0.0) for part, name in PARTS.items()},
+            "seconds",
+            "Summed over all turns. The seconds of a batched call count once; those of moving, rendering and writing "
+            "overlap with others.",
+        ),
+        _bars(
+            "Tokens by kind",
+            {name: totals(entries).get(kind, 0) for kind, name in TOKENS.items()},
+            "tokens",
+            f"Summed over {_counted(totals(entries).get('turns', 0), 'turn')}.",
+        ),
+    ]
+    return [plot for plot in found if plot is not None]
+
+
+def _score_per_type(summary: Mapping[str, Any]) -> Plot | None:
+    types = {name: counts for name, counts in summary.get("types", {}).items() if counts.get("percent") is not None}
+    if not types:
+        return None
+    baselines = {key: percent_by_baseline(summary, key) for key in BASELINE_MARKS}
+    shown = {key: percents for key, percents in baselines.items() if percents.keys() & types.keys()}
+    left, bottom = 214, TOP + ROW * len(types) + 4
+    width = WIDTH + 160
+    drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
+    scale = Scale(0, 100, left, width - 92)
+    x_axis(drawing, scale, ticks(0, 100, 5), TOP - 4, bottom, "score (%)")
+    for row, (name, counts) in enumerate(types.items()):
+        middle = TOP + ROW * (row + 0.5)
+        percent, scored = counts["percent"], counts["questions"]
+        drawing.text(left - 8, middle + 4, escaped(name), "name end")
+        drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", f"{name}: {percent:.1f} %, n = {scored}")
+        if (interval := interval_of(summary, name)) is not None:
+            low, high = interval
+            drawing.line(scale(low), middle, scale(high), middle, "whisker", f"{low:.1f} to {high:.1f} %")
+            for edge in interval:
+                drawing.line(scale(edge), middle - 4, scale(edge), middle + 4, "whisker")
+        for key, percents in shown.items():
+            if name in percents:
+                drawing.diamond(
+                    scale(percents[name]), middle, 5, f"mark {key}", f"{BASELINE_MARKS[key]}: {percents[name]:.1f} %"
+                )
+        drawing.text(scale.end + 8, middle + 4, f"{percent:.1f}", "value start")
+        drawing.text(width - 2, middle + 4, f"n={scored}", "tick end")
+    x = float(left)
+    for key in shown:
+        drawing.diamond(x + 5, 10, 5, f"mark {key}")
+        drawing.text(x + 14, 14, BASELINE_MARKS[key], "tick start")
+        x += 30 + 7 * len(BASELINE_MARKS[key])
+    note = "Mean score of each type; numbers score by their relative error. n counts its answers."
+    if any(interval_of(summary, name) for name in types):
+        note += " Whiskers are the summary's intervals."
+    return Plot("Score per type", drawing.svg, note)
+
+
+def _turns_used(entries: Sequence[Entry]) -> Plot | None:
+    if not entries:
+        return None
+    longest = max(entry.turns for entry in entries)
+    drawing = Drawing(WIDTH, HEIGHT, "Histogram of the turns per question")
+    counts = {turn: [entry for entry in entries if entry.turns == turn] for turn in range(1, longest + 1)}
+    across = Scale(0.5, longest + 0.5, LEFT, WIDTH - RIGHT)
+    up = _upwards(max(map(len, counts.values()), default=1))
+    y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
+    for turn, of_turn in counts.items():
+        answered = sum(entry.outcome != "exhausted" for entry in of_turn)
+        left, width = across(turn - 0.4), across(turn + 0.4) - across(turn - 0.4)
+        drawing.rect(left, up(answered), width, up(0) - up(answered), "bar", f"{turn} turns: {answered} answered")
+        drawing.rect(
+            left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted",
+            f"{turn} turns: {len(of_turn) - answered} exhausted",
+        )  # fmt: skip
+        if longest <= 20 or turn % 5 == 0:
+            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
+    _base(drawing, up, "turns")
+    exhausted = sum(entry.outcome == "exhausted" for entry in entries)
+    note = f"n = {len(entries)}, mean {fmean(entry.turns for entry in entries):.1f}"
+    note += f"; hatched: {exhausted} exhausted." if exhausted else "; none was exhausted."
+    return Plot("Turns used", drawing.svg, note)
+
+
+def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
+    if not entries:
+        return None
+    longest = max(entry.turns for entry in entries)
+    drawing = Drawing(WIDTH, HEIGHT, "Mean score by the number of turns")
+    across = Scale(0.5, longest + 0.5, LEFT, WIDTH - RIGHT)
+    up = Scale(0, 100, HEIGHT - BOTTOM, TOP + 8)
+    y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "mean score (%)")
+    for turn in range(1, longest + 1):
+        scores = [100 * entry.score for entry in entries if entry.turns == turn and entry.score is not None]
+        if longest <= 20 or turn % 5 == 0:
+            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
+        if not scores:
+            continue
+        left, width, mean = across(turn - 0.4), across(turn + 0.4) - across(turn - 0.4), fmean(scores)
+        drawing.rect(left, up(mean), width, up(0) - up(mean), "bar", f"{turn} turns: {mean:.1f} %, n = {len(scores)}")
+        if longest <= 20:
+            drawing.text(
+                across(turn), up(mean) - 4, f"n={len(scores)}" if longest <= 10 else f"{len(scores)}", "tick middle"
+            )
+    _base(drawing, up, "turns")
+    note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
+    note += "not show what one more turn is worth."
+    return Plot("Score by number of turns", drawing.svg, note)
+
+
+def _distance(entries: Sequence[Entry]) -> Plot | None:
+    values = [entry.distance_m for entry in entries]
+    if not values or max(values) < 0.01:
+        return None
+    return _histogram(
+        "Distance moved", values, "metres", f"median {median(values):.1f} m, longest {max(values):.1f} m."
+    )
+
+
+def _histogram(title: str, values: Sequence[float], label: str, note: str) -> Plot:
+    steps = ticks(0, max(values), MOST_BINS)
+    width = steps[1] - steps[0]
+    bins = int(max(values) / width) + 1
+    counts = [0] * bins
+    for value in values:
+        counts[min(int(value / width + 1e-9), bins - 1)] += 1
+    drawing = Drawing(WIDTH, HEIGHT, f"Histogram: {title.lower()} per question")
+    across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
+    up = _upwards(max(counts))
+    y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
+    for place, count in enumerate(counts):
+        low, high = place * width, (place + 1) * width
+        about = f"{number(low)} to {number(high)} {label}: {count}"
+        drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
+    for value in ticks(0, bins * width, 6):
+        drawing.text(across(value), up(0) + 16, number(value), "tick middle")
+    _base(drawing, up, label)
+    return Plot(title, drawing.svg, f"n = {len(values)}, {note}")
+
+
+def _numbers(entries: Sequence[Entry]) -> list[Plot]:
+    """A plot of answer against truth for each type whose answers are numbers."""
+    by_type: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.numbers is not None:
+            by_type.setdefault(entry.question_type, []).append(entry)
+    return [_answer_against_truth(name, of_type) for name, of_type in by_type.items()]
+
+
+def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
+    numbers = [entry.numbers for entry in entries if entry.numbers is not None]
+    limit = max(truth for _, truth in numbers)
+    high = 1.05 * max(1e-6, min(max(answer for answer, _ in numbers), 2 * limit), limit)
+    side = 250
+    drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {escaped(name)}")
+    across, up = Scale(0, high, LEFT, LEFT + side), Scale(0, high, TOP + side, TOP)
+    unit = f" ({entries[0].unit})" if entries[0].unit else ""
+    y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
+    x_axis(drawing, across, ticks(0, high, 5), TOP, TOP + side, f"truth{unit}")
+    drawing.line(across(0), up(0), across(high), up(high), "ideal")
+    beyond = 0
+    for entry in entries:
+        if entry.numbers is None:
+            continue
+        answer, truth = entry.numbers
+        outside = not 0 <= answer <= high
+        beyond += outside
+        drawing.circle(
+            across(truth), up(min(max(answer, 0), high)), 4, "dot outside" if outside else "dot",
+            f"{entry.name}: answer {number(answer)}, truth {number(truth)}",
+        )  # fmt: skip
+    note = f"n = {len(numbers)}; the line is a perfect answer."
+    if beyond:
+        note += f" {_counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
+    return Plot(f"Answer and truth: {escaped(name)}", drawing.svg, note)
+
+
+def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot | None:
+    total = sum(values.values())
+    if total <= 0:
+        return None
+    left, bottom = 150, TOP + ROW * len(values) + 4
+    drawing = Drawing(WIDTH, bottom + BOTTOM, title)
+    scale = Scale(0, 1.0 * max(values.values()), left, WIDTH - 92)
+    x_axis(drawing, scale, ticks(0, scale.high, 4), TOP - 4, bottom, unit)
+    for row, (name, value) in enumerate(values.items()):
+        middle = TOP + ROW * (row + 0.5)
+        drawing.text(left - 8, middle + 4, name, "name end")
+        drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
+        drawing.text(WIDTH - 2, middle + 4, f"{_amount(value)} ({100 * value / total:.0f} %)", "value end")
+    return Plot(title, drawing.svg, note)
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _upwards(most: int) -> Scale:
+    return Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP)
+
+
+def _whole(values: Sequence[float]) -> list[float]:
+    return [value for value in values if value == int(value)]
+
+
+def _base(drawing: Drawing, up: Scale, label: str) -> None:
+    """The horizontal axis of a histogram, whose ticks are drawn already."""
+    drawing.line(LEFT, up(0), WIDTH - RIGHT, up(0), "axis")
+    drawing.text((LEFT + WIDTH - RIGHT) / 2, up(0) + 34, label, "label middle")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

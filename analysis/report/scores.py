@@ -1,0 +1,204 @@
+"""The head of a report: what was run, its scores, and what they must not be compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.pages import hfov_deg
+from roomscout.data.scoring import reference_lines
+from roomscout.data.text import escaped
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A row of the table of scores: a task or the overall, in percent. None where a figure is unknown."""
+
+    name: str
+    percent: float
+    with_scan: float | None
+    interval: Interval | None
+    baselines: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The table of scores. `baselines` are the names and sources of its columns for baselines."""
+
+    label: str
+    overall: ScoreRow
+    tasks: tuple[ScoreRow, ...]
+    baselines: tuple[tuple[str, str], ...]
+    scored: int
+
+    @property
+    def rows(self) -> tuple[ScoreRow, ...]:
+        """The tasks, then the overall."""
+        return (*self.tasks, self.overall)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any row has an interval."""
+        return any(row.interval for row in self.rows)
+
+    @property
+    def lacks_scans(self) -> bool:
+        """Whether the scores without the questions that lack a scan differ."""
+        return any(row.with_scan is not None for row in self.rows)
+
+
+BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
+
+
+def scores_of(summary: Mapping[str, Any]) -> Scores | None:
+    """The scores of a summary; None if nothing is scored."""
+    asked, with_scan = summary.get("asked", {}), summary.get("with_scan", {})
+    label = asked.get("overall_label")
+    if not label:
+        return None
+    known = {key: summary["baselines"][key] for key in BASELINES if key in summary.get("baselines", {})}
+    columns = [(percent_by_baseline(summary, key), baseline.get("overall")) for key, baseline in known.items()]
+    differs = asked["questions"] != with_scan.get("questions", asked["questions"])
+    tasks = tuple(
+        ScoreRow(
+            escaped(name),
+            percent,
+            with_scan.get("tasks", {}).get(name) if differs else None,
+            interval_of(summary, name),
+            tuple(percents.get(name) for percents, _ in columns),
+        )
+        for name, percent in asked["tasks"].items()
+    )
+    overall = ScoreRow(
+        label,
+        asked[label],
+        with_scan.get(with_scan.get("overall_label")) if differs else None,
+        interval_of(summary, "overall"),
+        tuple(of_all for _, of_all in columns),
+    )
+    sources = tuple((BASELINES[key], escaped(str(baseline.get("source", "")))) for key, baseline in known.items())
+    return Scores(label, overall, tasks, sources, asked["scored"] - asked.get("scored_own", 0))
+
+
+def interval_of(summary: Mapping[str, Any], name: str) -> Interval | None:
+    """The interval of a task's, a type's or the "overall" score in percent, low and high; None if it has none."""
+    found = summary.get("intervals", {}).get(name)
+    return (float(found[0]), float(found[1])) if isinstance(found, list) and len(found) == 2 else None
+
+
+def percent_by_baseline(summary: Mapping[str, Any], key: str) -> dict[str, float]:
+    """Percent per task of a baseline; empty if the summary does not have it."""
+    return dict(summary.get("baselines", {}).get(key, {}).get("tasks", {}))
+
+
+def about_in_words(run: RunContents) -> str:
+    """A run in a line: its model, benchmark, number of questions and date."""
+    benchmark = run.benchmark.title if run.benchmark else str(run.facts.setting("benchmark"))
+    asked = f"{run.facts.questions:,} question{'' if run.facts.questions == 1 else 's'}"
+    return escaped(f"{run.facts.setting('model')} · {benchmark} · {asked} · {run.facts.started[:10]}")
+
+
+def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
+    """What was run, as pairs of a name and a text."""
+    facts = run.facts
+    setting = facts.setting
+    source = setting("questions") or (setting("ply") and "--question") or _hub_source(run)
+    filters = [
+        f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name in ("datasets", "question_types", "scenes", "ids", "num_questions")
+        if (value := setting(name))
+    ]
+    size, focal, hfov = setting("image_size"), setting("focal"), hfov_deg(facts)
+    width, height = size if isinstance(size, list) else ("?", "?")
+    versions = facts.last_versions
+    packages = [f"{name} {version}" for name, version in versions["packages"].items() if version]
+    samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
+    sampling = setting("temperature")
+    found = [
+        ("Model", str(setting("model"))),
+        ("Engine", _engine(run)),
+        ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
+        ("Questions", f"{facts.questions:,} from {source}{samples}"),
+        ("Filters", "; ".join(filters)),
+        ("Scans", str(setting("ply") or setting("scan_root"))),
+        (
+            "View",
+            f"{width} × {height} px, focal {focal:g} px" + (f" ({hfov:g}° wide)" if hfov else "")
+            if isinstance(focal, int | float)
+            else f"{width} × {height} px",
+        ),
+        ("Renderer", "blind: every view is grey" if is_blind(run) else str(setting("renderer"))),
+        ("Moves", f"at most {setting('steps')} per question"),
+        ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
+        ("Protocol", facts.protocol),
+        ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
+        ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
+        ("Resumed", "; ".join(str(each.get("at", ""))[:19].replace("T", " ") for each in facts.resumed)),
+        ("Revision", versions["git_revision"] or "not recorded"),
+        ("Versions", ", ".join([f"Python {versions['python']}", *packages])),
+        ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
+        ("Folder", str(run.folder)),
+    ]
+    return [(name, escaped(text)) for name, text in found if text]
+
+
+def _hub_source(run: RunContents) -> str:
+    source = run.benchmark.source if run.benchmark else None
+    return source.repository if source else "Python"
+
+
+def _engine(run: RunContents) -> str:
+    setting = run.facts.setting
+    if setting("policy") or str(setting("model")).startswith("scripted:"):
+        return "none: a policy of code decides"
+    if setting("engine") == "openai":
+        return "openai: " + ", ".join(setting("base_url") or [])
+    return f"{setting('engine')}, {setting('dtype')}"
+
+
+def is_blind(run: RunContents) -> bool:
+    """Whether every view of the run is grey."""
+    return run.facts.setting("renderer") == "blind"
+
+
+def cautions(run: RunContents, scores: Scores | None) -> list[str]:
+    """What the scores must not be compared with, a sentence each."""
+    facts, found = run.facts, []
+    if is_blind(run):
+        found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
+    if facts.part:
+        found.append(
+            f"This is {facts.part} of a run: its questions are not those of the benchmark. Merge all parts first."
+        )
+    if run.pending:
+        found.append(
+            f"{run.pending:,} of {facts.episodes:,} answers are pending: the scores cover only what is finished, and "
+            "questions that finish early may be easier."
+        )
+    if scores is not None:
+        found.append(_label_in_words(scores.label))
+    found.append(
+        "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
+    )
+    if scores is not None and scores.lacks_scans:
+        found.append("Questions without a scan score 0. The column “with scan” leaves them out.")
+    if scores is not None and any(source for _, source in scores.baselines):
+        found.append(
+            "Baselines: " + "; ".join(f"{name}: {source}" for name, source in scores.baselines if source) + "."
+        )
+    if facts.samples > 1:
+        found.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")
+    if facts.resumed:
+        found.append("The run was resumed; the revision and the versions shown are those that ran last.")
+    if run.benchmark is not None and run.summary.get("asked"):
+        found += [f"{line[0].upper()}{line[1:]}." for line in reference_lines(run.summary, run.benchmark)]
+    return [escaped(sentence) for sentence in found]
+
+
+def _label_in_words(label: str) -> str:
+    sentence = f"The overall is {label}: it is comparable only with overalls of that name."
+    if "partial_" in label:
+        sentence += " It does not cover all tasks of the benchmark, so it is not a benchmark result."
+    return sentence

@@ -1,0 +1,98 @@
+"""Plots as inline SVG. Classes give colours and fonts from report.css, so that plots follow its theme."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values from `low` to `high` to pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """At most `most` round values from `low` to `high`, which differ by 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / most
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 10) for number in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """A number as axes show it: 1,200 and 0.5, without trailing zeros."""
+    return f"{value:,.10g}"
+
+
+class Drawing:
+    """An SVG picture. Coordinates are pixels from the upper left corner; texts are escaped."""
+
+    def __init__(self, width: float, height: float, label: str):
+        """`label` describes the picture to those who cannot see it."""
+        self._parts = [
+            f'<svg class="plot" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}" '
+            f'style="max-width:{width:g}px;min-width:{0.8 * width:g}px">'
+        ]
+
+    def rect(self, x: float, y: float, width: float, height: float, css: str, about: str = "") -> None:
+        """A rectangle; `about` is shown when the pointer is over it."""
+        self._add("rect", css, about, x=x, y=y, width=max(width, 0), height=max(height, 0))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, css: str, about: str = "") -> None:
+        """A line."""
+        self._add("line", css, about, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def circle(self, x: float, y: float, radius: float, css: str, about: str = "") -> None:
+        """A disc."""
+        self._add("circle", css, about, cx=x, cy=y, r=radius)
+
+    def diamond(self, x: float, y: float, radius: float, css: str, about: str = "") -> None:
+        """A square on its corner."""
+        points = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
+        self._add("polygon", css, about, points=" ".join(f"{px:g},{py:g}" for px, py in points))
+
+    def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
+        """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
+        turn = f' transform="rotate(-90 {x:g} {y:g})"' if turned else ""
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" class="{css}"{turn}>{escape(text)}</text>')
+
+    def _add(self, element: str, css: str, about: str, **values: float | str) -> None:
+        given = " ".join(
+            f'{name}="{value:.6g}"' if isinstance(value, float | int) else f'{name}="{value}"'
+            for name, value in values.items()
+        )
+        title = f"<title>{escape(about)}</title>" if about else ""
+        self._parts.append(f'<{element} class="{css}" {given}>{title}</{element}>')
+
+    @property
+    def svg(self) -> str:
+        """The finished picture."""
+        return "".join([*self._parts, "</svg>"])
+
+
+def x_axis(drawing: Drawing, scale: Scale, values: Sequence[float], top: float, bottom: float, label: str) -> None:
+    """A horizontal axis at `bottom` with labelled grid lines up to `top`."""
+    for value in values:
+        drawing.line(scale(value), top, scale(value), bottom, "grid")
+        drawing.text(scale(value), bottom + 16, number(value), "tick middle")
+    drawing.line(scale.start, bottom, scale.end, bottom, "axis")
+    drawing.text((scale.start + scale.end) / 2, bottom + 34, label, "label middle")
+
+
+def y_axis(drawing: Drawing, scale: Scale, values: Sequence[float], left: float, right: float, label: str) -> None:
+    """A vertical axis at `left` with labelled grid lines as far as `right`. `scale` starts at the bottom."""
+    for value in values:
+        drawing.line(left, scale(value), right, scale(value), "grid")
+        drawing.text(left - 6, scale(value) + 4, number(value), "tick end")
+    drawing.line(left, scale.start, left, scale.end, "axis")
+    drawing.text(left - 40, (scale.start + scale.end) / 2, label, "label middle", turned=True)

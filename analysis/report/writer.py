@@ -1,0 +1,217 @@
+"""Writes a report: a page that opens from disk, and the folder of its data, or one file with everything in it."""
+
+import base64
+import io
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from PIL import Image
+
+from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
+from roomscout.analysis.report.maps import FloorPlans
+from roomscout.analysis.report.pages import index_of, page_of, script, script_json
+from roomscout.analysis.report.plots import plots_of
+from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, is_blind, scores_of
+from roomscout.data.question_files import listed
+from roomscout.data.text import escaped
+from roomscout.runs import RunError
+from roomscout.runs.records import RunFacts
+
+REPORT_FILE = "report.html"
+EMBEDDED_FILE = "report_embedded.html"
+STYLES = ("tabulator/tabulator.min.css", "report.css")
+SCRIPTS = ("tabulator/tabulator.min.js", "report.js")
+"""The assets that a page loads, in their order."""
+JPEG_QUALITY = 88
+MAIN_FACTS = 9
+"""How many facts the head of a report shows before it folds the others."""
+
+Repeat = Callable[[RunFacts], str]
+"""The command that repeats a run; raises ValueError if its settings are unknown."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report that was written: its page, how many answers it lists, and what it could not show, a sentence each."""
+
+    path: Path
+    answers: int
+    missing: tuple[str, ...]
+
+
+def write_report(folder: Path, repeat: Repeat, out: Path | None = None, embed: bool = False) -> Written:
+    """Write the report of a run, by default into its folder; changes nothing else in it.
+
+    Without `embed`, the data are in a folder beside the page, `report_files` for `report.html`, and the views stay in
+    the run folder. With it, everything is in the page, views as JPEG. Raises RunError if `folder` is not a run folder
+    or the report cannot be written.
+    """
+    folder = folder.absolute()
+    run = RunContents.read(folder)
+    out = (out or folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
+    _require_free(out, folder)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        (_write_embedded if embed else _write_linked)(run, repeat, out)
+    except OSError as error:
+        raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
+    return Written(out, len(run.episodes), tuple(run.missing))
+
+
+def _require_free(out: Path, folder: Path) -> None:
+    """Raise RunError for a name that is a folder, or that would replace another file of the run."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise RunError(f"--out {out}: name a file that ends in .html")
+    if out.is_dir():
+        raise RunError(f"--out {out} is a folder: name a file in it, such as {out / REPORT_FILE}")
+
+
+def files_folder(out: Path) -> Path:
+    """The folder of a page's data, named as browsers name those of saved pages."""
+    return out.with_name(f"{out.stem}_files")
+
+
+def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
+    files = files_folder(out)
+    data, prefix = files / "data", quote(files.name)
+    data.mkdir(parents=True, exist_ok=True)
+    for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
+        target = files / "assets" / Path(name).name
+        target.parent.mkdir(exist_ok=True)
+        with resources.as_file(_assets() / name) as source:
+            shutil.copyfile(source, target)
+    plans, entries = _plans(run, files / "maps"), []
+
+    def link(path: Path) -> str:
+        return quote(os.path.relpath(path, out.parent))
+
+    for entry, page in _pages(run, plans, link):
+        entries.append(entry)
+        _replace(data / f"{entry.name}.js", script("question", entry.name, page))
+    _replace(data / "index.js", script("index", index_of(entries)))
+    draft = out.with_name(out.name + ".tmp")
+    _template().stream(
+        **page_values(run, entries, repeat),
+        data=f"{prefix}/data",
+        nonce="",
+        styles=[f"{prefix}/assets/{Path(name).name}" for name in STYLES],
+        scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
+    ).dump(str(draft), encoding="utf-8")
+    draft.replace(out)
+
+
+def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
+    with ExitStack() as stack:
+        maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
+        plans, entries, pages = _plans(run, maps), [], []
+        for entry, page in _pages(run, plans, str):
+            entries.append(entry)
+            pages.append((entry.name, page))
+        drawn = sorted(maps.glob("*.png"))
+        draft = out.with_name(out.name + ".tmp")
+        _template().stream(
+            **page_values(run, entries, repeat),
+            data="",
+            nonce=secrets.token_urlsafe(),
+            inline_styles=[(_assets() / name).read_text(encoding="utf-8") for name in STYLES],
+            inline_scripts=[(_assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
+            index=script_json(index_of(entries)),
+            maps=((path.stem, _data_address(path, "PNG")) for path in drawn),
+            pages=_embedded(pages),
+        ).dump(str(draft), encoding="utf-8")
+        draft.replace(out)
+
+
+def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> Iterator[tuple[Entry, dict[str, Any]]]:
+    """The entry and the page of each answer, one at a time."""
+    lacking: dict[str, list[str]] = {}
+    for episode in run.episodes:
+        question = run.question(episode)
+        page = page_of(question, run, plans, link)
+        for sentence in page["missing"]:
+            lacking.setdefault(sentence, []).append(str(episode))
+        yield question.entry, page
+    run.missing.extend(f"{listed(names)}: {sentence}" for sentence, names in lacking.items())
+
+
+def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """The pages with their views as data, and the name of their floor plan in place of its file."""
+    for name, page in pages:
+        turns = [turn | {"view": turn["view"] and _data_address(Path(turn["view"]), "JPEG")} for turn in page["turns"]]
+        shown = page["map"]
+        if shown and shown["image"]:
+            shown = shown | {"image": f"#{Path(shown['image']).stem}"}
+        yield name, script_json(page | {"turns": turns, "map": shown})
+
+
+def _data_address(path: Path, kind: str) -> str | None:
+    """An image as a data: URL; None if it is damaged."""
+    data = io.BytesIO()
+    try:
+        with Image.open(path) as image:
+            image.convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
+    except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
+        return None
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
+
+
+def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[str, Any]:
+    """What the template shows of a run, apart from the addresses of its assets."""
+    scores, facts = scores_of(run.summary), facts_in_words(run)
+    try:
+        command = escaped(repeat(run.facts))
+    except ValueError as error:
+        command = f"cannot be rebuilt: {escaped(str(error))}"
+    return {
+        "title": escaped(run.folder.name),
+        "about": about_in_words(run),
+        "blind": is_blind(run),
+        "part": str(run.facts.part) if run.facts.part else "",
+        "pending": run.pending,
+        "episodes": run.facts.episodes,
+        "facts": facts[:MAIN_FACTS],
+        "more_facts": facts[MAIN_FACTS:],
+        "command": command,
+        "scores": scores,
+        "cautions": cautions(run, scores),
+        "missing": list(map(escaped, dict.fromkeys(run.missing))),
+        "plots": plots_of(entries, run.summary),
+        "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
+        "only": entries[0].name if len(entries) == 1 else "",
+    }
+
+
+def _plans(run: RunContents, folder: Path) -> FloorPlans:
+    return FloorPlans(folder, run.facts.setting("up_axis"), run.facts.setting("scale"))
+
+
+def _assets() -> Any:
+    return resources.files("roomscout.analysis.report") / "assets"
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("roomscout.analysis.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
