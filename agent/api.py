@@ -191,13 +191,12 @@ def _trajectories(
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
-    if unfamiliar := unfamiliar_questions(decides, config.model, questions):
+    asked = questions_of(config.what_to_run, config.questions) if questions is None else questions
+    if unfamiliar := unfamiliar_questions(decides, config.model, asked):
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
-        if questions is None:
-            questions = questions_of(config.what_to_run, config.questions)
-        journal = answer_in_memory(config, questions, decides, show_progress)
-        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of))
+        journal = answer_in_memory(config, asked, decides, show_progress)
+        return _in_python_words(trajectories(asked, journal.rows, journal.turns_of))
     outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error

@@ -202,14 +202,14 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
     if asked["questions"] == with_scan["questions"]:
         for task, percent in asked["tasks"].items():
             if task not in summary["types"]:
-                cells = _baselines_of_task(task, known, summary)
-                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{cells}")
+                known_of_task = _baselines_of_task(task, known, summary)
+                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{known_of_task}")
         return [*lines, "", _overall_line(asked, benchmark, answers), *_baseline_lines(summary)]
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
     for task, percent in asked["tasks"].items():
-        cells = _decimal(percent), _decimal(with_scan["tasks"].get(task))
-        lines.append(_TASK_LINE.format(task, *cells) + _baselines_of_task(task, known, summary))
+        percents = _decimal(percent), _decimal(with_scan["tasks"].get(task))
+        lines.append(_TASK_LINE.format(task, *percents) + _baselines_of_task(task, known, summary))
     lines += ["", _overall_line(asked, benchmark, f"{answers} asked (those without a scan score 0)")]
     return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan"), *_baseline_lines(summary)]
 

@@ -16,6 +16,7 @@ from typing import Self
 
 from roomscout import IMPORTED_FROM
 from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.scene import UpAxis
 from roomscout.rendering.views import Criterion, first_view
 
 
@@ -24,7 +25,7 @@ class FirstLookSettings:
     """The scan file and the camera of its first view, as for the views of a run."""
 
     scan: str
-    up_axis: str
+    up_axis: UpAxis
     scale: float
     image_size: tuple[int, int]
     focal_px: float

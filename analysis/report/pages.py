@@ -58,7 +58,8 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
     """The page of a question. `link` gives the address of an image file; texts are escaped for display."""
-    row, entry, missing = question.row, question.entry, []
+    row, entry = question.row, question.entry
+    missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
     turns = [_turn(turn, question, run, link, missing) for turn in question.turns]
     if row is not None and not question.turns and row.status != "failed":
