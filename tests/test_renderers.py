@@ -245,7 +245,7 @@ def test_the_error_for_a_missing_driver_says_what_to_install(monkeypatch, name, 
 
 def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nowhere")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         assert isinstance(make_renderer("auto"), RaycastRenderer)
     assert "renderer auto: raycast, because" in caplog.text
 

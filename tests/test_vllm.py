@@ -20,8 +20,8 @@ import torch
 from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
 from transformers import AutoProcessor
 
+from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import questions_of
 from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import prompts_of
