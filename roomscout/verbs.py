@@ -53,6 +53,12 @@ def _preview(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _replay(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.replay.command import main
+
+    return main(arguments)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -109,6 +115,15 @@ VERBS = {
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
         "RUN PART... [FLAGS]",
         command=_merge,
+    ),
+    "replay": Verb(
+        "Write one question of a run as a page: its scan in 3D, the camera's path and views, and the conversation.",
+        (
+            "roomscout replay experiment_logs/20261123_211500_batched 12",
+            "roomscout replay experiment_logs/20261123_211500_batched q012 --out wrong_chair.html",
+        ),
+        "RUN Q [FLAGS]",
+        command=_replay,
     ),
 }
 

@@ -53,7 +53,13 @@ def test_every_folder_of_the_package_is_in_the_wheel():
         *(f"roomscout.{'.'.join(each.parts)}" for each in folders),
     }
     assert set(settings["packages"]) == expected
-    others = {path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()}
+    declared = {
+        path
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)
+    }
+    others = {path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()} - declared
     assert not [path for path in others if path.suffix not in (".py", ".pyc")], "declare it as package-data"
 
 

@@ -1,0 +1,1 @@
+"""Exports finished questions to the formats of other evaluation and training tools."""
