@@ -59,6 +59,12 @@ def _replay(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _export(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.exports.command import main
+
+    return main(arguments)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -124,6 +130,15 @@ VERBS = {
         ),
         "RUN Q [FLAGS]",
         command=_replay,
+    ),
+    "export": Verb(
+        "Write the finished questions of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
+        (
+            "roomscout export experiment_logs/20261123_211500_batched --to inspect",
+            "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
+        ),
+        "RUN --to FORMAT [FLAGS]",
+        command=_export,
     ),
 }
 
