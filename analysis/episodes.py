@@ -40,8 +40,8 @@ def questions_of(reader: RunReader) -> list[Question]:
         return reader.questions
     except QuestionError as error:
         raise RunError(
-            f"{reader.folder} has no questions.jsonl, as an earlier version began it, and the file that it read the "
-            f"questions from is needed: {error}"
+            f"{reader.folder} has no questions.jsonl, since an earlier version began it: restore the file that it read "
+            f"its questions from ({error})"
         ) from None
 
 

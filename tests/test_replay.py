@@ -184,6 +184,16 @@ def test_a_damaged_line_is_named(run: Path, tmp_path: Path, capsys: pytest.Captu
     assert "turns.jsonl, line 1 is damaged" in capsys.readouterr().err
 
 
+def test_an_earlier_versions_run_replays_where_its_questions_and_scan_are(tmp_path: Path):
+    copy = shutil.copytree(EARLIER_RUN, tmp_path / "run")
+    facts = json.loads((copy / "run.json").read_text())
+    rooms = EARLIER_RUN.parent / "rooms"
+    facts["config"] |= {"questions": str(rooms / "questions.jsonl"), "scan_root": str(rooms)}
+    (copy / "run.json").write_text(json.dumps(facts))
+    assert main([str(copy), "q003", "--out", str(tmp_path / "page.html")]) == 0
+    assert len(data_of(tmp_path / "page.html")["turns"]) == len(RunReader(copy).turns(EpisodeId(3)))
+
+
 def test_the_file_for_rerun_is_written_or_the_package_is_named(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -14,13 +14,17 @@ from roomscout.runs.records import RunFacts
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """The finished episodes of a run, each with its result; `pending` answers are not finished."""
+    """The finished episodes of a run, each with its result; `pending` answers are not finished.
+
+    `seconds` is the wall time of all processes that worked on it, 0 before its first export.
+    """
 
     folder: Path
     facts: RunFacts
     benchmark: Benchmark
     episodes: Sequence[Episode]
     pending: int
+    seconds: float
 
     @classmethod
     def read(cls, reader: RunReader) -> "FinishedRun":
@@ -28,7 +32,8 @@ class FinishedRun:
         facts, episodes = reader.facts, list(finished_episodes(reader))
         if not episodes:
             raise RunError(f"{reader.folder} has no finished question to export: resume it")
-        return cls(reader.folder, facts, reader.benchmark, episodes, facts.episodes - len(episodes))
+        seconds = sum(session["seconds"] for session in (reader.summary or {}).get("sessions", ()))
+        return cls(reader.folder, facts, reader.benchmark, episodes, facts.episodes - len(episodes), seconds)
 
     @property
     def model(self) -> str:

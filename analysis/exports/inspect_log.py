@@ -7,6 +7,7 @@ import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,11 @@ def write(run: FinishedRun, out: Path) -> list[str]:
             completed_samples=sum(sample.error is None for sample in samples),
             scores=[_scores(run)],
         ),
-        stats=EvalStats(started_at=facts.started, model_usage={run.model: _usage(run.episodes)}),
+        stats=EvalStats(
+            started_at=facts.started,
+            completed_at=(datetime.fromisoformat(facts.started) + timedelta(seconds=run.seconds)).isoformat(),
+            model_usage={run.model: _usage(run.episodes)},
+        ),
         samples=samples,
     )
     write_eval_log(log, out.absolute(), format="eval")
