@@ -179,7 +179,9 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
         )
     if scores is not None:
         found.append(_label_in_words(scores.label))
-    found.append("Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup.")
+    found.append(
+        "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
+    )
     if scores is not None and scores.lacks_scans:
         found.append("Questions without a scan score 0. The column “with scan” leaves them out.")
     if scores is not None and any(source for _, source in scores.baselines):
