@@ -28,8 +28,9 @@ def test_wrong_answers_are_listed_by_score_then_by_number(one_run: Path):
     assert folders(lines) == [row.folder for row in rows]
 
 
-def test_an_answer_is_shown_with_its_option_or_its_unit(one_run: Path):
-    lines, rows = report_wrong(RunReader(one_run)), RunReader(one_run).rows
+def test_an_answer_is_shown_with_its_option_or_its_unit(rooms: RoomScans, tmp_path: Path):
+    reader = RunReader(run_in_process(rooms.config(tmp_path)))
+    lines, rows = report_wrong(reader), reader.rows
     choice = next(row for row in rows if row.options and row.score == 0 and row.answer)
     number = next(row for row in rows if row.question_type == "object_abs_distance" and row.score < 1)
     texts = f"{choice.answer} ({choice.answer_text}); right: {choice.ground_truth} ({choice.ground_truth_text})"
