@@ -196,7 +196,7 @@ def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans,
 def test_the_demo_compares_with_other_rooms_also_for_few_questions(tmp_path: Path, caplog):
     caplog.set_level("INFO")
     flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
-    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags)) == 0
+    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags))[-1].status == 0
     (overall,) = (line for line in caplog.messages if line.startswith("Overall: "))
     frequent = baselines(run_folders(tmp_path)[-1])["most_frequent"]["overall"]
     assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")
