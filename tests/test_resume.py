@@ -20,6 +20,7 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.resuming import resume_command
 from roomscout.agent.run_folder import begin_folder
 from roomscout.data.questions import load_questions
 from roomscout.runs import RunError
@@ -142,6 +143,12 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
     assert set(flags) <= set(command)
     assert run_command(command).returncode == 0
     assert results(only_run(logs)) == results(undisturbed)
+
+
+def test_the_resume_command_of_a_retry_retries_the_failed_questions_that_are_left(rooms: RoomScans, tmp_path: Path):
+    begun = rooms.config(tmp_path)
+    command = resume_command(tmp_path, begun, begun.having(continue_from=str(tmp_path), retry_failed=True))
+    assert shlex.split(command)[-3:] == ["--continue", str(tmp_path), "--retry-failed"]
 
 
 def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
