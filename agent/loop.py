@@ -21,6 +21,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
+from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
@@ -172,10 +173,9 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
 
 def in_words(row: ResultRow, question: Question) -> str:
     """An answer and what it is worth: "1.9 m (distance, truth 1.8, score 0.9, 3 turns)"."""
-    unit = "" if question.kind.unit == "objects" else question.kind.unit
     known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
     about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])
-    return f"{row.answer} {unit}".rstrip() + f" ({about})"
+    return f"{with_unit(str(row.answer), question.kind.unit)} ({about})"
 
 
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.data.answers import AnswerKind
+from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.data.question_files import listed
 from roomscout.data.text import escaped, escaped_lines, replace_unencodable
 from roomscout.runs import RunError
@@ -105,5 +105,4 @@ def _details(row: ResultRow, kind: AnswerKind | None) -> list[str]:
 
 def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
     """An answer with the text of its option, or with its unit."""
-    unit = "" if kind is None or kind.unit == "objects" else kind.unit
-    return f"{answer} ({text})" if text else f"{answer} {unit}".rstrip()
+    return f"{answer} ({text})" if text else with_unit(answer, kind.unit if kind else "")

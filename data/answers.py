@@ -92,6 +92,11 @@ class AnswerKind(Protocol):
         return max(answers, key=lambda answer: votes[_normal(answer)])
 
 
+def with_unit(answer: str, unit: str) -> str:
+    """A number with its unit; "objects" and an empty unit are not stated."""
+    return answer if unit in ("", "objects") else f"{answer} {unit}"
+
+
 def plain_text(value: object) -> str | None:
     """A JSON string or number as text; None for anything else, also true and false."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):

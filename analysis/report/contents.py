@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
@@ -113,8 +114,7 @@ class QuestionContents:
         """An answer with the `text` of its option, or with its unit; empty without one."""
         if answer is None:
             return ""
-        unit = f" {self.unit}" if self.unit and self.unit != "objects" else ""
-        return f"{answer}. {text}" if text else answer + unit
+        return f"{answer}. {text}" if text else with_unit(answer, self.unit)
 
     def _numbers(self, answer: str | None, truth: str | None) -> tuple[float, float] | None:
         """The answer and the truth as numbers; None if either is not one."""
