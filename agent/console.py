@@ -7,11 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
@@ -22,6 +22,8 @@ from roomscout.data.scoring import ScoresByType
 from roomscout.data.text import LogFormatter, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
+
+Handler = TypeVar("Handler", bound=logging.Handler)
 
 OUR_LOGGER = "roomscout"
 NOTEBOOK_EVERY_S = 0.3
@@ -150,17 +152,23 @@ _early_lines: ContextVar[_EarlyLines | None] = ContextVar("early_lines", default
 
 
 @contextmanager
-def lines_kept_for_log() -> Iterator[None]:
-    """Keep this run's log lines inside this block until `log_to_file` opens its log file and writes them there."""
-    handler = _EarlyLines()
-    early = _early_lines.set(handler)
+def _handling(current: "ContextVar[Handler | None]", handler: Handler) -> Iterator[None]:
+    """Let a handler see all log lines inside this block, as the one that is `current` in this context."""
+    before = current.set(handler)
     logging.getLogger().addHandler(handler)
     _log_everything()
     try:
         yield
     finally:
-        _early_lines.reset(early)
+        current.reset(before)
         logging.getLogger().removeHandler(handler)
+
+
+@contextmanager
+def lines_kept_for_log() -> Iterator[None]:
+    """Keep this run's log lines inside this block until `log_to_file` opens its log file and writes them there."""
+    with _handling(_early_lines, _EarlyLines()):
+        yield
 
 
 @contextmanager
@@ -173,20 +181,15 @@ def log_to_file(path: Path) -> Iterator[None]:
         handler = _RunLogFile(path)
     except OSError as error:
         raise RunError(f"{path} cannot be opened for writing ({error.strerror})") from None
-    run = _run_log.set(handler)
-    if (before := _early_lines.get()) is not None:
-        for record in before.records:
+    with closing(handler), _handling(_run_log, handler):
+        early = _early_lines.get()
+        kept = _early_lines.set(None)
+        for record in early.records if early else ():
             handler.handle(record)
-    early = _early_lines.set(None)
-    logging.getLogger().addHandler(handler)
-    _log_everything()
-    try:
-        yield
-    finally:
-        _early_lines.reset(early)
-        _run_log.reset(run)
-        logging.getLogger().removeHandler(handler)
-        handler.close()
+        try:
+            yield
+        finally:
+            _early_lines.reset(kept)
 
 
 class _NotebookBar:
