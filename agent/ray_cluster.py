@@ -16,10 +16,10 @@ from itertools import count
 from multiprocessing import Pipe
 from typing import Any, Self
 
-from roomscout import IMPORTED_FROM
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.ray_worker import POLL_S, Result
 from roomscout.models import watchdog
+from roomscout.processes import environment
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
 
@@ -125,8 +125,6 @@ class Cluster:
     def _launch(self) -> None:
         address, replicas = self._config.cluster.ray_address, self._config.cluster.replicas
         cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
-        root = str(IMPORTED_FROM)
-        search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         driver = [sys.executable, "-P", "-m", "roomscout.agent.ray_driver"]
         self._connection, theirs = Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
@@ -135,7 +133,7 @@ class Cluster:
             self._process = subprocess.Popen(
                 [sys.executable, "-S", watchdog.__file__, *driver, str(theirs.fileno()), address or "", str(cpus)],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": search_path},
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=self._output,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from roomscout.agent.builders import camera_of
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import console
-from roomscout.rendering.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,7 @@ def first_look(config: RunConfig) -> Iterator[None]:
     if what.ply is None or not what.ply.is_file() or not config.model.loads_weights or views.renderer == "blind":
         yield
         return
-    view = config.view
-    settings = FirstLookSettings(
-        str(what.ply), views.up_axis, views.scale, view.image_size, view.focal,
-        views.camera_height, views.camera_pitch, views.first_view,
-    )  # fmt: skip
+    settings = FirstLookSettings(str(what.ply), views.up_axis, views.scale, camera_of(config.view, views))
     with tempfile.TemporaryDirectory(prefix="roomscout_") as folder:
         path = Path(folder) / "first_view.png"
 

@@ -13,7 +13,8 @@ import pytest
 from conftest import COMMAND, RoomScans
 
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.rendering.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.envs.library import CameraSettings
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.verbs import read_verb
 
@@ -26,7 +27,7 @@ def one_scan(rooms: RoomScans) -> Path:
 
 def first_look_of(scan: Path) -> list[FirstLook]:
     drawn: list[FirstLook] = []
-    settings = FirstLookSettings(str(scan), "auto", 1.0, (96, 64), 60.0, 1.6, -15.0, "visibility")
+    settings = FirstLookSettings(str(scan), "auto", 1.0, CameraSettings((96, 64), 60.0, 1.6, -15.0))
     with FirstLookProcess(settings, drawn.append) as process:
         process.join()
     return drawn
@@ -35,7 +36,7 @@ def first_look_of(scan: Path) -> list[FirstLook]:
 def test_the_first_look_is_the_view_that_turn_0_sees(one_scan: Path, tmp_path: Path):
     from PIL import Image
 
-    from roomscout.envs.library import CameraSettings, draw_first_view
+    from roomscout.envs.library import draw_first_view
     from roomscout.rendering.renderers.raycast import RaycastRenderer
     from roomscout.rendering.scene import load_scene
 

@@ -5,7 +5,6 @@ killed after a time limit.
 """
 
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from roomscout import IMPORTED_FROM
+from roomscout.processes import environment
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
@@ -115,14 +114,12 @@ class ChildRenderer:
     def _launch(self) -> None:
         self._connection, theirs = Pipe()
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
-        root = str(IMPORTED_FROM)
-        search_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
         # A new session keeps Ctrl-C from reaching the child: the run may still be waiting for a view.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "roomscout.rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": search_path},
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

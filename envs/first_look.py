@@ -3,21 +3,19 @@
 import io
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Self
 
-from roomscout import IMPORTED_FROM
-from roomscout.rendering.camera import Intrinsics
-from roomscout.rendering.scene import UpAxis
-from roomscout.rendering.views import Criterion, first_view
+from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.processes import environment
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import UpAxis, load_scene
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,14 @@ class FirstLookSettings:
     scan: str
     up_axis: UpAxis
     scale: float
-    image_size: tuple[int, int]
-    focal_px: float
-    height_m: float
-    pitch_deg: float
-    criterion: Criterion
+    camera: CameraSettings
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The settings of `json.dumps(asdict(settings))`."""
+        values = json.loads(text)
+        camera = values.pop("camera")
+        return cls(**values, camera=CameraSettings(tuple(camera.pop("image_size")), **camera))
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ class FirstLookProcess:
 
     def __init__(self, settings: FirstLookSettings, drawn: Callable[[FirstLook], None]) -> None:
         self._started = time.perf_counter()
-        search_path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
         # A new session keeps Ctrl-C from reaching the child.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "roomscout.rendering.first_look", json.dumps(asdict(settings))],
-            env={**os.environ, "PYTHONPATH": search_path},
+            [sys.executable, "-m", "roomscout.envs.first_look", json.dumps(asdict(settings))],
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -89,12 +89,8 @@ def draw(settings: FirstLookSettings) -> tuple[str, bytes]:
     """The size of the scan's room in words, and its first view as a PNG; raises SceneError or RenderError."""
     from PIL import Image
 
-    from roomscout.rendering.renderers.raycast import RaycastRenderer
-    from roomscout.rendering.scene import load_scene
-
-    scene = load_scene(Path(settings.scan), settings.up_axis, settings.scale)
-    intrinsics = Intrinsics(*settings.image_size, settings.focal_px)
-    view = first_view(scene, RaycastRenderer(), intrinsics, settings.height_m, settings.pitch_deg, settings.criterion)
+    scene = load_scene(settings.scan, settings.up_axis, settings.scale)
+    view = draw_first_view(scene, RaycastRenderer(), settings.camera)
     png = io.BytesIO()
     Image.fromarray(view.image).save(png, format="PNG", compress_level=1)
     return scene.size, png.getvalue()
@@ -114,5 +110,5 @@ def _leave_out_dash() -> None:
 if __name__ == "__main__":
     _leave_out_dash()
     logging.disable()  # the run reports what is wrong with the scan
-    words, picture = draw(FirstLookSettings(**json.loads(sys.argv[1])))
+    words, picture = draw(FirstLookSettings.from_json(sys.argv[1]))
     sys.stdout.buffer.write(json.dumps({"size": words}).encode() + b"\n" + picture)
