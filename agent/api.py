@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import model_options, model_policy, questions_of, with_policy
+from roomscout.agent.builders import asked_of, model_options, model_policy, with_policy
 from roomscout.agent.config import (
     FILTERS,
     SECTION_OF,
@@ -29,7 +29,7 @@ from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Question, QuestionError, normalized
+from roomscout.data.questions import Asked, Question, QuestionError, normalized
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
@@ -74,7 +74,7 @@ def ask(
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
     about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
-    return _trajectories(config, None, policy, log_root is not None)[0]
+    return _trajectories(config, asked_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
 
 @errors_in_python_words
@@ -105,7 +105,8 @@ def explore(
     """
     if isinstance(questions, str | Path):
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
-        return _trajectories(config, None, policy, log_root is not None, progress)
+        asked = asked_of(config.what_to_run, config.questions)
+        return _trajectories(config, asked, policy, log_root is not None, progress)
     if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
@@ -116,7 +117,7 @@ def explore(
     times = _times_given(listed, places)
     repeated = {"samples": times} if times > 1 else {}
     config = _config({"batch": True, **repeated}, policy, log_root, settings)
-    asked = normalized([listed[place] for place in distinct], find_benchmark(config.questions.benchmark))
+    asked = Asked.all_of(normalized([listed[place] for place in distinct], find_benchmark(config.questions.benchmark)))
     found = _trajectories(config, asked, policy, log_root is not None, progress)
     if not repeated:
         return found
@@ -181,23 +182,23 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
 
 def _trajectories(
     config: RunConfig,
-    questions: Sequence[Question] | None,
+    asked: Asked,
     policy: Policy | type[Policy] | str | None,
     on_disk: bool,
     show_progress: bool = False,
 ) -> list[Trajectory]:
-    """The trajectories of these questions, or of those that the configuration names."""
+    """The trajectories of these questions."""
     made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
-    asked = questions_of(config.what_to_run, config.questions) if questions is None else questions
-    if unfamiliar := unfamiliar_questions(decides, config.model, asked):
+    questions = asked.questions
+    if unfamiliar := unfamiliar_questions(decides, config.model, questions):
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
-        journal = answer_in_memory(config, asked, decides, show_progress)
-        return _in_python_words(trajectories(asked, journal.rows, journal.turns_of))
-    outcome = main_vsi_bench_loop(config, policy=decides, questions=questions, show_progress=show_progress)
+        journal = answer_in_memory(config, questions, decides, show_progress)
+        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of))
+    outcome = main_vsi_bench_loop(config, policy=decides, asked=asked, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:

@@ -65,25 +65,24 @@ def main_vsi_bench_loop(
     config: RunConfig,
     folder: Path | None = None,
     policy: Policy | None = None,
-    questions: Sequence[Question] | None = None,
+    asked: Asked | None = None,
     show_progress: bool = True,
     started: Started | None = None,
 ) -> Outcome:
     """Answer every question of a run and score it.
 
-    `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `questions`
-    those that it names for a new run. With `show_progress`, a terminal has a bar. `started` has the model and the scans
-    of earlier runs, which outlive this one. Raises ConfigError, QuestionError,
-    ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer
-    be written.
+    `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `asked` the
+    questions that it names for a new run. With `show_progress`, a terminal has a bar. `started` has the model and the
+    scans of earlier runs, which outlive this one. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
+    ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be written.
     """
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
     if folder is not None:
         config = config_to_resume(folder, config)
-        questions = questions_to_resume(folder, config)
+        asked = Asked.all_of(questions_to_resume(folder, config))
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
-    asked = asked_of(what, config.questions) if questions is None else Asked.all_of(questions)
+    asked = asked_of(what, config.questions) if asked is None else asked
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from roomscout.agent.builders import questions_of, with_policy
+from roomscout.agent.builders import asked_of, questions_of, with_policy
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
@@ -31,16 +31,16 @@ def ask_repeatedly(config: RunConfig) -> Iterator[Outcome]:
         nominal = about if about.what_to_run.question else about.having(question=NOMINAL_QUESTION, options=())
         questions = questions_of(nominal.what_to_run, nominal.questions)
         started = start(about, questions, policy, prompts_of(about.model, about.questions.benchmark), stack)
-        for asked in _asked(started.config):
+        for current in _each_question(started.config):
             try:
-                questions = questions_of(asked.what_to_run, asked.questions)
+                asked = asked_of(current.what_to_run, current.questions)
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
-            yield main_vsi_bench_loop(asked, questions=questions, started=replace(started, config=asked))
+            yield main_vsi_bench_loop(current, policy=policy, asked=asked, started=replace(started, config=current))
 
 
-def _asked(config: RunConfig) -> Iterator[RunConfig]:
+def _each_question(config: RunConfig) -> Iterator[RunConfig]:
     """The configuration of each question: that of `config`, if any, then those that the user types."""
     if config.what_to_run.question is not None:
         yield config
