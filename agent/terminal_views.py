@@ -50,7 +50,8 @@ def first_look(config: RunConfig) -> Iterator[None]:
     Does nothing for other runs, and for those that import no such libraries and so start at once.
     """
     what, views = config.what_to_run, config.views
-    if what.ply is None or not what.ply.is_file() or not config.model.loads_weights or views.renderer == "blind":
+    seen = what.ply is not None and what.ply.is_file() and views.renderer != "blind" and not what.plan
+    if not seen or not config.model.loads_weights:
         yield
         return
     settings = FirstLookSettings(str(what.ply), views.up_axis, views.scale, camera_of(config.view, views))

@@ -89,7 +89,7 @@ class QuestionContents:
         """The length of the camera's path in metres."""
         return sum(turn.move.moved_m for turn in self.turns if turn.move is not None)
 
-    @property
+    @cached_property
     def entry(self) -> Entry:
         """What the table and the plots show of it."""
         row = self.row
