@@ -26,6 +26,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
 from roomscout.data.rooms import ScanStyle, write_rooms
 from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.rendering.interrupts import INTERRUPTS
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId
 
@@ -36,6 +37,15 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 # A shell starts background jobs with SIGINT ignored, and the commands that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _same_signals() -> Iterator[None]:
+    """Restore what the command does about signals: at its end it ignores them, and later tests send some."""
+    before = {each: signal.getsignal(each) for each in INTERRUPTS}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -61,7 +61,7 @@ def test_a_cell_shows_a_bar_unless_it_is_told_not_to(rooms: RoomScans, tmp_path:
     with_bar, without = client.nb.cells
     turns = 9 * len(rooms.rows)
     (bar,) = outputs(with_bar, "text/html")
-    assert f"<progress value='{turns}' max='{turns}'></progress> turns {turns}/{turns}, mean score " in bar
+    assert f"<progress value='{turns}' max='{turns}'></progress> turns {turns}/{turns}, overall " in bar
     assert len(set(client.redrawn)) > 1 and client.redrawn[-1].startswith(f"turns {turns}/{turns}")
     assert [(each.name, each.text) for each in without.outputs] == [("stdout", f"{len(rooms.rows)}\n")]
 

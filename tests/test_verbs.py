@@ -1,9 +1,7 @@
 """The verbs of the command, and what it says of flags that other tools have."""
 
 import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +9,7 @@ from conftest import COMMAND, results, run_command
 
 from roomscout.agent.command_line import EXAMPLES, FOREIGN, parse_command_line
 from roomscout.command import main
-from roomscout.rendering.interrupts import INTERRUPTS
 from roomscout.verbs import VERBS, read_verb
-
-
-@pytest.fixture(autouse=True)
-def _same_signals() -> Iterator[None]:
-    """Restore what the command does about signals: at its end it ignores them, and later tests send some."""
-    before = {each: signal.getsignal(each) for each in INTERRUPTS}
-    yield
-    for each, handler in before.items():
-        signal.signal(each, handler)
 
 
 @pytest.mark.parametrize(
