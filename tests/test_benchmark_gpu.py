@@ -57,6 +57,7 @@ def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path)
     assert run("--table", out).stdout == report.markdown(record) + "\n"
 
 
+@pytest.mark.slow
 def test_only_the_named_tests_and_measurements_run(tmp_path):
     out = tmp_path / "gpu.json"
     assert run("--device", "cpu", "--json", out, "--only", "masked", "load").returncode == 0

@@ -18,6 +18,7 @@ ROOT = COMMAND.parent
 FOLDERS = ("agent", "analysis", "data", "envs", "models", "rendering", "runs", "training")
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_under_one_name():
     """Nothing imports `agent` or `data`, which would be a second copy of the module, or somebody else's."""
     program = (

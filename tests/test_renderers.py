@@ -350,6 +350,7 @@ def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, 
         (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", "pip install open3d"),
     ],
 )
+@pytest.mark.slow
 def test_open3d_is_checked_before_weights_are_read_but_after_torch_is_imported(rooms: RoomScans, tmp_path, error, fix):
     model = write_untrained_checkpoint(tmp_path / "model")
     for weights in model.glob("*.safetensors"):

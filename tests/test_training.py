@@ -734,6 +734,7 @@ def test_rows_are_deterministic_given_plan_and_step(shards, maker):
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
 
 
+@pytest.mark.slow
 def test_training_imports_no_scan_or_configuration_library():
     parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic', 'tyro'))]"
     code = f"import sys, roomscout.training.train; print({parts})"

@@ -262,6 +262,7 @@ class Trainer:
         """Ignores `lessons` about held-out rooms. Raises CannotTrain if a stage has no training data, or if the folder
         contains a run with another plan, other demonstrations or other model sizes."""
         self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
+        self.in_bfloat16 = computes_in_bfloat16(device)
         held_out_rooms = demonstrations[-HELD_OUT_ROOMS:]
         excluded = {path.name for path in held_out_rooms}
         learned_from = [*demonstrations[:-HELD_OUT_ROOMS], *(path for path in lessons if path.name not in excluded)]
@@ -384,7 +385,7 @@ class Trainer:
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The weighted mean loss of the labelled tokens, and (labelled tokens,) bool: whether each prediction is
         correct."""
-        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.in_bfloat16):
             hidden = self.model.model(**batch.inputs(self.model.config), use_cache=False).last_hidden_state
             labelled = batch.labels[:, 1:] != IGNORED
             logits = self.model.lm_head(hidden[:, :-1][labelled])
@@ -437,6 +438,12 @@ class Trainer:
             self.step, self.plan.steps, stage, loss, held_out,
             ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), self.seconds,
         )  # fmt: skip
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16. Other CPUs emulate it, several times slower than float32."""
+    capabilities = torch.cpu.get_capabilities()
+    return device.type != "cpu" or any(capabilities.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
 
 
 def plot_curve(folder: Path) -> None:
