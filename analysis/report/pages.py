@@ -150,8 +150,8 @@ def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, 
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
         "answers": turn.action.done,
-        "camera": camera_in_words(turn),
-        "stopped": bool(turn.move and (turn.move.blocked or turn.move.clipped)),
+        "camera": turn.camera_in_words,
+        "stopped": turn.stopped,
         "reply": escaped_text(reply.text),
         "read": _read_in(turn, question),
         "error": escaped_text(turn.parse_error) if turn.parse_error else "",
@@ -168,27 +168,3 @@ def _read_in(turn: Turn, question: QuestionContents) -> str:
     """The text that the model read with a turn's view."""
     of_user = [message for message in question.messages if message.get("image") == image_name(turn.turn)]
     return escaped_text(of_user[0]["text"]) if of_user else ""
-
-
-def camera_in_words(turn: Turn) -> str:
-    """What the camera did in a turn, such as "moved 0.42 of 1.5 m: blocked by a surface"; empty for the final turn."""
-    move = turn.move
-    if move is None:
-        return ""
-    why = [
-        words
-        for stopped, words in (
-            (move.blocked, "blocked by a surface"),
-            (move.clipped, "stopped at the edge of the room"),
-        )
-        if stopped
-    ]
-    if not why:
-        return (
-            f"moved {move.moved_m:.2f} m"
-            if move.moved_m
-            else "turned"
-            if turn.action.rotation_angle_degrees
-            else "stayed"
-        )
-    return f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m: {' and '.join(why)}"

@@ -301,7 +301,7 @@ const roomscout = (() => {
     const line = path.map((point) => point.join(",")).join(" ");
     svg.append(drawn("polyline", { class: "halo", points: line }), drawn("polyline", { class: "path", points: line }));
     for (const [turn, blocked, x, y, goalX, goalY] of stops) {
-      const words = drawn("title", {}, `turn ${turn}: ${blocked ? "blocked by a surface" : "stopped at the edge of the room"}`);
+      const words = drawn("title", {}, `turn ${turn}: ${blocked ? "blocked by a surface" : "stopped at the edge of the scan"}`);
       const cross = drawn("path", { class: "stop", d: `M${x - 6},${y - 6}l12,12m0,-12l-12,12` }, words);
       svg.append(drawn("line", { class: "goal", x1: x, y1: y, x2: goalX, y2: goalY }));
       const length = Math.hypot(goalX - x, goalY - y) || 1;
