@@ -14,8 +14,8 @@ from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import RunFacts, Turn
 
-Link = Callable[[Path], str]
-"""The address of an image in a page."""
+Link = Callable[[Path], str | None]
+"""The address of an image in a page; None if it cannot be shown."""
 
 
 def script(function: str, *values: Any) -> str:
@@ -58,12 +58,23 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
     """The page of a question. `link` gives the address of an image file; texts are escaped for display."""
-    row, entry = question.row, question.entry
     missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
-    turns = [_turn(turn, question, run, link, missing) for turn in question.turns]
-    if row is not None and not question.turns and row.status != "failed":
+    turns = [turn_values(turn, question, run, link, missing) for turn in question.turns]
+    if question.row is not None and not question.turns and question.row.status != "failed":
         missing.append("The folder has no turns of this question.")
+    return {
+        **answer_values(question),
+        "folder": str(run.folder / str(question.episode)),
+        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "turns": turns,
+        "missing": missing,
+    }
+
+
+def answer_values(question: QuestionContents) -> dict[str, Any]:
+    """What was asked and how it ended, without the turns; texts are escaped for display."""
+    row, entry = question.row, question.entry
     return {
         "id": escaped(question.id),
         "type": escaped(question.question_type),
@@ -84,11 +95,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "failed": row.failed_part if row and row.failed_part else "",
         "distance": round(entry.distance_m, 2),
         "seconds": round(sum(entry.cost["seconds"].values()), 2),
-        "folder": str(run.folder / str(question.episode)),
         "system": _system(question),
-        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
-        "turns": turns,
-        "missing": missing,
     }
 
 
@@ -137,7 +144,10 @@ def hfov_deg(facts: RunFacts) -> float | None:
     return round(2 * math.degrees(math.atan(size[0] / 2 / focal)), 1)
 
 
-def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]) -> dict[str, Any]:
+def turn_values(
+    turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]
+) -> dict[str, Any]:
+    """What was seen, said and done in a turn; texts are escaped for display. A missing view is added to `missing`."""
     view = run.folder / str(question.episode) / image_name(turn.turn)
     there = view.is_file()
     if not there:
