@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from roomscout.data.boxes import BoxError, ObjectBox, named_in
 from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
-from roomscout.runs.records import RunFacts, Turn
+from roomscout.runs.records import EpisodeId, RunFacts, Turn
 
 Link = Callable[[Path], str | None]
 """The address of an image in a page; None if it cannot be shown."""
@@ -66,9 +67,25 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
     return {
         **answer_values(question),
         "folder": str(run.folder / str(question.episode)),
+        **_replay(question, run, link),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
         "turns": turns,
         "missing": missing,
+    }
+
+
+def replay_file(run: RunContents, episode: EpisodeId) -> Path:
+    """Where `roomscout replay` writes the replay of an answer by default."""
+    return run.folder / f"replay_{episode}.html"
+
+
+def _replay(question: QuestionContents, run: RunContents, link: Link) -> dict[str, Any]:
+    """The address of the answer's replay if there is one, and the command that writes it if there can be one."""
+    file = replay_file(run, question.episode)
+    command = shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)])
+    return {
+        "replay": link(file) if file.is_file() else None,
+        "replay_command": escaped(command) if question.turns else "",
     }
 
 

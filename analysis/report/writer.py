@@ -28,7 +28,7 @@ from roomscout.runs.records import RunFacts
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
-STYLES = ("tabulator/tabulator.min.css", "report.css")
+STYLES = ("tabulator/tabulator.min.css", "palette.css", "report.css")
 SCRIPTS = ("tabulator/tabulator.min.js", "report.js")
 """The assets that a page loads, in their order."""
 JPEG_QUALITY = 88
@@ -144,13 +144,13 @@ def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> 
 
 
 def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """The pages with their views as data, and the name of their floor plan in place of its file."""
+    """The pages as JSON: views as data, the name of the floor plan instead of its file, and no link to a replay."""
     for name, page in pages:
         turns = [turn | {"view": turn["view"] and _data_address(Path(turn["view"]), "JPEG")} for turn in page["turns"]]
         shown = page["map"]
         if shown and shown["image"]:
             shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": shown})
+        yield name, script_json(page | {"turns": turns, "map": shown, "replay": None})
 
 
 def _data_address(path: Path, kind: str) -> str | None:
