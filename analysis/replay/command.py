@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
 from roomscout.analysis.replay.page import Replay, page
-from roomscout.analysis.replay.rerun_file import write_rerun
+from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.data.scans import ScanNotFound
@@ -48,6 +48,8 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
 
     Logs where it is, and what could not be shown. Raises RunError, ScanNotFound or SceneError.
     """
+    if rrd:
+        require_rerun()
     run = RunContents.read(folder.absolute())
     known = len(run.missing)
     question = find_answer(run, name)

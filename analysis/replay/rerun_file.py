@@ -9,15 +9,18 @@ from roomscout.rendering.simplify import simplified
 from roomscout.runs import RunError
 
 
-def write_rerun(replay: Replay, out: Path) -> None:
-    """Write an .rrd file: scan, path, cameras with their views, and the conversation; raises RunError without rerun.
-
-    Open it with `rerun FILE`.
-    """
+def require_rerun() -> None:
+    """Raise RunError if the package that writes .rrd files is not installed."""
     try:
-        import rerun
-    except ImportError:
-        raise RunError('--rrd needs rerun-sdk: pip install "roomscout[report]", or leave out --rrd') from None
+        import rerun  # noqa: F401
+    except ImportError as error:
+        raise RunError(f'--rrd needs rerun-sdk ({error}): pip install "roomscout[report]"') from None
+
+
+def write_rerun(replay: Replay, out: Path) -> None:
+    """Write an .rrd file: scan, path, cameras with their views, and the conversation. `rerun FILE` opens it."""
+    import rerun
+
     turns, lens = replay.question.turns, replay.intrinsics
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)

@@ -24,8 +24,8 @@
   function aboutQuestion() {
     const { options, outcome, score } = question;
     const css = (given, right) => [given && "is-given", right && "is-right"].filter(Boolean).join(" ");
+    byId("asked").textContent = question.question || "The text of this question is not recorded.";
     byId("question").append(...[
-      element("h1", {}, question.question || "The text of this question is not recorded."),
       options.length && element("ul", { class: "options" }, ...options.map(([text, given, right]) => element("li", { class: css(given, right) },
         text, given && element("em", {}, "given"), right && element("em", {}, "right answer")))),
       list(["Outcome", score === null ? outcome : `${outcome}, score ${score.toFixed(2)}`, outcome], ["Answer", question.answer], ["Truth", question.truth],
@@ -60,7 +60,7 @@
     byId("previous").disabled = current === 0;
     byId("next").disabled = current === turns.length - 1;
     [...byId("turns").children].forEach((item, i) => item.classList.toggle("current", i === current));
-    byId("talk").scrollTop = current ? byId("turns").children[current].offsetTop - 8 : 0;
+    byId("talk").scrollTop = current ? byId("turns").children[current].offsetTop - byId("asked").offsetHeight : 0;
     history.replaceState(null, "", `#${turns[current].turn}`);
     if (room) room.show(current);
   }

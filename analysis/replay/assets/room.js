@@ -184,7 +184,7 @@ const makeRoom = (() => {
     if (!gl) throw new Error("it has no WebGL 2");
     const middle = scaled(add(scan.room_lower, scan.room_upper), 0.5);
     const sides = minus(scan.room_upper, scan.room_lower), size = Math.hypot(...sides);
-    const start = () => ({ target: middle, distance: size, yaw: (sides[0] >= sides[1] ? 0.5 : 1) * Math.PI - 0.15, pitch: 1.1 });
+    const start = () => ({ target: middle, distance: 1.1 * size, yaw: (sides[0] >= sides[1] ? 0.5 : 1) * Math.PI - 0.15, pitch: 1.1 });
     let orbit = start(), current = 0, through = false, ceiling = false, asked = false;
 
     const program = makeProgram(gl);
