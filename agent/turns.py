@@ -120,7 +120,7 @@ def log_turn(state: QuestionState, turn: Turn) -> None:
 
 
 def what_happened(turn: Turn) -> str:
-    """A turn's action and what came of it: "right 60°, forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
+    """A turn's action and what came of it: "forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
     ended_without_answer = turn.is_final and not turn.action.done
     words = [turn.parse_error, "no turns left" if ended_without_answer else turn.action.in_words]
     if turn.stopped:
