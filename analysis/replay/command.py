@@ -54,7 +54,7 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     known = len(run.missing)
     question = find_answer(run, name)
     suffix = ".rrd" if rrd else ".html"
-    out = (out.expanduser() if out else replay_file(run, question.episode).with_suffix(suffix)).absolute()
+    out = (out.expanduser() if out else replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
     if out.suffix != suffix or out.is_dir():
         raise RunError(f"--out {out}: name a file that ends in {suffix}")
     scene = scene_of(run, question, scan_root and scan_root.expanduser())

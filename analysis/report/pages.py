@@ -13,7 +13,7 @@ from roomscout.data.boxes import BoxError, ObjectBox, named_in
 from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
-from roomscout.runs.records import EpisodeId, RunFacts, Turn
+from roomscout.runs.records import RunFacts, Turn
 
 Link = Callable[[Path], str | None]
 """The address of an image in a page; None if it cannot be shown."""
@@ -58,7 +58,10 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
-    """The page of a question. `link` gives the address of an image file; texts are escaped for display."""
+    """The page of a question. `link` gives the address of an image file; texts are escaped for display.
+
+    "replay" is for the address of its replay, if there is one.
+    """
     missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
     turns = [turn_values(turn, question, run, link, missing) for turn in question.turns]
@@ -67,26 +70,22 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
     return {
         **answer_values(question),
         "folder": str(run.folder / str(question.episode)),
-        **_replay(question, run, link),
+        "replay": None,
+        "replay_command": escaped(_replay_command(question, run)),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
         "turns": turns,
         "missing": missing,
     }
 
 
-def replay_file(run: RunContents, episode: EpisodeId) -> Path:
-    """Where `roomscout replay` writes the replay of an answer by default."""
-    return run.folder / f"replay_{episode}.html"
+def replay_file(run: Path, name: str) -> Path:
+    """Where `roomscout replay` writes the replay of an answer by default, from the name of its folder."""
+    return run / f"replay_{name}.html"
 
 
-def _replay(question: QuestionContents, run: RunContents, link: Link) -> dict[str, Any]:
-    """The address of the answer's replay if there is one, and the command that writes it if there can be one."""
-    file = replay_file(run, question.episode)
-    command = shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)])
-    return {
-        "replay": link(file) if file.is_file() else None,
-        "replay_command": escaped(command) if question.turns else "",
-    }
+def _replay_command(question: QuestionContents, run: RunContents) -> str:
+    """The command that writes the replay of an answer; empty if it has no turns."""
+    return shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)]) if question.turns else ""
 
 
 def answer_values(question: QuestionContents) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
-from roomscout.analysis.report.pages import index_of, page_of, script, script_json
+from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, is_blind, scores_of
 from roomscout.data.question_files import listed
@@ -96,6 +96,8 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
 
     for entry, page in _pages(run, plans, link):
         entries.append(entry)
+        if (replay := replay_file(run.folder, entry.name)).is_file():
+            page["replay"] = link(replay)
         _replace(data / f"{entry.name}.js", script("question", entry.name, page))
     _replace(data / "index.js", script("index", index_of(entries)))
     draft = out.with_name(out.name + ".tmp")
@@ -144,13 +146,13 @@ def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> 
 
 
 def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """The pages as JSON: views as data, the name of the floor plan instead of its file, and no link to a replay."""
+    """The pages with their views as data, and the name of their floor plan in place of its file."""
     for name, page in pages:
         turns = [turn | {"view": turn["view"] and _data_address(Path(turn["view"]), "JPEG")} for turn in page["turns"]]
         shown = page["map"]
         if shown and shown["image"]:
             shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": shown, "replay": None})
+        yield name, script_json(page | {"turns": turns, "map": shown})
 
 
 def _data_address(path: Path, kind: str) -> str | None:
