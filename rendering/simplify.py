@@ -72,7 +72,7 @@ def _near_mesh(mesh: Simplified, lower: np.ndarray, upper: np.ndarray) -> Simpli
 
 
 def _within(vertices: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    return ((vertices > lower) & (vertices < upper)).all(axis=1)
+    return np.all((vertices > lower) & (vertices < upper), axis=1)
 
 
 def _vertex_coloured(surface: Surface, most: int) -> Simplified:

@@ -42,15 +42,15 @@ def find_answer(run: RunContents, name: str) -> QuestionContents:
 def _episode_of(run: RunContents, name: str) -> EpisodeId:
     """The first answer to the question with a number or an id."""
     ids = _ids(run)
-    number = int(name) if name.isascii() and name.isdigit() else None
-    named = [each for each, id in ids.items() if id == name]
-    if number in ids and named and named != [number]:
+    by_number = EpisodeId(int(name)) if name.isascii() and name.isdigit() else None
+    by_id = next((EpisodeId(number) for number, id in ids.items() if id == name), None)
+    if by_number and by_id and by_number != by_id and by_number.number in ids:
         raise RunError(
-            f"{name} is both a number and an id: give {EpisodeId(number)} for the question with this number, or "
-            f"{EpisodeId(named[0])} for the one with this id"
+            f"{name} is both a number and an id: give {by_number} for the question with this number, or {by_id} for "
+            "the one with this id"
         )
-    if named or number is not None:
-        return EpisodeId(named[0] if named else number)
+    if episode := by_id or by_number:
+        return episode
     near = get_close_matches(name, ids.values(), n=IDS_NAMED) or list(ids.values())[:IDS_NAMED]
     raise RunError(
         f"{run.folder} has no question {name}: give a folder such as q001, or the id of a question"
@@ -103,4 +103,5 @@ def intrinsics_of(facts: RunFacts) -> Intrinsics:
     size, focal_px = facts.setting("image_size"), facts.setting("focal")
     if not isinstance(size, list) or not isinstance(focal_px, int | float):
         raise RunError("run.json does not record the size and the focal length of the views, so nothing can be placed")
-    return Intrinsics(*size, focal_px)
+    width, height = size
+    return Intrinsics(width, height, focal_px)

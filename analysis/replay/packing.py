@@ -8,6 +8,7 @@ import numpy as np
 
 from roomscout.rendering.simplify import Simplified
 
+COLUMNS = ("places", "colours", "faces")
 STEPS = 65535
 """Places are rounded to this many steps of the mesh's extent, for a building of 20 m a third of a millimetre."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from roomscout.analysis.replay.packing import packed
+from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.report.pages import answer_values, script_json, turn_values
 from roomscout.data.text import escaped
@@ -23,8 +23,9 @@ from roomscout.rendering.scene import Scene
 from roomscout.rendering.simplify import Simplified, simplified
 from roomscout.runs.records import Turn
 
-MOST_FACES = 400_000
-"""The most triangles, or points of a cloud, in a page."""
+MOST_FACES = (600_000, 400_000, 250_000, 150_000)
+"""The most triangles, or points of a cloud, in a page: the first number whose mesh has at most MOST_MESH_BYTES."""
+MOST_MESH_BYTES = 2_100_000
 MOST_VIEW_BYTES = 1_200_000
 """The most bytes of all views in a page, as JPEGs; more and larger views are scaled down."""
 VIEW_WIDTHS_PX = (640, 480, 320, 240, 160)
@@ -76,13 +77,9 @@ def page_values(replay: Replay) -> dict[str, Any]:
     """What the scripts of the page read."""
     turns, missing = replay.question.turns, replay.missing
     views = _jpegs(turns)
-
-    def address(path: Path) -> str | None:
-        return views.get(path)
-
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
     shown = [
-        turn_values(turn, replay.question, replay.run, address, missing)
+        turn_values(turn, replay.question, replay.run, views.get, missing)
         | {"place": _frustum(turn.pose, replay.intrinsics, length_m), "goal": _goal(turn)}
         for turn in turns
     ]
@@ -152,7 +149,11 @@ def _jpeg(image: Image.Image, width: int) -> bytes:
 
 def _scan(scene: Scene) -> dict[str, Any]:
     """The scan as the page draws it, and what the page says about it. `cut_z` hides the ceiling, world metres."""
-    mesh = simplified(scene, MOST_FACES)
+    for most in MOST_FACES:
+        mesh = simplified(scene, most)
+        columns = packed(mesh)
+        if sum(len(columns[name]) for name in COLUMNS) <= MOST_MESH_BYTES:
+            break
     height = float(scene.bounds.upper[2]) - scene.floor_z_m
     return {
         "about": _about(scene, mesh),
@@ -161,7 +162,7 @@ def _scan(scene: Scene) -> dict[str, Any]:
         "cut_z": round(scene.floor_z_m + min(CUT_M, CUT_SHARE * height), 3),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
-        "mesh": packed(mesh),
+        "mesh": columns,
     }
 
 

@@ -60,7 +60,8 @@
     byId("previous").disabled = current === 0;
     byId("next").disabled = current === turns.length - 1;
     [...byId("turns").children].forEach((item, i) => item.classList.toggle("current", i === current));
-    byId("talk").scrollTop = current ? byId("turns").children[current].offsetTop - byId("asked").offsetHeight : 0;
+    const covered = getComputedStyle(byId("asked")).position === "sticky" ? byId("asked").offsetHeight : 0;
+    byId("talk").scrollTop = current ? byId("turns").children[current].offsetTop - covered : 0;
     history.replaceState(null, "", `#${turns[current].turn}`);
     if (room) room.show(current);
   }
