@@ -21,12 +21,12 @@ class ScoresByType:
     def add(self, row: Row) -> None:
         """Count a row, unless it is of another type or has no ground truth; raises ValueError as `aggregate` does."""
         if _in_overall(row, self._benchmark):
-            self._scores[row["question_type"]].append(_score(row))
+            self._scores[row["question_type"]].append(score_of(row))
 
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
         present = {name: values for name, values in self._scores.items() if values}
-        return _combined(self._benchmark, present) if present else {}
+        return combined(self._benchmark, present) if present else {}
 
 
 def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
@@ -47,7 +47,7 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     return scores.percents()
 
 
-def _combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """What the benchmark's `aggregate` returns; raises BenchmarkError unless it is finite numbers with "overall"."""
     kept = "fix it; the answers are kept, and resuming the run scores them"
     try:
@@ -70,7 +70,8 @@ def _has_truth(row: Row) -> bool:
     return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
 
 
-def _score(row: Row) -> float:
+def score_of(row: Row) -> float:
+    """The score of a row with a ground truth; raises ValueError unless it is between 0 and 1."""
     score = row["score"]
     if not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(
@@ -107,7 +108,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row["question_type"] == name]
-        scores = [_score(row) for row in of_type if _has_truth(row)]
+        scores = [score_of(row) for row in of_type if _has_truth(row)]
         types[name] = (
             _outcomes(of_type) | {"percent": rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
         )
