@@ -60,7 +60,7 @@ class Difference(Estimate):
 
     first: float = 0.0
     second: float = 0.0
-    p_value: float | None = None
+    p_value: float = 1.0
 
     @property
     def scenes_needed(self) -> int | None:
