@@ -29,9 +29,9 @@ TYPES: dict[str, tuple[float, float, int]] = {
     "object_rel_direction_hard": (0.33, 0.6, 2),
     "route_planning": (0.30, 0.5, 2),
 }
-"""Of each type: the true mean score, the share of scenes that are asked it, and how many questions they have at most."""
+"""Of each type: the true mean score, the share of scenes that are asked it, and the most questions of a scene."""
 SPREAD = 4.0
-"""Scenes' mean scores of a type have a beta distribution with this sum of its parameters: a standard deviation of 0.2."""
+"""The sum of the parameters of the beta distribution of scenes' mean scores of a type: their deviation is 0.2."""
 SHARED = 0.5
 """How much of a scene's hardness is common to all types, as a correlation; and to two models, in one type."""
 
