@@ -5,9 +5,9 @@ intervals that treat them so are too narrow (E. Miller, "Adding Error Bars to Ev
 Here a resample draws whole scenes with replacement, with all their answers, and the benchmark's own `aggregate`
 combines them. Several scans of one room count as one scene, as `Benchmark.room_of` says.
 
-Intervals are bias-corrected and accelerated (B. Efron, JASA 82, 1987; `scipy.stats.bootstrap`). With n scenes, their
-nominal level is raised to that of a t-interval with n - 1 degrees of freedom times sqrt(n / (n - 1)), since a bootstrap
-of few units is too narrow (T. Hesterberg, The American Statistician 69, 2015, section 3.3).
+Intervals are bias-corrected and accelerated (B. Efron, JASA 82, 1987; `scipy.stats.bootstrap`). A bootstrap of few
+units is too narrow, so for n scenes the nominal level is raised to that of a t-interval with n - 1 degrees of freedom
+times sqrt(n / (n - 1)) (T. Hesterberg, The American Statistician 69, 2015, section 3.3).
 `python -m roomscout.benchmarks.intervals` measures how often they contain a known truth.
 """
 
@@ -39,8 +39,7 @@ NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 class Estimate:
     """A score or a difference in percent, with its interval and standard error; None if they are unknown.
 
-    `scenes` is how many scenes were asked about it: of several types, the one with the fewest decides. `missing` says
-    why there is no interval.
+    `scenes` is how many scenes have a question about it. `missing` says why there is no interval.
     """
 
     name: str
@@ -231,56 +230,87 @@ class _Table:
         """The weights of the sample itself."""
         return np.ones(self.scenes)
 
+    @property
+    def in_overall(self) -> list[str]:
+        """The types that count in the overall."""
+        return [name for name in self.types if name in self.benchmark.by_name]
+
     @cached_property
     def tasks(self) -> dict[str, list[str]]:
         """The benchmark's types that are present, by task, as `aggregate` names the tasks."""
         found: dict[str, list[str]] = {}
-        for name in self.types:
-            if known := self.benchmark.by_name.get(name):
-                found.setdefault(known.task, []).append(name)
+        for name in self.in_overall:
+            found.setdefault(self.task_of(name), []).append(name)
         if not found or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
             return found
-        all_types = [name for names in found.values() for name in names]
-        return {name: found.get(name, all_types) for name in self._own_percents(self.ones) if name != "overall"}
+        return {name: found.get(name, self.in_overall) for name in self._own_percents(self.ones) if name != "overall"}
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the scores: tasks, types that are not one, and "overall" if a type of the benchmark is there."""
         others = [name for name in self.types if name not in self.tasks]
-        return [*self.tasks, *others, *(["overall"] if self.tasks else [])]
+        return [*self.tasks, *others, *(["overall"] if self.in_overall else [])]
 
     @cached_property
     def types_of(self) -> list[list[str]]:
         """The types that each score covers, in the order of `names`."""
-        in_overall = [name for name in self.types if name in self.benchmark.by_name]
-        return [in_overall if name == "overall" else self.tasks.get(name, [name]) for name in self.names]
+        return [self.in_overall if name == "overall" else self.tasks.get(name, [name]) for name in self.names]
 
     @property
     def scenes_of(self) -> list[int]:
-        """How many scenes each score has: those of its scarcest type; of a mean over questions, of all its types."""
-        asked = self.counts > 0
-        columns = [[self.types.index(name) for name in names] for names in self.types_of]
-        if self.benchmark.aggregate is mean_over_questions:
-            return [int(asked[:, each].any(axis=1).sum()) for each in columns]
-        return [int(asked[:, each].sum(axis=0).min()) for each in columns]
+        """How many scenes have a question that counts in each score."""
+        return [int((self.counts[:, self._columns(names)] > 0).any(axis=1).sum()) for names in self.types_of]
+
+    def scenes_with(self, name: str) -> int:
+        """How many scenes have a question of a type."""
+        return int((self.counts[:, self.types.index(name)] > 0).sum())
+
+    @property
+    def pools_questions(self) -> bool:
+        """Whether a score is a mean over questions, whatever their type."""
+        return self.benchmark.aggregate is mean_over_questions
+
+    def _columns(self, names: Sequence[str]) -> list[int]:
+        return [self.types.index(name) for name in names]
+
+    @property
+    def freedom_of(self) -> list[float]:
+        """The degrees of freedom of each score: of one type, those of its scenes.
+
+        Of a mean of types, those of Welch's test as if types were independent and equally variable (F. Satterthwaite,
+        Biometrics Bulletin 2, 1946), and at most those of all scenes: one scarce type may decide how variable it is.
+        """
+        found = []
+        for names, all_scenes in zip(self.types_of, self.scenes_of, strict=True):
+            scenes = np.array([self.scenes_with(name) for name in names])
+            if self.pools_questions or scenes.min() < FEWEST_SCENES:
+                found.append(all_scenes - 1.0)
+                continue
+            in_task = [sum(self.task_of(other) == self.task_of(name) for other in names) for name in names]
+            variances = 1 / (scenes * np.square(in_task))
+            found.append(min(all_scenes - 1.0, float(variances.sum() ** 2 / (variances**2 / (scenes - 1)).sum())))
+        return found
+
+    def task_of(self, name: str) -> str:
+        """The task of a type; of one of one's own, the type itself."""
+        known = self.benchmark.by_name.get(name)
+        return known.task if known else name
 
     def percents(self, weights: np.ndarray) -> np.ndarray:
         """Percent by name, (names, ...), if each room counts as often as its weight, (..., rooms); nan without one."""
-        if self.tasks and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
+        if self.in_overall and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
             return self._each_by_own_aggregate(weights)
         sums, counts = weights @ self.sums, weights @ self.counts
-        place = {name: column for column, name in enumerate(self.types)}
-        pooled = self.benchmark.aggregate is mean_over_questions
 
         def of_types(names: Sequence[str]) -> Any:
-            columns = [place[name] for name in names]
-            if pooled:
+            columns = self._columns(names)
+            if self.pools_questions:
                 return _ratio(sums[..., columns].sum(-1), counts[..., columns].sum(-1))
             return _mean([_ratio(sums[..., column], counts[..., column]) for column in columns])
 
         found = [of_types(names) for name, names in zip(self.names, self.types_of, strict=True) if name != "overall"]
-        if self.tasks:
-            overall = of_types(self.types_of[-1]) if pooled else _mean(found[: len(self.tasks)])
+        if self.in_overall:
+            overall = of_types(self.types_of[-1]) if self.pools_questions else _mean(found[: len(self.tasks)])
             found.append(overall)
         return 100 * np.stack(found)
 
@@ -354,41 +384,43 @@ def _resampled(
 
     found: dict[int, tuple[Interval, float]] = {}
     result: Any = None
-    for scenes in sorted({table.scenes_of[place] for place in kept}):
+    freedom_of = table.freedom_of
+    for freedom in sorted({freedom_of[place] for place in kept}):
         result = bootstrap(
             (np.arange(count),),
             of_places,
             n_resamples=resamples if result is None else 0,
             batch=1000,
             vectorized=True,
-            confidence_level=_raised(LEVEL, scenes),
+            confidence_level=_raised(LEVEL, freedom),
             method="BCa",
             bootstrap_result=result,
             rng=SEED,
         )
         low, high = result.confidence_interval
         for row, place in enumerate(kept):
-            if table.scenes_of[place] == scenes:
+            if freedom_of[place] == freedom:
                 found[place] = (float(low[row]), float(high[row])), float(result.standard_error[row])
     return found
 
 
-def _raised(level: float, scenes: int) -> float:
-    """The level at which a bootstrap of so few scenes covers the truth as often as `level` says, nearly."""
+def _raised(level: float, freedom: float) -> float:
+    """The level at which a bootstrap of `freedom` + 1 scenes covers the truth about as often as `level` says."""
     from scipy.stats import norm, t
 
-    edge = t.ppf(0.5 + level / 2, scenes - 1) * (scenes / (scenes - 1)) ** 0.5
+    edge = t.ppf(0.5 + level / 2, freedom) * (1 + 1 / freedom) ** 0.5
     return float(1 - 2 * norm.sf(edge))
 
 
 def _too_few(table: _Table, place: int) -> str:
-    """Why a score has no interval if it has too few scenes; else empty."""
-    scenes = table.scenes_of[place]
+    """Why a score has no interval if it, or one of its types, has too few scenes; else empty."""
+    names = table.types_of[place]
+    scarcest = min(names, key=table.scenes_with)
+    by_type = not table.pools_questions and len(names) > 1
+    scenes = table.scenes_with(scarcest) if by_type else table.scenes_of[place]
     if scenes >= FEWEST_SCENES:
         return ""
-    asked = (table.counts > 0).sum(axis=0)
-    scarcest = min(table.types_of[place], key=lambda name: asked[table.types.index(name)])
-    about = "" if table.scenes == scenes or scarcest == table.names[place] else f"{scarcest} has "
+    about = f"{scarcest} has " if by_type and scenes < table.scenes else ""
     return f"{about}{scenes} scene{'' if scenes == 1 else 's'}, and an interval needs at least {FEWEST_SCENES}"
 
 

@@ -291,13 +291,13 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
     if label is None:
         return f"no scored {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
-    words = _overall_in_words(label, part["tasks"], benchmark)
+    words = overall_in_words(label, part["tasks"], benchmark)
     if questions == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}"
 
 
-def _overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
+def overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
     """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones."""
     prefix, partial, missing = label.rpartition(f"partial_{benchmark.label}_")
     if not partial:

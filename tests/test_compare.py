@@ -15,6 +15,7 @@ from conftest import RoomScans, run_in_process
 from roomscout.agent.resuming import answer_settings
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
+from roomscout.analysis.compare.conditions import differing
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
 from roomscout.analysis.compare.pages import json_of, markdown_of
 from roomscout.analysis.report.writer import write_report
@@ -108,6 +109,17 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
 def test_the_seed_may_differ(runs: dict[str, Path]):
     (pair,) = compared(runs["first"], runs["second"]).pairs
     assert pair.differs == {}
+
+
+def test_renderers_differ_only_if_one_is_blind():
+    views = [{"renderer": name} for name in ("raycast", "pyrender", "blind")]
+    assert differing(views[0], views[1]) == {}
+    assert differing(views[0], views[2]) == {"renderer": ("raycast", "blind")}
+
+
+def test_a_policy_of_code_differs_from_no_prompts():
+    assert differing({"prompts": "0a1b"}, {"prompts": None}) == {}
+    assert differing({"prompts": "0a1b"}, {"prompts": "2c3d"}) == {"prompts": ("0a1b", "2c3d")}
 
 
 def test_other_questions_are_refused_with_their_numbers(twelve_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):

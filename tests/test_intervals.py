@@ -169,7 +169,7 @@ def test_the_intervals_of_a_summary_are_percentages_by_name():
     low, high = found["percent"][COUNTING]
     assert 30 < low < 50 < high < 70
     assert found["missing"][SIZE] == "1 scene, and an interval needs at least 10"
-    assert (found["level"], found["scenes"]) == (95, {COUNTING: 40, SIZE: 1, "overall": 1})
+    assert (found["level"], found["scenes"]) == (95, {COUNTING: 40, SIZE: 1, "overall": 40})
 
 
 def test_a_table_has_a_column_of_intervals_and_says_which_are_missing():

@@ -8,7 +8,7 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
 from roomscout.data.intervals import Difference, differences, holm
-from roomscout.data.scoring import overall_label
+from roomscout.data.scoring import overall_in_words, overall_label
 from roomscout.runs import RunError
 
 PASSING = 0.5
@@ -54,7 +54,7 @@ class Pair:
 class Comparison:
     """Runs compared with the first one, over `questions` questions about `scenes` scenes.
 
-    `left_out` counts the questions that only some of the runs have. `label` is that of the overall.
+    `left_out` counts the questions that only some of the runs have. `label` is that of the overall; empty without one.
     """
 
     runs: tuple[Answers, ...]
@@ -63,6 +63,14 @@ class Comparison:
     scenes: int
     left_out: int
     label: str
+
+    @property
+    def partial(self) -> str:
+        """The overall in words if it does not cover all tasks of the benchmark; else empty."""
+        benchmark = self.runs[0].benchmark
+        known = {each.task for each in benchmark.types}
+        words = overall_in_words(self.label, [e.name for e in self.pairs[0].tasks if e.name in known], benchmark)
+        return "" if words == self.label else words
 
 
 def compare(runs: Sequence[Answers], even_if: Iterable[str] = ()) -> Comparison:

@@ -31,13 +31,20 @@ def conditions_of(facts: RunFacts, answer_settings: Iterable[str]) -> Conditions
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:
-    """The conditions in which two runs differ, with both values. A policy of code has read no prompts at all."""
+    """The conditions in which two runs differ, with both values.
+
+    A policy of code reads no prompts, so it differs from no others. All renderers but the blind one draw equal views.
+    """
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
-    return {
-        name: values
-        for name, values in pairs.items()
-        if values[0] != values[1] and not (name == "prompts" and None in values)
-    }
+    return {name: values for name, values in pairs.items() if not _alike(name, *values)}
+
+
+def _alike(name: str, first: Any, second: Any) -> bool:
+    if name == "prompts" and None in (first, second):
+        return True
+    if name == "renderer":
+        return (first == "blind") == (second == "blind")
+    return bool(first == second)
 
 
 def in_words(found: Differing) -> str:

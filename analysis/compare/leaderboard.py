@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.compare.conditions import Conditions, conditions_of, differing, in_words
+from roomscout.data.scoring import overall_in_words
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -27,8 +28,9 @@ COLUMNS = (
 class Standing:
     """A run's row. Figures are None where they are not recorded.
 
-    `tokens` are those that the model computed, without reused ones, and `seconds` the time of generating, rendering and
-    writing, both per question.
+    `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark.
+    `tokens` are those that the model computed, without reused ones, and `seconds` the wall time of all processes of the
+    run, both per answer.
     """
 
     folder: Path
@@ -36,6 +38,7 @@ class Standing:
     conditions: Conditions
     benchmark: str
     label: str
+    covers: str
     overall: float
     interval: tuple[float, float] | None
     no_interval: str
@@ -73,13 +76,14 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     found = intervals.get("percent", {}).get("overall")
     cost, answers = summary.get("cost", {}), everything["questions"]
     tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
-    seconds = cost and cost["generate_seconds"] + sum(cost["seconds"][part] for part in ("render", "write"))
+    sessions, words = summary.get("sessions", ()), overall_in_words(label, summary["asked"]["tasks"], benchmark)
     return Standing(
         folder,
         facts,
         conditions_of(facts, answer_settings),
         benchmark.title,
         label,
+        "" if words == label else words,
         summary["asked"][label],
         (found[0], found[1]) if found else None,
         intervals.get("missing", {}).get("overall", "the run is of a version without intervals: resume it to add them"),
@@ -88,7 +92,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
         everything["failed"],
         everything["mean_turns"],
         tokens / answers if cost else None,
-        seconds / answers if cost else None,
+        sum(each["seconds"] for each in sessions) / answers if sessions else None,
     )
 
 
@@ -110,12 +114,15 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
-        lines += [f"## {number}. {first.benchmark}: {first.label}" if len(tables) > 1 else f"## {first.label}", ""]
+        what = f"{first.benchmark}, {'partial overall' if first.covers else first.label}"
+        lines += [f"## {number}. {what}" if len(tables) > 1 else f"## {what}", ""]
         fingerprint = first.facts.questions_sha256[:12]
-        lines.append(f"{first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
-        lines.append(f"Protocol: {first.facts.protocol}.")
+        lines.append(f"- {first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
+        if first.covers:
+            lines.append(f"- Not a result of the benchmark: {first.covers}.")
+        lines.append(f"- Protocol: {first.facts.protocol}.")
         if number > 1:
-            lines.append(f"Not comparable with table 1: {_apart(tables[0][0], first)}.")
+            lines.append(f"- Not comparable with table 1: {_apart(tables[0][0], first)}.")
         lines += ["", *_rows(table), ""]
         if without := [each for each in table if each.interval is None]:
             reasons = dict.fromkeys(each.no_interval for each in without)

@@ -44,7 +44,13 @@ ABOUT = ("model", "policy", "engine", "dtype")
 
 def _questions_in_words(found: Comparison) -> str:
     words = f"{_counted(found.questions, 'question')} about {_counted(found.scenes, 'scene')} in all runs"
-    return words + (f"; {found.left_out:,} that only some have are left out" if found.left_out else "")
+    words += f"; {found.left_out:,} that only some have are left out" if found.left_out else ""
+    return words + (f"; {found.partial}" if found.partial else "")
+
+
+def _name(each: Difference, pair: Pair, found: Comparison) -> str:
+    """The name of a row: the label of the overall unless it is partial, since that is long."""
+    return found.label if each is pair.overall and not found.partial else each.name
 
 
 def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
@@ -54,7 +60,7 @@ def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
     title = ("percent", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)")
     lines.append(_LINE.format(*title) + "".join(f"{name:>11}" for name, _ in columns))
     for each in pair.differences:
-        name = found.label if each is pair.overall else each.name
+        name = _name(each, pair, found)
         cells = [
             f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
             _p(each.p_value), _p(pair.adjusted.get(each.name)),
@@ -210,7 +216,7 @@ def markdown_of(found: Comparison) -> str:
         heads += [name for name, _ in columns]
         lines += ["", "| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
         for each in pair.differences:
-            name = found.label if each is pair.overall else each.name
+            name = _name(each, pair, found)
             cells = [name, f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each)]
             cells += [_p(each.p_value), _p(pair.adjusted.get(each.name))]
             cells += [_percent(percents.get(each.name)) for _, percents in columns]
@@ -230,7 +236,7 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
         columns = _baseline_columns(pair, second, found)
         rows = [
             {
-                "name": escaped(found.label if each is pair.overall else each.name),
+                "name": escaped(_name(each, pair, found)),
                 "overall": each is pair.overall,
                 "cells": [
                     f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
@@ -249,7 +255,7 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
                 "columns": [name for name, _ in columns],
                 "rows": rows,
                 "notes": [escaped(f"{note[0].upper()}{note[1:]}.") for note in notes],
-                "plot": forest(pair, second, found.label),
+                "plot": forest(pair, second, found),
                 "flips": [
                     (f"Right in A, wrong in {second}", [_flip_values(flip, pair, out) for flip in pair.lost]),
                     (f"Wrong in A, right in {second}", [_flip_values(flip, pair, out) for flip in pair.gained]),
@@ -296,7 +302,7 @@ def _link(report: Path, out: Path) -> str:
     return quote(os.path.relpath(report.resolve(), out.resolve().parent))
 
 
-def forest(pair: Pair, second: str, label: str) -> str:
+def forest(pair: Pair, second: str, found: Comparison) -> str:
     """A plot of the differences with their intervals, as SVG."""
     shown = [each for each in pair.differences if each.interval]
     if not shown:
@@ -311,7 +317,7 @@ def forest(pair: Pair, second: str, label: str) -> str:
     drawing.line(scale(0), top - 4, scale(0), bottom, "axis")
     for row, each in enumerate(shown):
         middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, escaped(label if each is pair.overall else each.name), "name end")
+        drawing.text(left - 8, middle + 4, escaped(_name(each, pair, found)), "name end")
         assert each.interval is not None
         drawing.line(scale(each.interval[0]), middle, scale(each.interval[1]), middle, "whisker")
         for edge in each.interval:

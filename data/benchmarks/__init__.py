@@ -171,8 +171,8 @@ class Benchmark:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
         for dataset, paths in self.scan_layouts.items():
             _check_layout(dataset, paths)
-        for dataset, names in self.rescans.items():
-            _check_rescans(dataset, names)
+        for dataset, pattern in self.rescans.items():
+            _check_rescans(dataset, pattern)
         if self.frequent_answers and (strange := [name for name in self.frequent_answers.by_type if name not in names]):
             raise ValueError(f"frequent_answers: there is no type {strange[0]!r}")
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
@@ -216,11 +216,11 @@ def _check_layout(dataset: str, paths: object) -> None:
             raise ValueError(f"scan_layouts of {dataset!r}: {path!r} may use {{scene}} only ({error!r})") from None
 
 
-def _check_rescans(dataset: str, names: object) -> None:
+def _check_rescans(dataset: str, pattern: object) -> None:
     try:
-        groups = re.compile(names).groups if isinstance(names, str) else 0
+        groups = re.compile(pattern).groups if isinstance(pattern, str) else 0
     except re.error as error:
-        raise ValueError(f"rescans of {dataset!r}: {names!r} is not a regular expression ({error})") from None
+        raise ValueError(f"rescans of {dataset!r}: {pattern!r} is not a regular expression ({error})") from None
     if groups < 1:
         raise ValueError(f"rescans of {dataset!r} must be a regular expression whose first group is the room")
 
