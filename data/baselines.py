@@ -1,6 +1,5 @@
 """The baseline of a policy that always gives the most frequent answer of the question's type."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,9 +9,6 @@ from typing import Any
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.data.scoring import aggregate, rounded
-
-RESCAN = re.compile(r"(scene\d{4})_\d{2}")
-"""ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,9 @@ def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Ben
     truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
     for each in asked.source.questions:
         if each.ground_truth is not None:
-            truths.setdefault(each.question_type, []).append((room_of(each), each.ground_truth))
+            truths.setdefault(each.question_type, []).append(
+                (benchmark.room_of(each.dataset, each.scene_name), each.ground_truth)
+            )
 
     @cache
     def most_frequent(question_type: str, room: tuple[str, str]) -> str | None:
@@ -49,14 +47,10 @@ def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Ben
         return elsewhere.most_common(1)[0][0] if elsewhere else None
 
     name = "/".join(asked.source.name.split("/")[-2:])
-    answers = {each.id: most_frequent(each.question_type, room_of(each)) for each in scored}
+    answers = {
+        each.id: most_frequent(each.question_type, benchmark.room_of(each.dataset, each.scene_name)) for each in scored
+    }
     return Guesses(f"other scenes of {name}", answers)
-
-
-def room_of(question: Question) -> tuple[str, str]:
-    """The dataset and the room of a question. Several scans of ScanNet may be of one room."""
-    rescan = RESCAN.fullmatch(question.scene_name) if question.dataset == "scannet" else None
-    return question.dataset, rescan[1] if rescan else question.scene_name
 
 
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> dict[str, Any] | None:

@@ -21,12 +21,12 @@ class ScoresByType:
     def add(self, row: Row) -> None:
         """Count a row, unless it is of another type or has no ground truth; raises ValueError as `aggregate` does."""
         if _in_overall(row, self._benchmark):
-            self._scores[row["question_type"]].append(_score(row))
+            self._scores[row["question_type"]].append(score_of(row))
 
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
         present = {name: values for name, values in self._scores.items() if values}
-        return _combined(self._benchmark, present) if present else {}
+        return combined(self._benchmark, present) if present else {}
 
 
 def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
@@ -47,7 +47,7 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     return scores.percents()
 
 
-def _combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """What the benchmark's `aggregate` returns; raises BenchmarkError unless it is finite numbers with "overall"."""
     kept = "fix it; the answers are kept, and resuming the run scores them"
     try:
@@ -70,7 +70,8 @@ def _has_truth(row: Row) -> bool:
     return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
 
 
-def _score(row: Row) -> float:
+def score_of(row: Row) -> float:
+    """The score of a row with a ground truth; raises ValueError unless it is between 0 and 1."""
     score = row["score"]
     if not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(
@@ -107,7 +108,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row["question_type"] == name]
-        scores = [_score(row) for row in of_type if _has_truth(row)]
+        scores = [score_of(row) for row in of_type if _has_truth(row)]
         types[name] = (
             _outcomes(of_type) | {"percent": rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
         )
@@ -188,34 +189,74 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
 
     A task of several types has a line of its own. If questions lack their scan, a table of the tasks compares the
     percentages with and without them. Known baselines have a column, which has the percent per task, and a line.
+    Intervals have a column if any is known; lines say why others are missing.
     """
     known = [name for name in BASELINES if name in summary.get("baselines", {})]
-    titles = "".join(f"{BASELINES[name]:>10}" for name in known)
+    has_intervals = bool(summary.get("intervals", {}).get("percent"))
+    titles = (f"{'interval':>14}" if has_intervals else "") + "".join(f"{BASELINES[name]:>10}" for name in known)
+
+    def beside(task: str) -> str:
+        """The cells of a task's interval and of its baselines."""
+        return (f"{_interval(task, summary):>14}" if has_intervals else "") + _baselines_of_task(task, known, summary)
+
     columns = ("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")
     lines = [_TYPE_LINE.format(*columns) + titles]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
         numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
-        lines.append(_TYPE_LINE.format(name, *cells, *numbers) + _baselines_of_task(name, known, summary))
+        lines.append(_TYPE_LINE.format(name, *cells, *numbers) + beside(name))
     asked, with_scan = summary["asked"], summary["with_scan"]
     answers = "answers" if "samples" in summary else "questions"
     if asked["questions"] == with_scan["questions"]:
         for task, percent in asked["tasks"].items():
             if task not in summary["types"]:
-                known_of_task = _baselines_of_task(task, known, summary)
-                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{known_of_task}")
-        return [*lines, "", _overall_line(asked, benchmark, answers), *_baseline_lines(summary)]
+                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{beside(task)}")
+        lines += ["", _overall_line(asked, benchmark, answers, _overall_interval(summary))]
+        return [*lines, *no_interval_lines(summary), *_baseline_lines(summary)]
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
     for task, percent in asked["tasks"].items():
         percents = _decimal(percent), _decimal(with_scan["tasks"].get(task))
-        lines.append(_TASK_LINE.format(task, *percents) + _baselines_of_task(task, known, summary))
-    lines += ["", _overall_line(asked, benchmark, f"{answers} asked (those without a scan score 0)")]
-    return [*lines, _overall_line(with_scan, benchmark, f"{answers} with a scan"), *_baseline_lines(summary)]
+        lines.append(_TASK_LINE.format(task, *percents) + beside(task))
+    denominator = f"{answers} asked (those without a scan score 0)"
+    lines += ["", _overall_line(asked, benchmark, denominator, _overall_interval(summary))]
+    lines += [_overall_line(with_scan, benchmark, f"{answers} with a scan"), *no_interval_lines(summary)]
+    return [*lines, *_baseline_lines(summary)]
 
 
 BASELINES = {"blind": "blind", "most_frequent": "frequent"}
 """The baselines of a summary, and their columns."""
+
+
+def _interval(name: str, summary: Mapping[str, Any]) -> str:
+    """The interval of a score, such as "81.0-91.2"; a dash for one without."""
+    found = summary["intervals"]["percent"].get(name)
+    return f"{found[0]:.1f}-{found[1]:.1f}" if found else "-"
+
+
+def _overall_interval(summary: Mapping[str, Any]) -> str:
+    """The interval of the overall in words; empty if it has none."""
+    intervals = summary.get("intervals")
+    if not intervals or "overall" not in intervals["percent"]:
+        return ""
+    low, high = intervals["percent"]["overall"]
+    return (
+        f" ({low:.1f} to {high:.1f}, the {intervals['level']} % interval over {intervals['scenes']['overall']} scenes)"
+    )
+
+
+def no_interval_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Why scores have no interval, a line for each reason."""
+    if not (intervals := summary.get("intervals")):
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in intervals["missing"].items():
+        by_reason.setdefault(reason, []).append(name)
+    if len(by_reason) == 1 and not intervals["percent"]:
+        return [f"no {intervals['level']} % intervals: {next(iter(by_reason))}"]
+    return [
+        f"no {intervals['level']} % interval of {', '.join(names)}: {reason}" for reason, names in by_reason.items()
+    ]
 
 
 def _baselines_of_task(task: str, known: Iterable[str], summary: Mapping[str, Any]) -> str:
@@ -245,18 +286,18 @@ def _decimal(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: str) -> str:
+def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: str, interval: str = "") -> str:
     label = part["overall_label"]
     if label is None:
         return f"no scored {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
-    words = _overall_in_words(label, part["tasks"], benchmark)
+    words = overall_in_words(label, part["tasks"], benchmark)
     if questions == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
-    return f"{words}: {part[label]:.1f} % over {questions} {denominator}"
+    return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}"
 
 
-def _overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
+def overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
     """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones."""
     prefix, partial, missing = label.rpartition(f"partial_{benchmark.label}_")
     if not partial:

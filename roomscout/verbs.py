@@ -76,6 +76,20 @@ def _wrong(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _compare(arguments: Sequence[str]) -> int:
+    from roomscout.agent.resuming import answer_settings
+    from roomscout.analysis.compare.command import main
+
+    return main(arguments, answer_settings())
+
+
+def _leaderboard(arguments: Sequence[str]) -> int:
+    from roomscout.agent.resuming import answer_settings
+    from roomscout.analysis.compare.leaderboard import main
+
+    return main(arguments, answer_settings())
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -159,6 +173,21 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_wrong,
+    ),
+    "compare": Verb(
+        "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
+        (
+            "roomscout compare runs/small runs/large --out small_large.html",
+            "roomscout compare runs/free runs/one_view --even-if steps",
+        ),
+        "RUN RUN... [FLAGS]",
+        command=_compare,
+    ),
+    "leaderboard": Verb(
+        "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
+        ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
+        "RUN... [FLAGS]",
+        command=_leaderboard,
     ),
 }
 

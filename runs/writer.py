@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.baselines import Guesses
+from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
@@ -229,6 +230,8 @@ class RunWriter:
             summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
             part = str(facts.part).replace(" ", "_")
         summary |= summarize(rows, self._reader.benchmark, facts.episodes - len(rows), part)
+        if facts.config["ply"] is None and (intervals := intervals_of(rows, self._reader.benchmark)):
+            summary["intervals"] = intervals
         if facts.samples > 1:
             kinds = {question.id: question.kind for question in self._reader.questions}
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)

@@ -320,7 +320,7 @@ def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run:
     task = plain.tasks[0].name
     more = summary | {
         "baselines": {"most_frequent": {"source": "other scenes", "overall": 31.0, "tasks": {task: 12.5}}},
-        "intervals": {task: [10.0, 50.0]},
+        "intervals": {"level": 95, "method": "m", "scenes": {}, "percent": {task: [10.0, 50.0]}, "missing": {}},
     }
     found = scores_of(more)
     assert found is not None and found.baselines == (("Most frequent answer", "other scenes"),)

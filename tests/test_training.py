@@ -34,7 +34,7 @@ from roomscout.rendering.camera import CameraPose
 from roomscout.training import demonstrate, diagnose, evaluate, train
 from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from roomscout.training.episodes import pupil_episodes, room_episodes
-from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread, wilson
+from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread
 from roomscout.training.eyes import matched
 from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
 from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
@@ -606,10 +606,12 @@ def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
 
 
 def test_the_gain_compares_overall_scores_on_the_same_questions():
-    rows = [{"id": str(id), "question_type": "object_counting", "status": "answered", "score": 1.0} for id in range(20)]
-    half = [row | {"score": float(index % 2)} for index, row in enumerate(reversed(rows))]
-    gain, low, high = overall_gain(rows, half)
-    assert gain == 50.0 and low < 50.0 < high
+    about = {"question_type": "object_counting", "dataset": "rooms", "ground_truth": "2", "score": 1.0}
+    rows = [about | {"scene_name": f"room{place}"} for place in range(20)]
+    half = [row | {"score": float(place % 2)} for place, row in enumerate(reversed(rows))]
+    gain = overall_gain(rows, half)
+    assert gain.percent == 50.0 and gain.interval is not None
+    assert gain.interval[0] < 50.0 < gain.interval[1]
 
 
 def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
@@ -713,10 +715,6 @@ def test_the_teachers_replies_are_valid_actions(episodes):
     question = vsi_question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
     replies = [reply for each in episodes for reply in each.replies[:-1]]
     assert all(parse_action(reply, question).error is None for reply in replies)
-
-
-def test_wilson_interval():
-    assert np.allclose(wilson(0.5, 100), (0.4038, 0.5962), atol=1e-4)
 
 
 def test_jitter_changes_images_only_slightly(episodes):

@@ -9,23 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy.stats import norm
-
 from roomscout.agent.config import NUM_STEPS, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.intervals import Difference, Estimate, differences, estimates
 from roomscout.data.questions import Question, load_questions
 from roomscout.data.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
-from roomscout.data.scoring import aggregate, most_frequent_answer, overall_label
+from roomscout.data.scoring import most_frequent_answer, overall_label
 from roomscout.data.text import escaped_lines, log_to_stream
 from roomscout.training.episodes import view_config
 from roomscout.training.splits import SPLITS
 
 log = logging.getLogger(__name__)
-
-RESAMPLES = 2000
-
 
 CONDITIONS: dict[str, dict[str, Any]] = {
     "explorer": {"renderer": "raycast"},
@@ -67,57 +62,34 @@ def answers(config: RunConfig) -> dict[str, list[dict[str, Any]]]:
     return results
 
 
-def wilson(mean: float, count: int, level: float = 0.95) -> tuple[float, float]:
-    """A confidence interval for a mean of scores in 0..1.
-
-    E. B. Wilson, JASA 22 (1927). Derived for proportions; for fractional scores it is conservative.
-    """
-    z = float(norm.ppf(0.5 + level / 2))
-    middle = (mean + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * float(np.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count)))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def overall_gain(
-    rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], seed: int = 0
-) -> tuple[float, float, float]:
-    """Overall score of `rows` minus that of `others` on the same questions, and its 95 % bootstrap interval."""
-    by_id = {row["id"]: row for row in others}
-    pairs = [(row, by_id[row["id"]]) for row in rows]
-    rng = np.random.default_rng(seed)
-    gains = []
-    for _ in range(RESAMPLES):
-        drawn = [pairs[place] for place in rng.integers(len(pairs), size=len(pairs))]
-        gains.append(_overall([a for a, _ in drawn]) - _overall([b for _, b in drawn]))
-    low, high = np.percentile(gains, [2.5, 97.5])
-    return _overall(rows) - _overall(others), float(low), float(high)
-
-
-def _overall(rows: Sequence[Mapping[str, Any]]) -> float:
-    return aggregate(rows, BENCHMARK)["overall"]
+def overall_gain(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> Difference:
+    """Overall score of `rows` minus that of `others` on the same questions, with its interval over rooms."""
+    return differences(others, rows, BENCHMARK)[-1]
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], questions: Sequence[Question]) -> list[str]:
     """A Markdown table: percent with 95 % interval per type and condition, and the most-frequent-answer baseline."""
     lines = [f"| type | questions | {' | '.join(results)} | most frequent answer |"]
     lines.append("|---" * (len(results) + 3) + "|")
+    found = [{each.name: each for each in estimates(rows, BENCHMARK)} for rows in results.values()]
     for name in BENCHMARK.by_name:
         of_type = [question for question in questions if question.question_type == name]
         if of_type:
-            cells = [_cell([row["score"] for row in rows if row["question_type"] == name]) for rows in results.values()]
+            cells = [_cell(of_condition[name]) for of_condition in found]
             frequent = most_frequent_answer(of_type, BENCHMARK)["overall"]
             lines.append(f"| {name} | {len(of_type)} | {' | '.join(cells)} | {frequent:.1f} |")
-    overall = [f"{_overall(rows):.1f}" for rows in results.values()]
+    overall = [_cell(of_condition["overall"]) for of_condition in found]
     frequent = most_frequent_answer(questions, BENCHMARK)["overall"]
     label = overall_label((question.question_type for question in questions), BENCHMARK)
     lines.append(f"| {label} | {len(questions)} | {' | '.join(overall)} | {frequent:.1f} |")
     return lines
 
 
-def _cell(scores: Sequence[float]) -> str:
-    mean = float(np.mean(scores))
-    low, high = wilson(mean, len(scores))
-    return f"{100 * mean:.1f} ({100 * low:.0f}-{100 * high:.0f})"
+def _cell(score: Estimate) -> str:
+    if score.interval is None:
+        return f"{score.percent:.1f}"
+    low, high = score.interval
+    return f"{score.percent:.1f} ({low:.0f}-{high:.0f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,8 +138,9 @@ def _remarks(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         f"readable replies: {1 - errors / turns:.2%}."
     ]
     for name in list(results)[1:]:
-        gain, low, high = overall_gain(explorer, results[name])
-        lines.append(f"Explorer over {name}: {gain:+.1f} points overall ({low:+.1f} to {high:+.1f}).")
+        gain = overall_gain(explorer, results[name])
+        interval = f"{gain.interval[0]:+.1f} to {gain.interval[1]:+.1f}" if gain.interval else gain.missing
+        lines.append(f"Explorer over {name}: {gain.percent:+.1f} points overall ({interval}).")
     return lines
 
 

@@ -104,7 +104,7 @@ def _score_per_type(summary: Mapping[str, Any]) -> Plot | None:
         x += 30 + 7 * len(BASELINE_MARKS[key])
     note = "Mean score of each type; numbers score by their relative error. n counts its answers."
     if any(interval_of(summary, name) for name in types):
-        note += " Whiskers are the summary's intervals."
+        note += " Whiskers are 95 % intervals over scenes."
     return Plot("Score per type", drawing.svg, note)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
-from roomscout.data.scoring import reference_lines
+from roomscout.data.scoring import no_interval_lines, reference_lines
 from roomscout.data.text import escaped
 
 Interval = tuple[float, float]
@@ -84,8 +84,8 @@ def scores_of(summary: Mapping[str, Any]) -> Scores | None:
 
 def interval_of(summary: Mapping[str, Any], name: str) -> Interval | None:
     """The interval of a task's, a type's or the "overall" score in percent, low and high; None if it has none."""
-    found = summary.get("intervals", {}).get(name)
-    return (float(found[0]), float(found[1])) if isinstance(found, list) and len(found) == 2 else None
+    found = summary.get("intervals", {}).get("percent", {}).get(name)
+    return (float(found[0]), float(found[1])) if found else None
 
 
 def percent_by_baseline(summary: Mapping[str, Any], key: str) -> dict[str, float]:
@@ -182,6 +182,7 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     found.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )
+    found += intervals_in_words(run.summary)
     if scores is not None and scores.lacks_scans:
         found.append("Questions without a scan score 0. The column “with scan” leaves them out.")
     if scores is not None and any(source for _, source in scores.baselines):
@@ -195,6 +196,15 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if run.benchmark is not None and run.summary.get("asked"):
         found += [f"{line[0].upper()}{line[1:]}." for line in reference_lines(run.summary, run.benchmark)]
     return [escaped(sentence) for sentence in found]
+
+
+def intervals_in_words(summary: Mapping[str, Any]) -> list[str]:
+    """What the intervals of a summary are, and why others are missing, a sentence each; none without the key."""
+    if not (intervals := summary.get("intervals")):
+        return []
+    method = f"Intervals have a level of {intervals['level']} % ({intervals['method']})."
+    why_not = [f"{line[0].upper()}{line[1:]}." for line in no_interval_lines(summary)]
+    return [method, *why_not] if intervals["percent"] else why_not
 
 
 def _label_in_words(label: str) -> str:

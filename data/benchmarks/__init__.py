@@ -119,6 +119,10 @@ def as_it_is(row: Row) -> Row:
     return row
 
 
+SCANNET_ROOM = r"(scene\d{4})_\d{2}"
+"""ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
+
+
 @dataclass(frozen=True, eq=False)
 class Benchmark:
     """Everything that RoomScout knows about a benchmark.
@@ -133,6 +137,8 @@ class Benchmark:
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
       means come last in the sum.
     - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
+    - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
+      group names the room.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
       None, a run counts the answers in other scenes of its own question file instead.
@@ -149,6 +155,7 @@ class Benchmark:
     label: str = ""
     summed_last: tuple[str, ...] = ()
     scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     references: tuple[Reference, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     frequent_answers: FrequentAnswers | None = None
@@ -164,6 +171,8 @@ class Benchmark:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
         for dataset, paths in self.scan_layouts.items():
             _check_layout(dataset, paths)
+        for dataset, pattern in self.rescans.items():
+            _check_rescans(dataset, pattern)
         if self.frequent_answers and (strange := [name for name in self.frequent_answers.by_type if name not in names]):
             raise ValueError(f"frequent_answers: there is no type {strange[0]!r}")
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
@@ -182,6 +191,12 @@ class Benchmark:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
         return self.by_name.get(name) or OWN_TYPES.get(name)
 
+    def room_of(self, dataset: str, scene_name: str) -> tuple[str, str]:
+        """The dataset and the room of a scan: those of one room are one scene in statistics."""
+        pattern = self.rescans.get(dataset)
+        found = re.fullmatch(pattern, scene_name) if pattern else None
+        return dataset, found[1] if found else scene_name
+
     def type_of_wording(self, question: str, has_options: bool) -> QuestionType:
         """The type whose wording a question has, or that of a user's own questions."""
         for each in self.types:
@@ -199,6 +214,15 @@ def _check_layout(dataset: str, paths: object) -> None:
             path.format(scene="")
         except (LookupError, ValueError) as error:
             raise ValueError(f"scan_layouts of {dataset!r}: {path!r} may use {{scene}} only ({error!r})") from None
+
+
+def _check_rescans(dataset: str, pattern: object) -> None:
+    try:
+        groups = re.compile(pattern).groups if isinstance(pattern, str) else 0
+    except re.error as error:
+        raise ValueError(f"rescans of {dataset!r}: {pattern!r} is not a regular expression ({error})") from None
+    if groups < 1:
+        raise ValueError(f"rescans of {dataset!r} must be a regular expression whose first group is the room")
 
 
 def benchmark_names() -> list[str]:

@@ -1,0 +1,1 @@
+"""Compares runs over the same questions: `roomscout compare` and `roomscout leaderboard`."""

@@ -1,0 +1,133 @@
+"""Reads the answers to compare: a run folder, or the per-question file of another tool."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, Conditions, conditions_of
+from roomscout.analysis.report.writer import REPORT_FILE
+from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+
+LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
+"""The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""
+LMMS_EVAL_SCORES = ("accuracy", "MRA:.5:.95:.05")
+"""Where such a question has its score: of an option, and of a number."""
+
+
+class QuestionKey(NamedTuple):
+    """What makes two questions of two runs the same one."""
+
+    id: str
+    dataset: str
+    scene_name: str
+    question_type: str
+    question: str
+    ground_truth: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The scored answers of a run or of another tool's file.
+
+    `rows` have the keys of a line of results.jsonl as far as `path` has them. `conditions` is None if they are not
+    recorded. `about` names what answered: the settings of WHAT_IS_COMPARED. `summary` is empty without a summary.json.
+    """
+
+    name: str
+    path: Path
+    benchmark: Benchmark
+    rows: tuple[dict[str, Any], ...]
+    pending: int
+    conditions: Conditions | None
+    about: Mapping[str, Any]
+    protocol: str
+    summary: Mapping[str, Any]
+    report: Path | None = None
+
+    @cached_property
+    def by_question(self) -> dict[QuestionKey, list[dict[str, Any]]]:
+        """The scored rows of each question, in their order."""
+        found: dict[QuestionKey, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            if row["ground_truth"] is not None:
+                found.setdefault(key_of(row), []).append(row)
+        return found
+
+
+def key_of(row: Mapping[str, Any]) -> QuestionKey:
+    """The question of a row."""
+    return QuestionKey(*(str(row[name]).strip() for name in QuestionKey._fields))
+
+
+def read_answers(paths: Iterable[Path], answer_settings: Iterable[str]) -> list[Answers]:
+    """Read run folders, and files that end in .jsonl as those of lmms-eval; names are unique.
+
+    `answer_settings` names the settings that could change answers. Raises RunError naming the folder or file.
+    """
+    settings = tuple(answer_settings)
+    found = [read_lmms_eval(path) if path.suffix == ".jsonl" else read_run(path, settings) for path in paths]
+    if len({each.path.resolve() for each in found}) < len(found):
+        raise RunError("the same run is named twice: name each once")
+    return found
+
+
+def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
+    """Read a run folder; raises RunError."""
+    reader = RunReader(folder)
+    facts, rows = reader.facts, tuple(row.to_json() for row in reader.rows)
+    report = folder / REPORT_FILE
+    return Answers(
+        folder.resolve().name,
+        folder,
+        reader.benchmark,
+        rows,
+        facts.episodes - len(rows),
+        conditions_of(facts, answer_settings),
+        {name: facts.setting(name) for name in WHAT_IS_COMPARED},
+        facts.protocol,
+        reader.summary or {},
+        report if report.is_file() else None,
+    )
+
+
+def read_lmms_eval(path: Path) -> Answers:
+    """Read the samples of lmms-eval's task vsibench, `..._samples_vsibench.jsonl` (--log_samples).
+
+    Each line has the question's columns, the prediction and its score below "vsibench_overall", in versions before 2026
+    "vsibench_score" (EvolvingLMMs-Lab/lmms-eval, lmms_eval/tasks/vsibench/utils.py, process_results). The model is the
+    name of the file's folder. Raises RunError naming the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read ({error})") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(_row_of_sample(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise RunError(
+                f"{path}, line {number} is not a sample of lmms-eval's task vsibench ({why}); --log_samples writes them"
+            ) from None
+    if not rows:
+        raise RunError(f"{path} has no lines: name a file of samples that lmms-eval wrote with --log_samples")
+    about = dict.fromkeys(WHAT_IS_COMPARED) | {"model": path.resolve().parent.name, "engine": "lmms-eval"}
+    benchmark = find_benchmark(DEFAULT)
+    return Answers(path.stem, path, benchmark, tuple(rows), 0, None, about, "lmms-eval, on video frames", {})
+
+
+def _row_of_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    asked = next((sample[key] for key in LMMS_EVAL_TASK_KEYS if key in sample), None)
+    if asked is None:
+        raise KeyError(LMMS_EVAL_TASK_KEYS[0])
+    score = next((asked[key] for key in LMMS_EVAL_SCORES if key in asked), None)
+    if not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise ValueError(f"its score is {score!r}, not between 0 and 1")
+    names = ("id", "dataset", "scene_name", "question_type", "question", "ground_truth")
+    return {name: str(asked[name]) for name in names} | {"score": float(score), "answer": str(asked["prediction"])}

@@ -1,0 +1,96 @@
+"""The verb `roomscout compare`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.compare.comparison import Comparison, compare
+from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
+from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.text import escaped, replace_unencodable
+from roomscout.runs import RunError
+
+SUFFIXES = (".html", ".json", ".md")
+
+
+def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "roomscout compare") -> int:
+    """Run the verb; `answer_settings` names the settings that could change answers. Returns 0, or 2 after an error."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Compare runs over the same questions with the first one: the difference per task and overall with "
+        "an interval over scenes, the questions that flipped, and how many scenes the difference takes.",
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN",
+        help="run folders, or samples of lmms-eval's task vsibench (.jsonl)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--even-if", nargs="+", default=(), metavar="NAME",
+        help="compare although these settings differ, such as steps; with questions, those that all runs have; with "
+        "protocol, whatever the settings",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, nargs="+", default=(), metavar="FILE",
+        help="also write the comparison to these files: .html with links into the reports, .json or .md",
+    )  # fmt: skip
+    given = parser.parse_args(arguments)
+    replace_unencodable(sys.stdout)
+    try:
+        if len(given.runs) < 2:
+            raise RunError("compare takes two runs or more: roomscout compare RUN RUN")
+        _require_writable(given.out)
+        runs = read_answers([path.expanduser() for path in given.runs], answer_settings)
+        found = compare(runs, given.even_if)
+        for out in given.out:
+            _write(found, out.expanduser())
+    except (RunError, BenchmarkError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    sys.stdout.write("".join(f"{line}\n" for line in [*lines_of(found), *(f"Written: {out}" for out in given.out)]))
+    sys.stdout.flush()
+    return 0
+
+
+def _require_writable(outs: Sequence[Path]) -> None:
+    for out in outs:
+        if out.suffix.lower() not in SUFFIXES:
+            raise RunError(f"--out {out}: name a file that ends in {', '.join(SUFFIXES)}")
+        if out.is_dir():
+            raise RunError(f"--out {out} is a folder: name a file in it")
+
+
+def _write(found: Comparison, out: Path) -> None:
+    kind = out.suffix.lower()
+    text = (
+        json.dumps(json_of(found), indent=2) + "\n"
+        if kind == ".json"
+        else markdown_of(found)
+        if kind == ".md"
+        else _page(found, out)
+    )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = out.with_name(out.name + ".tmp")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(out)
+    except OSError as error:
+        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None
+
+
+def _page(found: Comparison, out: Path) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("roomscout.analysis.compare"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = resources.files("roomscout.analysis.report") / "assets" / "report.css"
+    values = page_values(found, out)
+    return environment.get_template("compare.html.j2").render(**values, style=style.read_text(encoding="utf-8"))

@@ -1,0 +1,58 @@
+"""The conditions under which a run was answered: scores are comparable only if these are equal."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from roomscout.runs.records import RunFacts
+
+WHAT_IS_COMPARED = ("model", "policy", "engine", "dtype", "tiles_per_view", "seed")
+"""Settings that say what answers and how it is run. Runs may differ in them, since that is what one compares."""
+WHICH_QUESTIONS = (
+    "batch", "demo", "ply", "question", "options", "question_type", "ground_truth",
+    "datasets", "question_types", "scenes", "ids", "num_questions", "shard",
+)  # fmt: skip
+"""Settings that select questions. The questions themselves are compared instead."""
+QUESTIONS, PROTOCOL = "questions", "protocol"
+"""What may differ beside single settings: the questions, and all settings of the protocol."""
+
+Conditions = Mapping[str, Any]
+Differing = Mapping[str, tuple[Any, Any]]
+
+
+def conditions_of(facts: RunFacts, answer_settings: Iterable[str]) -> Conditions:
+    """The settings of a run that could change answers, apart from what is compared and which questions it asks.
+
+    `answer_settings` are the names of all that could. "prompts" is the beginning of the hash of what the model read;
+    None for a policy of code.
+    """
+    left_out = {*WHAT_IS_COMPARED, *WHICH_QUESTIONS, "prompts"}
+    found = {name: facts.setting(name) for name in answer_settings if name not in left_out}
+    return found | {"prompts": facts.prompts["sha256"][:12] if facts.prompts else None}
+
+
+def differing(first: Conditions, second: Conditions) -> Differing:
+    """The conditions in which two runs differ, with both values.
+
+    A policy of code reads no prompts, so it differs from no others. All renderers but the blind one draw equal views.
+    """
+    pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
+    return {name: values for name, values in pairs.items() if not _alike(name, *values)}
+
+
+def _alike(name: str, first: Any, second: Any) -> bool:
+    if name == "prompts" and None in (first, second):
+        return True
+    if name == "renderer":
+        return (first == "blind") == (second == "blind")
+    return bool(first == second)
+
+
+def in_words(found: Differing) -> str:
+    """What differs, such as "steps (8, 0), renderer (raycast, blind)"."""
+    return ", ".join(f"{name} ({_value(values[0])}, {_value(values[1])})" for name, values in found.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

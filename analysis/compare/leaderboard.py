@@ -1,0 +1,218 @@
+"""The verb `roomscout leaderboard`: one row per run, in a table for each set of runs that may be compared."""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roomscout.analysis.compare.conditions import Conditions, conditions_of, differing, in_words
+from roomscout.data.scoring import overall_in_words
+from roomscout.data.text import escaped, replace_unencodable
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import RunFacts
+
+SUFFIXES = (".md", ".csv")
+COLUMNS = (
+    "table", "run", "model", "overall", "interval_low", "interval_high", "questions", "scenes", "failed", "mean_turns",
+    "tokens_per_question", "seconds_per_question", "label", "benchmark", "questions_sha256", "protocol", "date",
+    "revision",
+)  # fmt: skip
+"""The columns of the CSV file."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run's row. Figures are None where they are not recorded.
+
+    `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark.
+    `tokens` are those that the model computed, without reused ones, and `seconds` the wall time of all processes of the
+    run, both per answer.
+    """
+
+    folder: Path
+    facts: RunFacts
+    conditions: Conditions
+    benchmark: str
+    label: str
+    covers: str
+    overall: float
+    interval: tuple[float, float] | None
+    no_interval: str
+    questions: int
+    scenes: int | None
+    failed: int
+    mean_turns: float | None
+    tokens: float | None
+    seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def model(self) -> str:
+        """What answered: the model, by its last part, or the policy."""
+        named = str(self.facts.setting("policy") or self.facts.setting("model"))
+        return named.rstrip("/").rsplit("/", 1)[-1]
+
+    def may_be_compared(self, other: "Standing") -> bool:
+        """Whether both have the same questions, label and conditions."""
+        same = self.label == other.label and self.facts.questions_sha256 == other.facts.questions_sha256
+        return same and self.benchmark == other.benchmark and not differing(self.conditions, other.conditions)
+
+
+def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
+    """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
+    reader = RunReader(folder)
+    facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
+    if summary is None or not (label := summary["asked"]["overall_label"]):
+        raise RunError(f"{folder} has no overall: finish the run with roomscout resume, or leave it out")
+    intervals, everything = summary.get("intervals", {}), summary["types"]["all"]
+    found = intervals.get("percent", {}).get("overall")
+    cost, answers = summary.get("cost", {}), everything["questions"]
+    tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
+    sessions, words = summary.get("sessions", ()), overall_in_words(label, summary["asked"]["tasks"], benchmark)
+    return Standing(
+        folder,
+        facts,
+        conditions_of(facts, answer_settings),
+        benchmark.title,
+        label,
+        "" if words == label else words,
+        summary["asked"][label],
+        (found[0], found[1]) if found else None,
+        intervals.get("missing", {}).get("overall", "the run is of a version without intervals: resume it to add them"),
+        answers,
+        intervals.get("scenes", {}).get("overall"),
+        everything["failed"],
+        everything["mean_turns"],
+        tokens / answers if cost else None,
+        sum(each["seconds"] for each in sessions) / answers if sessions else None,
+    )
+
+
+def tables_of(standings: Iterable[Standing]) -> list[list[Standing]]:
+    """The rows in tables of runs that may be compared, the best first; the largest table first."""
+    tables: list[list[Standing]] = []
+    for each in standings:
+        table = next((table for table in tables if all(map(each.may_be_compared, table))), None)
+        if table is None:
+            tables.append([each])
+        else:
+            table.append(each)
+    tables = [sorted(table, key=lambda each: -each.overall) for table in tables]
+    return sorted(tables, key=lambda table: -len(table))
+
+
+def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
+    """The tables as Markdown, each with its questions and protocol."""
+    lines: list[str] = []
+    for number, table in enumerate(tables, start=1):
+        first = table[0]
+        what = f"{first.benchmark}, {'partial overall' if first.covers else first.label}"
+        lines += [f"## {number}. {what}" if len(tables) > 1 else f"## {what}", ""]
+        fingerprint = first.facts.questions_sha256[:12]
+        lines.append(f"- {first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
+        if first.covers:
+            lines.append(f"- Not a result of the benchmark: {first.covers}.")
+        lines.append(f"- Protocol: {first.facts.protocol}.")
+        if number > 1:
+            lines.append(f"- Not comparable with table 1: {_apart(tables[0][0], first)}.")
+        lines += ["", *_rows(table), ""]
+        if without := [each for each in table if each.interval is None]:
+            reasons = dict.fromkeys(each.no_interval for each in without)
+            lines += [f"No interval: {'; '.join(reasons)}.", ""]
+    return "".join(f"{escaped(line)}\n" for line in lines[:-1])
+
+
+def _apart(first: Standing, other: Standing) -> str:
+    """Why two runs are in different tables."""
+    reasons = []
+    if first.benchmark != other.benchmark:
+        reasons.append(f"another benchmark ({first.benchmark}, {other.benchmark})")
+    elif first.facts.questions_sha256 != other.facts.questions_sha256:
+        reasons.append("other questions")
+    elif first.label != other.label:
+        reasons.append(f"another overall ({first.label}, {other.label})")
+    if found := differing(first.conditions, other.conditions):
+        reasons.append(in_words(found))
+    return "; ".join(reasons)
+
+
+def _rows(table: Sequence[Standing]) -> list[str]:
+    heads = ("model", "overall (%)", "95 % interval", "failed", "turns", "tokens", "seconds", "run")
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
+    for each in table:
+        interval = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else "-"
+        cells = [
+            each.model, f"{each.overall:.1f}", interval, str(each.failed), _number(each.mean_turns, ".2f"),
+            _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
+    """The rows of all tables with their number, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for number, table in enumerate(tables, start=1):
+        for each in table:
+            low, high = each.interval or (None, None)
+            writer.writerow([
+                number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
+                _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds), each.label, each.benchmark,
+                each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
+                each.facts.last_versions["git_revision"],
+            ])  # fmt: skip
+    return text.getvalue()
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "roomscout leaderboard") -> int:
+    """Run the verb; `answer_settings` names the settings that could change answers. Returns 0, or 2 after an error."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
+        "tasks, or protocol) stand in separate tables. Turns, tokens and seconds are per question.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument(
+        "--out", type=Path, nargs="+", default=(), metavar="FILE", help="write the tables to these files, .md or .csv"
+    )
+    given = parser.parse_args(arguments)
+    replace_unencodable(sys.stdout)
+    try:
+        for out in given.out:
+            if out.suffix.lower() not in SUFFIXES:
+                raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
+        tables = tables_of(standing_of(folder.expanduser(), answer_settings) for folder in given.runs)
+        for out in given.out:
+            _write(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
+    except RunError as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    sys.stdout.write(markdown_of(tables))
+    sys.stdout.flush()
+    return 0
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None

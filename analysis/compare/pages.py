@@ -1,0 +1,333 @@
+"""A comparison as lines of text, as JSON values, as Markdown and as a page that looks like a run's report."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from roomscout.analysis.compare.answers import Answers
+from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
+from roomscout.analysis.compare.conditions import in_words
+from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
+from roomscout.data.intervals import LEVEL, POWER, Difference
+from roomscout.data.scoring import BASELINES
+from roomscout.data.text import escaped
+
+SHOWN_FLIPS = 5
+"""How many flips each way the console shows."""
+
+
+def letter(place: int) -> str:
+    """The short name of a run by its place: A, B, C."""
+    return chr(ord("A") + place) if place < 26 else f"run {place + 1}"
+
+
+def lines_of(found: Comparison) -> list[str]:
+    """The comparison as text for a terminal."""
+    lines = [f"{letter(place)}: {_about(run)}" for place, run in enumerate(found.runs)]
+    lines += ["", _questions_in_words(found)]
+    for place, pair in enumerate(found.pairs, start=1):
+        lines += ["", *_pair_lines(pair, letter(place), found)]
+    return [escaped(line) for line in lines]
+
+
+def _about(run: Answers) -> str:
+    """A run in a line: its folder, its model and how it ran."""
+    known = [f"{name} {value}" for name, value in run.about.items() if value is not None and name in ABOUT]
+    return f"{run.path} ({', '.join(known)})"
+
+
+ABOUT = ("model", "policy", "engine", "dtype")
+"""What the first lines say of a run."""
+
+
+def _questions_in_words(found: Comparison) -> str:
+    words = f"{_counted(found.questions, 'question')} about {_counted(found.scenes, 'scene')} in all runs"
+    words += f"; {found.left_out:,} that only some have are left out" if found.left_out else ""
+    return words + (f"; {found.partial}" if found.partial else "")
+
+
+def _name(each: Difference, pair: Pair, found: Comparison) -> str:
+    """The name of a row: the label of the overall unless it is partial, since that is long."""
+    return found.label if each is pair.overall and not found.partial else each.name
+
+
+def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
+    head = f"{second} - A" if len(found.pairs) == 1 else f"{second} - A ({pair.second.name})"
+    lines = [f"{head}: conditions differ in {in_words(pair.differs)}" if pair.differs else f"{head}: same conditions"]
+    columns = _baseline_columns(pair, second, found)
+    title = ("percent", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)")
+    lines.append(_LINE.format(*title) + "".join(f"{name:>11}" for name, _ in columns))
+    for each in pair.differences:
+        name = _name(each, pair, found)
+        cells = [
+            f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
+            _p(each.p_value), _p(pair.adjusted.get(each.name)),
+        ]  # fmt: skip
+        beside = "".join(f"{_percent(percents.get(each.name)):>11}" for _, percents in columns)
+        lines.append(_LINE.format(name, *cells) + beside)
+    lines += missing_lines(pair) + power_lines(pair)
+    for flips, what in ((pair.lost, f"right in A, wrong in {second}"), (pair.gained, f"wrong in A, right in {second}")):
+        lines.append(f"{_counted(len(flips), 'question')} {what}" + (":" if flips else ""))
+        lines += [f"  {_flip_line(flip, pair)}" for flip in flips[:SHOWN_FLIPS]]
+        if len(flips) > SHOWN_FLIPS:
+            lines.append(f"  and {len(flips) - SHOWN_FLIPS:,} more: --out FILE.html lists them with links")
+    return lines
+
+
+_LINE = "{:<30}{:>7}{:>7}{:>8}{:>16}{:>8}{:>10}"
+
+
+def _flip_line(flip: Flip, pair: Pair) -> str:
+    key = flip.key
+    answers = f"{_answer(flip.first)} ({flip.before:g}) -> {_answer(flip.second)} ({flip.after:g})"
+    return f"{_folders(flip)}  {key.question_type}  {key.scene_name}  {answers}, right {key.ground_truth}"
+
+
+def _folders(flip: Flip) -> str:
+    """The folders of a question in the two runs, one if they are the same; its id where there is none."""
+    names = [str(row.get("folder") or f"id {flip.key.id}") for row in (flip.first, flip.second)]
+    return " / ".join(dict.fromkeys(names))
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    return "none" if row["answer"] is None else str(row["answer"])
+
+
+def interval_in_words(each: Difference) -> str:
+    """An interval of a difference, such as "-1.2 to +3.4"; a dash for none."""
+    return f"{each.interval[0]:+.1f} to {each.interval[1]:+.1f}" if each.interval else "-"
+
+
+def missing_lines(pair: Pair) -> list[str]:
+    """Why differences have no interval, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in pair.differences:
+        if each.missing:
+            reasons.setdefault(each.missing, []).append(each.name)
+    return [f"no interval of {', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def power_lines(pair: Pair) -> list[str]:
+    """What differences in the overall can be detected, and how many scenes this one takes."""
+    overall = pair.overall
+    if overall is None or overall.detectable is None:
+        return []
+    line = (
+        f"overall: {overall.scenes} scenes detect a true difference of {overall.detectable:.1f} points with "
+        f"{100 * POWER:.0f} % power"
+    )
+    if (needed := overall.scenes_needed) is not None:
+        line += f"; one of {abs(overall.percent):.1f} points takes about {_counted(needed, 'scene')}"
+    return [line]
+
+
+def _baseline_columns(pair: Pair, second: str, found: Comparison) -> list[tuple[str, Mapping[str, float]]]:
+    """The baselines of the runs by column; only those over all questions that are compared."""
+    first, other = (_baselines(run, found) for run in (pair.first, pair.second))
+    columns = [(BASELINES["most_frequent"], first.get("most_frequent") or other.get("most_frequent"))]
+    columns += [("blind A", first.get("blind")), (f"blind {second}", other.get("blind"))]
+    return [(name, percents) for name, percents in columns if percents]
+
+
+def _baselines(run: Answers, found: Comparison) -> dict[str, dict[str, float]]:
+    if len(run.by_question) != found.questions:
+        return {}
+    return {
+        name: dict(baseline["tasks"]) | ({"overall": baseline["overall"]} if "overall" in baseline else {})
+        for name, baseline in run.summary.get("baselines", {}).items()
+    }
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def json_of(found: Comparison) -> dict[str, Any]:
+    """The comparison as JSON values. Percentages and p-values are as computed."""
+    return {
+        "questions": found.questions,
+        "scenes": found.scenes,
+        "left_out": found.left_out,
+        "overall_label": found.label,
+        "runs": [
+            {"letter": letter(place), "name": run.name, "path": str(run.path), **run.about, "protocol": run.protocol}
+            for place, run in enumerate(found.runs)
+        ],
+        "pairs": [
+            {
+                "first": "A",
+                "second": letter(place),
+                "differs": {name: list(values) for name, values in pair.differs.items()},
+                "tasks": [_json_of_difference(each, pair) for each in pair.tasks],
+                "overall": _json_of_difference(pair.overall, pair) if pair.overall else None,
+                "gained": [_json_of_flip(flip) for flip in pair.gained],
+                "lost": [_json_of_flip(flip) for flip in pair.lost],
+            }
+            for place, pair in enumerate(found.pairs, start=1)
+        ],
+    }
+
+
+def _json_of_difference(each: Difference, pair: Pair) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "first": each.first,
+        "second": each.second,
+        "difference": each.percent,
+        "interval": list(each.interval) if each.interval else None,
+        "standard_error": each.error,
+        "p_value": each.p_value,
+        "p_holm": pair.adjusted.get(each.name),
+        "scenes": each.scenes,
+        "detectable": each.detectable,
+        "scenes_needed": each.scenes_needed,
+        "missing": each.missing,
+    }
+
+
+def _json_of_flip(flip: Flip) -> dict[str, Any]:
+    rows = flip.first, flip.second
+    return {
+        **flip.key._asdict(),
+        "scores": [flip.before, flip.after],
+        "answers": [row["answer"] for row in rows],
+        "folders": [row.get("folder") for row in rows],
+    }
+
+
+def markdown_of(found: Comparison) -> str:
+    """The comparison as Markdown, for a paper's notes or an issue."""
+    lines = [f"- {letter(place)}: {_about(run)}" for place, run in enumerate(found.runs)]
+    lines += ["", f"{_questions_in_words(found)}."]
+    for place, pair in enumerate(found.pairs, start=1):
+        second = letter(place)
+        columns = _baseline_columns(pair, second, found)
+        heads = ["", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)"]
+        heads += [name for name, _ in columns]
+        lines += ["", "| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+        for each in pair.differences:
+            name = _name(each, pair, found)
+            cells = [name, f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each)]
+            cells += [_p(each.p_value), _p(pair.adjusted.get(each.name))]
+            cells += [_percent(percents.get(each.name)) for _, percents in columns]
+            lines.append("| " + " | ".join(cells) + " |")
+        conditions = f"Conditions differ in {in_words(pair.differs)}" if pair.differs else "Same conditions"
+        notes = [conditions, *missing_lines(pair), *power_lines(pair)]
+        notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
+        lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
+    return "".join(f"{escaped(line)}\n" for line in lines)
+
+
+def page_values(found: Comparison, out: Path) -> dict[str, Any]:
+    """What the template shows. Links are relative to the folder of `out`."""
+    pairs = []
+    for place, pair in enumerate(found.pairs, start=1):
+        second = letter(place)
+        columns = _baseline_columns(pair, second, found)
+        rows = [
+            {
+                "name": escaped(_name(each, pair, found)),
+                "overall": each is pair.overall,
+                "cells": [
+                    f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
+                    _p(each.p_value), _p(pair.adjusted.get(each.name)),
+                    *(_percent(percents.get(each.name)) for _, percents in columns),
+                ],
+            }
+            for each in pair.differences
+        ]  # fmt: skip
+        notes = [*missing_lines(pair), *power_lines(pair)]
+        pairs.append(
+            {
+                "second": second,
+                "name": escaped(pair.second.name),
+                "differs": escaped(in_words(pair.differs)),
+                "columns": [name for name, _ in columns],
+                "rows": rows,
+                "notes": [escaped(f"{note[0].upper()}{note[1:]}.") for note in notes],
+                "plot": forest(pair, second, found),
+                "flips": [
+                    (f"Right in A, wrong in {second}", [_flip_values(flip, pair, out) for flip in pair.lost]),
+                    (f"Wrong in A, right in {second}", [_flip_values(flip, pair, out) for flip in pair.gained]),
+                ],
+            }
+        )
+    return {
+        "title": " against ".join(escaped(run.name) for run in found.runs),
+        "about": _questions_in_words(found),
+        "level": round(100 * LEVEL),
+        "passing": PASSING,
+        "runs": [
+            {
+                "letter": letter(place),
+                "name": escaped(run.name),
+                "about": escaped(_about(run)),
+                "protocol": escaped(run.protocol),
+                "report": _link(run.report, out) if run.report else "",
+            }
+            for place, run in enumerate(found.runs)
+        ],
+        "pairs": pairs,
+    }
+
+
+def _flip_values(flip: Flip, pair: Pair, out: Path) -> dict[str, Any]:
+    answers = []
+    for run, row, score in ((pair.first, flip.first, flip.before), (pair.second, flip.second, flip.after)):
+        folder = row.get("folder") or ""
+        link = f"{_link(run.report, out)}#{folder}" if run.report and folder else ""
+        text = f"{row['answer']}. {row['answer_text']}" if row.get("answer_text") else _answer(row)
+        answers.append({"answer": escaped(text), "score": f"{score:g}", "link": link, "folder": escaped(folder)})
+    truth = flip.first.get("ground_truth_text")
+    return {
+        "type": escaped(flip.key.question_type),
+        "scene": escaped(flip.key.scene_name),
+        "question": escaped(flip.key.question),
+        "truth": escaped(f"{flip.key.ground_truth}. {truth}" if truth else flip.key.ground_truth),
+        "answers": answers,
+    }
+
+
+def _link(report: Path, out: Path) -> str:
+    return quote(os.path.relpath(report.resolve(), out.resolve().parent))
+
+
+def forest(pair: Pair, second: str, found: Comparison) -> str:
+    """A plot of the differences with their intervals, as SVG."""
+    shown = [each for each in pair.differences if each.interval]
+    if not shown:
+        return ""
+    edges = [edge for each in shown for edge in (*(each.interval or ()), 0.0)]
+    low, high = _padded(edges)
+    left, width, row_height, top = 214, 620, 26, 10
+    bottom = top + row_height * len(shown) + 4
+    drawing = Drawing(width, bottom + 44, f"Differences {second} - A with their intervals")
+    scale = Scale(low, high, left, width - 20)
+    x_axis(drawing, scale, ticks(low, high), top - 4, bottom, f"{second} - A, percentage points")
+    drawing.line(scale(0), top - 4, scale(0), bottom, "axis")
+    for row, each in enumerate(shown):
+        middle = top + row_height * (row + 0.5)
+        drawing.text(left - 8, middle + 4, escaped(_name(each, pair, found)), "name end")
+        assert each.interval is not None
+        drawing.line(scale(each.interval[0]), middle, scale(each.interval[1]), middle, "whisker")
+        for edge in each.interval:
+            drawing.line(scale(edge), middle - 4, scale(edge), middle + 4, "whisker")
+        about = f"{each.percent:+.1f} ({interval_in_words(each)})"
+        drawing.circle(scale(each.percent), middle, 6 if each is pair.overall else 5, "dot", about)
+    return drawing.svg
+
+
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    space = 0.05 * (high - low)
+    return low - space, high + space
