@@ -70,6 +70,18 @@ def _wrong(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _failures(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.failures import main
+
+    return main(arguments)
+
+
+def _boxes(arguments: Sequence[str]) -> int:
+    from roomscout.envs.import_boxes import main
+
+    return main(arguments)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -144,6 +156,24 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_wrong,
+    ),
+    "failures": Verb(
+        "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
+        (
+            "roomscout failures experiment_logs/20261123_211500_batched",
+            "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
+        ),
+        "RUN [FLAGS]",
+        command=_failures,
+    ),
+    "boxes": Verb(
+        "Import the boxes of the objects in scans, after a check that they fit the scans.",
+        (
+            "roomscout boxes scannet_meta_info_val.json --scan-root scans",
+            "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
+        ),
+        "FILE... [FLAGS]",
+        command=_boxes,
     ),
 }
 
