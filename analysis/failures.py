@@ -2,12 +2,13 @@
 
 import argparse
 import logging
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.seeing import Seen, save, see
+from roomscout.analysis.seeing import Seen, is_blind, knows_boxes, save, see
 from roomscout.analysis.wrong import require_present
 from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.runs import RunError
@@ -18,6 +19,7 @@ from roomscout.runs.sights import SIGHTS, Sight, split
 log = logging.getLogger(__name__)
 
 HEADINGS = {"never_saw": "never saw", "saw_little": "saw little", "saw": "saw", "no_object": "no object"}
+MANY_ANSWERS = 200
 COLUMNS = ("folder", "score", "sight", "since turn", "surface", "type")
 
 
@@ -48,6 +50,26 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
     return 0
+
+
+def log_split(folder: Path) -> None:
+    """Work out and save what was in view in the answers of a finished run, and log how it splits the errors.
+
+    Does nothing for a blind run, and for one whose scans have no known boxes of objects. Raises RunError.
+    """
+    reader = RunReader(folder)
+    if is_blind(reader.facts) or not knows_boxes(reader):
+        return
+    if len(rows := reader.rows) > MANY_ANSWERS:
+        log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))
+    seen = see(reader)
+    if seen.computed:
+        save(folder, seen)
+    for sentence in seen.missing:
+        log.warning("What was in view is not known: %s", sentence)
+    by_sight = split(rows, seen.sights)
+    if by_sight is not None and by_sight["types"]:
+        log.info("%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
 
 
 def failure_lines(
@@ -109,7 +131,7 @@ def error_line(by_sight: Mapping[str, Any]) -> str:
         "never_saw": "never saw an object that the question needs",
         "saw_little": f"saw one only at less than {enough} pixels",
         "saw": "saw all of them",
-        "no_object": "need no object",
+        "no_object": "name no object",
     }
     counted = ", ".join(f"{number} {words[name]}" for name, number in below.items())
     return f"Of {sum(below.values())} answers below full score: {counted}"

@@ -70,6 +70,8 @@ def see(reader: RunReader) -> Seen:
                     computed += 1
         sights |= fresh
     if not sights and not missing:
+        if reader.rows and any(reader.turns(row.episode) for row in reader.rows):
+            raise RunError(f"{reader.folder} does not record which scans its views are of: an earlier version made it")
         raise RunError(f"{reader.folder} has no finished answer with turns: there is nothing that it saw")
     return Seen(dict(sorted(sights.items())), tuple(dict.fromkeys(missing)), computed)
 
@@ -94,9 +96,14 @@ def save(folder: Path, seen: Seen) -> None:
         run.close()
 
 
+def is_blind(facts: RunFacts) -> bool:
+    """Whether all views of a run were grey."""
+    return facts.protocol.startswith(BLIND)
+
+
 def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
     """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
-    if facts.protocol.startswith(BLIND):
+    if is_blind(facts):
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
     size, focal = facts.setting("image_size"), facts.setting("focal")
     if not isinstance(size, list) or not isinstance(focal, int | float):

@@ -15,7 +15,7 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
 
 # Surfaces this far outside a box still belong to it: scans are noisy.
-MARGIN_M = 0.02
+MARGIN_M = 0.01
 # Surfaces this close to the floor belong to no box higher than LOW_M: the floor below a table is not the table.
 FLOOR_M = 0.03
 LOW_M = 0.1

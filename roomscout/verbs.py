@@ -45,10 +45,10 @@ def _rooms(arguments: Sequence[str]) -> int:
 
 
 def _merge(arguments: Sequence[str]) -> int:
-    from roomscout.reports import write_after_run
+    from roomscout.reports import complete_merged
     from roomscout.runs.__main__ import main
 
-    return main(["merge", *arguments], prog="roomscout", then=write_after_run)
+    return main(["merge", *arguments], prog="roomscout", then=complete_merged)
 
 
 def _report(arguments: Sequence[str]) -> int:

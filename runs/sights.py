@@ -56,6 +56,10 @@ class SeenObjects(Record):
         """The pixels of all objects of the category together in the view of a turn."""
         return sum(each[turn] for each in self.pixels)
 
+    def objects_at(self, turn: int) -> int:
+        """How many objects of the category the view of a turn shows."""
+        return sum(each[turn] > 0 for each in self.pixels)
+
 
 @dataclass(frozen=True)
 class Sight(Record):

@@ -13,6 +13,7 @@ from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import RunFacts, Turn
+from roomscout.runs.sights import SIGHTS, Sight
 
 Link = Callable[[Path], str]
 """The address of an image in a page."""
@@ -29,7 +30,7 @@ def script_json(value: Any) -> str:
 
 
 def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The rows of the table; types, scenes and outcomes are positions in lists."""
+    """The rows of the table; types, scenes, outcomes and sights are positions in lists."""
     types = list(dict.fromkeys(entry.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
     outcomes = list(OUTCOMES)
@@ -38,6 +39,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
         "types": list(map(escaped, types)),
         "scenes": list(map(escaped, scenes)),
         "outcomes": outcomes,
+        "sights": list(SIGHTS),
         "rows": [
             [
                 entry.name,
@@ -50,6 +52,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
                 escaped(entry.truth),
                 entry.turns,
                 round(entry.distance_m, 2),
+                None if entry.sight is None else list(SIGHTS).index(entry.sight),
             ]
             for entry in entries
         ],
@@ -61,7 +64,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
     row, entry = question.row, question.entry
     missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
-    turns = [_turn(turn, question, run, link, missing) for turn in question.turns]
+    turns = [_turn(turn, question, run, link, missing) | _in_view(turn, question.sight) for turn in question.turns]
     if row is not None and not question.turns and row.status != "failed":
         missing.append("The folder has no turns of this question.")
     return {
@@ -87,6 +90,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "folder": str(run.folder / str(question.episode)),
         "system": _system(question),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "sight": _sight_in_words(question.sight),
         "turns": turns,
         "missing": missing,
     }
@@ -162,6 +166,31 @@ def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, 
         "batch": len(turn.batch),
         "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
     }
+
+
+def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
+    """The objects that the question needs with their pixels in a turn's view, and the percent of surface seen so far.
+
+    Each object has whether its pixels are enough to see it well.
+    """
+    if sight is None:
+        return {"objects": [], "surface": None}
+    pixels = [(each.category, each.at(turn.turn), each.objects_at(turn.turn)) for each in sight.objects]
+    return {
+        "objects": [
+            [escaped(f"{count} × {name}" if count > 1 else name), number, number >= sight.enough]
+            for name, number, count in pixels
+        ],
+        "surface": round(100 * sight.surface[turn.turn]),
+    }
+
+
+def _sight_in_words(sight: Sight | None) -> str:
+    """What was in view of the objects that the question needs, such as "never saw: lamp never in view"."""
+    if sight is None or sight.verdict is None:
+        return ""
+    words = sight.verdict.replace("_", " ")
+    return escaped(f"{words}: {sight.in_words}" if sight.objects else words)
 
 
 def _read_in(turn: Turn, question: QuestionContents) -> str:
