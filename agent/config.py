@@ -295,6 +295,8 @@ class OutputSettings(_Section):
     """The folder in which to create run folders."""
     report: Annotated[bool, MayChange] = True
     """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser."""
+    failures: Annotated[bool, MayChange] = True
+    """At the end of a run about scans with known boxes of objects, work out whether wrong answers ever saw the objects of their questions."""
 
 
 @dataclass(frozen=True)

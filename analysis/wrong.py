@@ -12,6 +12,7 @@ from roomscout.runs import RunError
 from roomscout.runs.merge import kinds_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
+from roomscout.runs.sights import Sight
 
 COLUMNS = ("folder", "score", "turns", "type", "scene")
 
@@ -51,8 +52,8 @@ def report_wrong(
     """
     _ = reader.facts  # raises RunError for a folder that is not a run
     rows = reader.rows
-    _require_present("--type", types, [row.question_type for row in rows])
-    _require_present("--scene", scenes, [row.scene_name for row in rows])
+    require_present("--type", types, [row.question_type for row in rows])
+    require_present("--scene", scenes, [row.scene_name for row in rows])
     chosen = [
         row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
     ]
@@ -61,7 +62,7 @@ def report_wrong(
     heading = _heading(chosen, found, failed)
     if not found:
         return [heading]
-    kinds = kinds_of(reader)
+    kinds, sights = kinds_of(reader), reader.sights
     cells = [COLUMNS, *(_cells(row) for row in found)]
     widths = [max(len(each[column]) for each in cells) for column in range(len(COLUMNS))]
     head, *table = [
@@ -69,11 +70,12 @@ def report_wrong(
     ]
     lines = [heading, "", head]
     for row, line in zip(found, table, strict=True):
-        lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id)))]
+        lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id), sights.get(row.episode)))]
     return lines
 
 
-def _require_present(flag: str, wanted: Sequence[str], present: Sequence[str]) -> None:
+def require_present(flag: str, wanted: Sequence[str], present: Sequence[str]) -> None:
+    """Raise RunError, which names the flag, unless all that is wanted is present in the run."""
     if absent := [name for name in wanted if name not in present]:
         known = listed(sorted(set(present))) or "no finished question"
         raise RunError(f"{flag}: no finished question of the run has {listed(absent)}; it has {known}")
@@ -92,15 +94,16 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
     return str(row.episode), score, str(row.turns), row.question_type, escaped(f"{row.dataset} {row.scene_name}")
 
 
-def _details(row: ResultRow, kind: AnswerKind | None) -> list[str]:
-    """The question, and the answer with the right one, or why there is none."""
+def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> list[str]:
+    """The question, the answer with the right one or why there is none, and how well its objects were in view."""
     if row.failed:
         answer = f"failed ({row.failed_part}): {row.error}"
     else:
         answer = f"answered {_in_words(row.answer, row.answer_text, kind)}" if row.answer is not None else "no answer"
     truth = row.ground_truth
     right = [f"right: {_in_words(truth, row.ground_truth_text, kind)}"] if truth is not None else []
-    return [row.question, "; ".join([answer, *right])]
+    in_view = [f"in view: {sight.in_words}"] if sight is not None and sight.objects else []
+    return [row.question, "; ".join([answer, *right]), *in_view]
 
 
 def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:

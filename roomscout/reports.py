@@ -1,4 +1,4 @@
-"""The report that the command writes at the end of a run."""
+"""What the command writes at the end of a run: what its answers had in view, and its report."""
 
 import logging
 import shlex
@@ -16,14 +16,44 @@ log = logging.getLogger(__name__)
 
 
 def finish(outcome: "Outcome", config: RunConfig) -> int:
-    """Write the report of a finished run of several answers or of --ply, unless --no-report.
+    """Write what was in view (unless --no-failures) and the report (unless --no-report) of a finished run.
 
-    Returns the exit status of the run, also if there is no report.
+    Only for a run of several answers or of --ply. Returns the exit status of the run, also if they cannot be written.
     """
     several = len(outcome.rows) > 1 or config.what_to_run.ply is not None
-    if outcome.folder is not None and outcome.status in (0, 1) and several and config.output.report:
-        write_after_run(outcome.folder)
+    if outcome.folder is not None and outcome.status in (0, 1) and several:
+        if config.output.failures:
+            split_after_run(outcome.folder)
+        if config.output.report:
+            write_after_run(outcome.folder)
     return outcome.status
+
+
+def complete_merged(folder: Path) -> None:
+    """Write what was in view, and the report, of a merged run."""
+    split_after_run(folder)
+    write_after_run(folder)
+
+
+def split_after_run(folder: Path) -> None:
+    """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw.
+
+    Logs one warning if that fails, since the run is complete.
+    """
+    from roomscout.analysis.failures import log_split
+
+    again = shlex.join([sys.executable, "-m", "roomscout", "failures", str(folder)])
+    try:
+        log_split(folder)
+    except KeyboardInterrupt:
+        log.warning("Interrupted: the run is complete, but not what was in view. To work it out: %s", again)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
+        log.warning(
+            "It is not known what was in view (%s: %s); the run is complete. To try again: %s",
+            type(error).__name__,
+            error,
+            again,
+        )
 
 
 def write_after_run(folder: Path) -> None:

@@ -45,10 +45,10 @@ def _rooms(arguments: Sequence[str]) -> int:
 
 
 def _merge(arguments: Sequence[str]) -> int:
-    from roomscout.reports import write_after_run
+    from roomscout.reports import complete_merged
     from roomscout.runs.__main__ import main
 
-    return main(["merge", *arguments], prog="roomscout", then=write_after_run)
+    return main(["merge", *arguments], prog="roomscout", then=complete_merged)
 
 
 def _report(arguments: Sequence[str]) -> int:
@@ -88,6 +88,18 @@ def _leaderboard(arguments: Sequence[str]) -> int:
     from roomscout.analysis.compare.leaderboard import main
 
     return main(arguments, answer_settings())
+
+
+def _failures(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.failures import main
+
+    return main(arguments)
+
+
+def _boxes(arguments: Sequence[str]) -> int:
+    from roomscout.envs.import_boxes import main
+
+    return main(arguments)
 
 
 def _version(arguments: Sequence[str]) -> int:
@@ -188,6 +200,24 @@ VERBS = {
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
         "RUN... [FLAGS]",
         command=_leaderboard,
+    ),
+    "failures": Verb(
+        "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
+        (
+            "roomscout failures experiment_logs/20261123_211500_batched",
+            "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
+        ),
+        "RUN [FLAGS]",
+        command=_failures,
+    ),
+    "boxes": Verb(
+        "Import the boxes of the objects in scans, after a check that they fit the scans.",
+        (
+            "roomscout boxes scannet_meta_info_val.json --scan-root scans",
+            "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
+        ),
+        "FILE... [FLAGS]",
+        command=_boxes,
     ),
 }
 

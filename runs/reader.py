@@ -15,12 +15,15 @@ from roomscout.data.questions import Question, QuestionError, fingerprint, load_
 from roomscout.data.text import on_disk
 from roomscout.runs import RunError
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
+from roomscout.runs.sights import Sight
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"
 """The copy of a run's questions in its folder."""
 BASELINES_FILE = "baselines.json"
 """What the most-frequent-answer baseline answers, in a run's folder."""
+SIGHTS_FILE = "seen.jsonl"
+"""What was in view in each answer, in a run's folder."""
 
 
 class RunReader:
@@ -115,6 +118,11 @@ class RunReader:
             return None
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); remove it, and the run has no such baseline") from None
+
+    @property
+    def sights(self) -> dict[EpisodeId, Sight]:
+        """What was in view in each answer; empty unless it was computed, see `roomscout.analysis.seeing`."""
+        return {sight.episode: sight for sight in self._records(self.folder / SIGHTS_FILE, Sight.from_json)}
 
     @property
     def begun(self) -> list[EpisodeId]:

@@ -28,8 +28,9 @@ from roomscout.runs import RunError, RunInUse
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import BASELINES_FILE, QUESTIONS_FILE, RunReader, image_name, journal_path
+from roomscout.runs.reader import BASELINES_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, image_name, journal_path
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
+from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,10 @@ class RunWriter:
     def save_guesses(self, guesses: Guesses) -> None:
         """Write baselines.json."""
         self._replace(BASELINES_FILE, json.dumps(Baselines(guesses).to_json(), indent=2))
+
+    def save_sights(self, sights: Sequence[Sight]) -> None:
+        """Replace seen.jsonl, which the next export takes into account."""
+        self._replace(SIGHTS_FILE, "".join(json.dumps(sight.to_json()) + "\n" for sight in sights))
 
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""
@@ -237,9 +242,13 @@ class RunWriter:
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
         if baselines := known_baselines(self._reader):
             summary["baselines"] = baselines
+        sights = self._reader.sights
+        if (by_sight := split(self.rows, sights)) is not None:
+            summary["sight"] = by_sight
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
-        self._replace("results.csv", _csv(rows))
+        seen = {(each.number, each.sample): columns_of(each) for each in sights.values()}
+        self._replace("results.csv", _csv([row | seen.get((row["number"], row["sample"]), {}) for row in rows]))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
@@ -404,11 +413,16 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a table, with a column for each of their further scores; options are a JSON list."""
+    """The rows as a table, with a column for each of their further scores and of SIGHT_COLUMNS, if any row has it.
+
+    Options are a JSON list.
+    """
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [name for name in field_names(ResultRow) if name != "scores"]
+    columns += [f"scores.{name}" for name in names]
+    columns += [name for name in SIGHT_COLUMNS if any(name in row for row in rows)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *(f"scores.{name}" for name in names)], extrasaction="ignore")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()
     for row in rows:
         scores = {f"scores.{name}": value for name, value in row.get("scores", {}).items()}

@@ -93,7 +93,7 @@ def test_help_begins_with_examples_and_the_verbs():
         (
             "fly",
             "there is no verb fly; use ask, eval, resume, plan, check, preview, rooms, report, replay, merge, "
-            "wrong, compare or leaderboard",
+            "wrong, compare, leaderboard, failures or boxes",
         ),
         ("ask --steps 2", "ask takes a scan and a question"),
     ],

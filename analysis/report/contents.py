@@ -15,6 +15,7 @@ from roomscout.runs import RunError
 from roomscout.runs.costs import costs
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+from roomscout.runs.sights import Sight
 
 OUTCOMES = {
     "right": "full score",
@@ -50,6 +51,8 @@ class Entry:
     turns: int
     distance_m: float
     cost: dict[str, Any]
+    sight: str | None = None
+    """What was in view, a key of SIGHTS; None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class QuestionContents:
     row: ResultRow | None
     turns: tuple[Turn, ...]
     messages: tuple[dict[str, str], ...]
+    sight: Sight | None = None
+    """What was in view in the turns; None if that is not known."""
 
     @property
     def outcome(self) -> str:
@@ -109,6 +114,7 @@ class QuestionContents:
             turns=len(self.turns),
             distance_m=self.distance_m,
             cost=costs(self.turns, None),
+            sight=self.sight.verdict if self.sight else None,
         )
 
     def in_words(self, answer: str | None, text: str) -> str:
@@ -144,6 +150,7 @@ class RunContents:
     begun: frozenset[EpisodeId]
     summary: dict[str, Any]
     missing: list[str] = field(default_factory=list)
+    sights: dict[EpisodeId, Sight] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -154,7 +161,8 @@ class RunContents:
         benchmark, questions = _benchmark(reader, missing), _questions(reader, missing)
         rows = {row.episode: row for row in reader.rows}
         summary = _summary(reader, facts, benchmark, rows, missing)
-        return cls(reader, facts, benchmark, questions, rows, frozenset(reader.begun), summary, missing)
+        begun, sights = frozenset(reader.begun), reader.sights
+        return cls(reader, facts, benchmark, questions, rows, begun, summary, missing, sights)
 
     @property
     def folder(self) -> Path:
@@ -181,6 +189,7 @@ class RunContents:
         known = row or question
         name = known.question_type if known else ""
         kind = question.kind if question else self._kind_of(name)
+        turns, sight = self._turns(episode), self.sights.get(episode)
         return QuestionContents(
             episode,
             id=known.id if known else "",
@@ -193,8 +202,9 @@ class RunContents:
             kind=kind.name if kind else "",
             unit=kind.unit if kind else "",
             row=row,
-            turns=self._turns(episode),
+            turns=turns,
             messages=self._messages(episode),
+            sight=sight if sight is not None and len(sight.surface) == len(turns) else None,
         )
 
     def _kind_of(self, question_type: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image, PngImagePlugin
 
-from roomscout.data.boxes import BoxError, ObjectBox, boxes_file, read_boxes
+from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.data.scans import scan_sha256
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
 from roomscout.rendering.scene import SceneError, UpAxis, load_scene
@@ -55,7 +55,7 @@ class FloorPlans:
         """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
         self._folder, self._up_axis, self._scale = folder, up_axis, scale
         self._failed: dict[str, str] = {}
-        self._boxes: dict[Path, dict[str, tuple[ObjectBox, ...]]] = {}
+        self._boxes = KnownBoxes()
 
     def draw(self, scan: ScanRecord) -> tuple[Path, Place]:
         """The file of a scan's plan, and where it lies.
@@ -98,16 +98,7 @@ class FloorPlans:
 
     def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:
         """The known boxes of a scan's objects; raises BoxError if their file is damaged."""
-        file = boxes_file(Path(scan.file))
-        if file is None:
-            return ()
-        if file not in self._boxes:
-            try:
-                self._boxes[file] = read_boxes(file)
-            except BoxError:
-                self._boxes[file] = {}
-                raise
-        return self._boxes[file].get(scene, ())
+        return self._boxes.of(Path(scan.file), scene)
 
 
 def _saved_place(path: Path) -> Place | None:

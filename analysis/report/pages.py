@@ -14,6 +14,7 @@ from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import RunFacts, Turn
+from roomscout.runs.sights import SIGHTS, Sight
 
 Link = Callable[[Path], str | None]
 """The address of an image in a page; None if it cannot be shown."""
@@ -30,7 +31,7 @@ def script_json(value: Any) -> str:
 
 
 def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The rows of the table; types, scenes and outcomes are positions in lists."""
+    """The rows of the table; types, scenes, outcomes and sights are positions in lists."""
     types = list(dict.fromkeys(entry.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
     outcomes = list(OUTCOMES)
@@ -39,6 +40,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
         "types": list(map(escaped, types)),
         "scenes": list(map(escaped, scenes)),
         "outcomes": outcomes,
+        "sights": list(SIGHTS),
         "rows": [
             [
                 entry.name,
@@ -51,6 +53,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
                 escaped(entry.truth),
                 entry.turns,
                 round(entry.distance_m, 2),
+                None if entry.sight is None else list(SIGHTS).index(entry.sight),
             ]
             for entry in entries
         ],
@@ -64,7 +67,9 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
     """
     missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
-    turns = [turn_values(turn, question, run, link, missing) for turn in question.turns]
+    turns = [
+        turn_values(turn, question, run, link, missing) | _in_view(turn, question.sight) for turn in question.turns
+    ]
     if question.row is not None and not question.turns and question.row.status != "failed":
         missing.append("The folder has no turns of this question.")
     return {
@@ -73,6 +78,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "replay": None,
         "replay_command": escaped(_replay_command(question, run)),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "sight": _sight_in_words(question.sight),
         "turns": turns,
         "missing": missing,
     }
@@ -188,6 +194,31 @@ def turn_values(
         "batch": len(turn.batch),
         "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
     }
+
+
+def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
+    """The objects that the question needs with their pixels in a turn's view, and the percent of surface seen so far.
+
+    Each object has whether its pixels are enough to see it well.
+    """
+    if sight is None:
+        return {"objects": [], "surface": None}
+    pixels = [(each.category, each.at(turn.turn), each.objects_at(turn.turn)) for each in sight.objects]
+    return {
+        "objects": [
+            [escaped(f"{count} × {name}" if count > 1 else name), number, number >= sight.enough]
+            for name, number, count in pixels
+        ],
+        "surface": round(100 * sight.surface[turn.turn]),
+    }
+
+
+def _sight_in_words(sight: Sight | None) -> str:
+    """What was in view of the objects that the question needs, such as "never saw: lamp never in view"."""
+    if sight is None or sight.verdict is None:
+        return ""
+    words = sight.verdict.replace("_", " ")
+    return escaped(f"{words}: {sight.in_words}" if sight.objects else words)
 
 
 def _read_in(turn: Turn, question: QuestionContents) -> str:

@@ -25,6 +25,7 @@ from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.records import RunFacts
+from roomscout.runs.sights import SIGHTS
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
@@ -188,6 +189,7 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
         "plots": plots_of(entries, run.summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
+        "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
         "only": entries[0].name if len(entries) == 1 else "",
     }
 

@@ -36,9 +36,9 @@ const roomscout = (() => {
   /* The table */
 
   function index(data) {
-    rows = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres], position) => ({
+    rows = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight], position) => ({
       position, name, type: data.types[type], scene: data.scenes[scene], question, outcome: data.outcomes[outcome],
-      order: outcome, score, answer, truth, turns, metres,
+      order: outcome, score, answer, truth, turns, metres, sight: sight === null ? "" : data.sights[sight], sightOrder: sight,
     }));
     byName = new Map(rows.map((row) => [row.name, row]));
     for (const [name, values] of [["type", data.types], ["scene", data.scenes]])
@@ -53,6 +53,7 @@ const roomscout = (() => {
   function makeTable() {
     const outcome = (cell) => element("span", { class: cell.getValue() }, `${SYMBOLS[cell.getValue()]} ${cell.getValue()}`);
     const link = (cell) => element("a", { href: "#" + cell.getValue() }, cell.getValue());
+    const sight = (cell) => element("span", { class: cell.getValue() || null }, cell.getValue().replaceAll("_", " "));
     const words = (cell) => element("span", { title: cell.getValue() }, cell.getValue());
     const digits = (count) => (cell) => (cell.getValue() === null ? "" : fixed(cell.getValue(), count));
     const right = { hozAlign: "right", headerHozAlign: "right" };
@@ -71,6 +72,7 @@ const roomscout = (() => {
       { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
       { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
+      ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 112, responsive: 4 }] : []),
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
     ];
     table = new Tabulator(holder, {
@@ -111,6 +113,7 @@ const roomscout = (() => {
       && (!field("type").value || row.type === field("type").value)
       && (!field("scene").value || row.scene === field("scene").value)
       && (!outcome || (outcome === "below" ? below(row) : row.outcome === outcome))
+      && (!field("sight").value || row.sight === field("sight").value)
       && (field("from").value === "" || row.turns >= Number(field("from").value))
       && (field("to").value === "" || row.turns <= Number(field("to").value));
   }
@@ -127,7 +130,7 @@ const roomscout = (() => {
 
   function stateHash() {
     const state = new URLSearchParams();
-    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) if (field(name).value) state.set(name, field(name).value);
+    for (const name of ["q", "type", "scene", "outcome", "sight", "from", "to"]) if (field(name).value) state.set(name, field(name).value);
     const [sorted] = table.getSorters();
     if (sorted) state.set("sort", `${sorted.field}.${sorted.dir}`);
     return state.size ? `#questions?${state}` : "";
@@ -139,7 +142,7 @@ const roomscout = (() => {
 
   function restoreFilters() {
     const state = new URLSearchParams(location.hash.startsWith("#questions?") ? location.hash.split("?")[1] : "");
-    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) if (state.has(name)) field(name).value = state.get(name);
+    for (const name of ["q", "type", "scene", "outcome", "sight", "from", "to"]) if (state.has(name)) field(name).value = state.get(name);
   }
 
   /* The page of a question */
@@ -235,6 +238,7 @@ const roomscout = (() => {
     fact("Answer", data.answer);
     fact("Truth", data.truth);
     for (const [label, value] of Object.entries(data.scores)) fact(label.replaceAll("_", " "), String(value));
+    fact("In view", data.sight, data.sight.startsWith("never") ? "noted" : null);
     fact("Failed at", data.failed);
     fact("Error", data.error, "noted");
     fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
@@ -257,6 +261,12 @@ const roomscout = (() => {
     page.querySelector("h1").focus({ preventScroll: true });
   }
 
+  /* An object of the question with its pixels in a view: filled if it is seen well, dashed if it is not in view. */
+  function chip([name, pixels, enough]) {
+    const css = enough ? "well" : pixels ? "little" : "absent";
+    return element("li", { class: css }, pixels ? `${name}, ${pixels.toLocaleString("en")} px` : `no ${name}`);
+  }
+
   function card(turn) {
     const gone = () => element("p", { class: "gone" }, `The view of turn ${turn.turn} is missing.`);
     let view = gone();
@@ -273,7 +283,8 @@ const roomscout = (() => {
     const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, view, element("div", { class: "text" },
       element("h3", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action)),
       turn.camera ? element("p", { class: turn.stopped ? "noted" : null }, `Camera: ${turn.camera}`) : null,
-      element("p", { class: "quiet" }, turn.pose),
+      element("p", { class: "quiet" }, turn.pose + (turn.surface === null ? "" : `; ${turn.surface} % of the surface seen so far`)),
+      turn.objects.length ? element("ul", { class: "in-view", "aria-label": "Objects of the question in view" }, ...turn.objects.map(chip)) : null,
       turn.reply ? element("pre", { tabindex: "0", "aria-label": "Reply of the model" }, turn.reply) : null,
       ...noted.map((words) => element("p", { class: "noted" }, words)),
       element("p", { class: "quiet" }, spent),

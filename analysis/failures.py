@@ -1,0 +1,170 @@
+"""roomscout failures RUN: which wrong answers never saw an object that their question needs, and which did."""
+
+import argparse
+import logging
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.analysis.seeing import Seen, is_blind, knows_boxes, save, see
+from roomscout.analysis.wrong import require_present
+from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import ResultRow
+from roomscout.runs.sights import SIGHTS, Sight, split
+
+log = logging.getLogger(__name__)
+
+HEADINGS = {"never_saw": "never saw", "saw_little": "saw little", "saw": "saw", "no_object": "no object"}
+MANY_ANSWERS = 200
+COLUMNS = ("folder", "score", "sight", "since turn", "surface", "type")
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
+    """Run the command; returns 0, or 2 after printing an error."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Split the wrong answers of a run by what was in view: a table by question type, then the answers "
+        "that score less than 1 with the objects that their question needs. Works out what was in view from the "
+        "recorded poses, the scans and the boxes of their objects, and keeps it in RUN/seen.jsonl.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be in progress")
+    parser.add_argument("--type", dest="types", nargs="+", default=(), metavar="TYPE", help="only these question types")
+    parser.add_argument("--scene", dest="scenes", nargs="+", default=(), metavar="SCENE", help="only these scenes")
+    parser.add_argument("--no-save", action="store_true", help="change nothing in the run folder")
+    options = parser.parse_args(arguments)
+    replace_unencodable(sys.stdout)
+    log_to_stream(sys.stderr)
+    try:
+        reader = RunReader(options.run)
+        seen = see(reader)
+        lines = failure_lines(reader.rows, seen, options.types, options.scenes)
+        if seen.computed and not options.no_save:
+            save(options.run, seen)
+    except RunError as error:
+        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
+        return 2
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+    return 0
+
+
+def log_split(folder: Path) -> None:
+    """Work out and save what was in view in the answers of a finished run, and log how it splits the errors.
+
+    Does nothing for a blind run, and for one whose scans have no known boxes of objects. Raises RunError.
+    """
+    reader = RunReader(folder)
+    if is_blind(reader.facts) or not knows_boxes(reader):
+        return
+    if len(rows := reader.rows) > MANY_ANSWERS:
+        log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))
+    seen = see(reader)
+    if seen.computed:
+        save(folder, seen)
+    for sentence in seen.missing:
+        log.warning("What was in view is not known: %s", sentence)
+    by_sight = split(rows, seen.sights)
+    if by_sight is not None and by_sight["types"]:
+        log.info("%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
+
+
+def failure_lines(
+    rows: Sequence[ResultRow], seen: Seen, types: Sequence[str] = (), scenes: Sequence[str] = ()
+) -> list[str]:
+    """The table and the answers below full score as lines, those that never saw an object first.
+
+    Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the run.
+    """
+    require_present("--type", types, [row.question_type for row in rows])
+    require_present("--scene", scenes, [row.scene_name for row in rows])
+    chosen = [
+        row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
+    ]
+    by_sight = split(chosen, seen.sights)
+    missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
+    if by_sight is None:
+        return [*missing, "It is not known what was in view in these answers."]
+    if not by_sight["types"]:
+        return [*missing, surface_line(by_sight), "No boxes of the objects are known: see docs/data.md."]
+    known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights]
+    return [
+        *missing,
+        *table_lines(by_sight),
+        "",
+        error_line(by_sight),
+        surface_line(by_sight),
+        *_listed([(row, sight) for row, sight in known if row.score is not None and row.score < 1]),
+    ]
+
+
+def table_lines(by_sight: Mapping[str, Any]) -> list[str]:
+    """The result of `split` as a table: by type and sight, the answers, those below full score, and percent."""
+    types = by_sight["types"]
+    shown = [name for name in SIGHTS if name in types["all"]]
+    width = max(len("type"), *(len(escaped(name)) for name in types))
+    heading = f"{'':<{width}}" + "".join(f"  {HEADINGS[name]:^22}" for name in shown)
+    columns = f"{'type':<{width}}" + "  answers  below      %" * len(shown)
+    lines = [heading.rstrip(), columns]
+    for name, by_verdict in types.items():
+        cells = [_cells(by_verdict.get(verdict)) for verdict in shown]
+        lines.append(f"{escaped(name):<{width}}" + "".join(cells))
+    explained = [f"{HEADINGS[name]}: {SIGHTS[name]}" for name in shown]
+    pixels = f"; a few are less than {by_sight['enough_pixels']}" if "saw_little" in shown else ""
+    return [*lines, "", "; ".join(explained) + f"{pixels}. below: answers that score less than 1"]
+
+
+def _cells(group: Mapping[str, Any] | None) -> str:
+    if group is None:
+        return f"  {'-':>7}  {'-':>5}  {'-':>5}"
+    return f"  {group['answers']:>7}  {group['below_full']:>5}  {group['percent']:>5.1f}"
+
+
+def error_line(by_sight: Mapping[str, Any]) -> str:
+    """How many of the answers below full score never saw an object, saw little of one, or saw all, as a sentence."""
+    groups, enough = by_sight["types"]["all"], by_sight["enough_pixels"]
+    below = {name: groups[name]["below_full"] for name in SIGHTS if name in groups}
+    words = {
+        "never_saw": "never saw an object that the question needs",
+        "saw_little": f"saw one only at less than {enough} pixels",
+        "saw": "saw all of them",
+        "no_object": "name no object",
+    }
+    counted = ", ".join(f"{number} {words[name]}" for name, number in below.items())
+    return f"Of {sum(below.values())} answers below full score: {counted}"
+
+
+def surface_line(by_sight: Mapping[str, Any]) -> str:
+    """How much of the scans was seen, as a sentence."""
+    return f"Surface seen: {by_sight['surface_percent']:.1f} % of the scan in the views of an answer, on average"
+
+
+def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
+    order = list(SIGHTS)
+    found = sorted(
+        ((order.index(sight.verdict), row.score, row.episode, row, sight) for row, sight in answers if sight.verdict),
+        key=lambda each: each[:3],
+    )
+    if not found:
+        return []
+    cells = [COLUMNS, *(_row(row, sight) for *_, row, sight in found)]
+    widths = [max(len(each[column]) for each in cells) for column in range(len(COLUMNS))]
+    head, *table = [
+        "  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells
+    ]
+    lines = ["", head]
+    for (*_, row, sight), line in zip(found, table, strict=True):
+        lines.append(line)
+        lines += [f"    {escaped(text)}" for text in (row.question, sight.in_words) if text]
+    return lines
+
+
+def _row(row: ResultRow, sight: Sight) -> tuple[str, ...]:
+    assert sight.verdict is not None
+    first = "-" if sight.first_turn is None else str(sight.first_turn)
+    surface = "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %"
+    score = "-" if row.score is None else f"{row.score:g}"
+    return str(row.episode), score, HEADINGS[sight.verdict], first, surface, escaped(row.question_type)

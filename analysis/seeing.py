@@ -1,0 +1,191 @@
+"""Works out what was in view in each answer of a run: the objects that its question needs, and the scan's surface."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_file, needed_for
+from roomscout.data.scans import scan_sha256
+from roomscout.envs.object_boxes import geometry_of, require_same_frame
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.coverage import SurfaceCoverage
+from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.visibility import object_pixels
+from roomscout.runs import RunError
+from roomscout.runs.baselines import BLIND
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, ScanRecord, Turn
+from roomscout.runs.sights import SeenObjects, Sight, enough_pixels
+from roomscout.runs.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Part of the hash in each record; a new one makes all of them again."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was in view in the answers of a run, and a sentence for each scan that could not be used."""
+
+    sights: dict[EpisodeId, Sight]
+    missing: tuple[str, ...]
+    computed: int
+    """How many of `sights` are new; the others were in seen.jsonl."""
+
+
+def see(reader: RunReader) -> Seen:
+    """Work out what was in view in each finished answer of a run; changes nothing.
+
+    Keeps what seen.jsonl has of the same turns, scan and boxes. Raises RunError for a run without cameras or of grey
+    views, and if no answer has turns.
+    """
+    camera = camera_of(reader.facts, reader.folder)
+    kept, known, missing = reader.sights, KnownBoxes(), list[str]()
+    sights: dict[EpisodeId, Sight] = {}
+    computed = 0
+    for scan, answers in _by_scan(reader):
+        try:
+            boxes = known.of(Path(scan.file), answers[0].row.scene_name)
+        except BoxError as error:
+            missing.append(f"{error}.")
+            boxes = ()
+        wanted = {answer.row.episode: answer.made_of(scan, boxes, camera) for answer in answers}
+        old = {episode: kept[episode] for episode in wanted if episode in kept}
+        fresh = {episode: sight for episode, sight in old.items() if sight.made_of == wanted[episode]}
+        if len(fresh) < len(wanted):
+            try:
+                views = _ScanViews(scan, boxes, camera, reader.facts, answers[0].row.scene_name)
+            except (SceneError, BoxError) as error:
+                missing.append(f"{error}.")
+                continue
+            for answer in answers:
+                if (episode := answer.row.episode) not in fresh:
+                    fresh[episode] = _sight_of(answer, views, wanted[episode])
+                    computed += 1
+        sights |= fresh
+    if not sights and not missing:
+        if reader.rows and any(reader.turns(row.episode) for row in reader.rows):
+            raise RunError(f"{reader.folder} does not record which scans its views are of: an earlier version made it")
+        raise RunError(f"{reader.folder} has no finished answer with turns: there is nothing that it saw")
+    return Seen(dict(sorted(sights.items())), tuple(dict.fromkeys(missing)), computed)
+
+
+def knows_boxes(reader: RunReader) -> bool:
+    """Whether a file of boxes lies beside the scan of any finished answer; reads no scan."""
+    scans = (reader.scan(row.episode) for row in reader.rows)
+    files = {Path(scan.file).parent: Path(scan.file) for scan in scans if scan is not None}
+    return any(boxes_file(file) is not None for file in files.values())
+
+
+def save(folder: Path, seen: Seen) -> None:
+    """Write seen.jsonl into a run folder, and its figures into summary.json and results.csv.
+
+    Raises RunInUse while a process writes the run, RunError if the folder cannot be written.
+    """
+    run = RunWriter(folder)
+    try:
+        run.save_sights(list(seen.sights.values()))
+        run.export(None)
+    finally:
+        run.close()
+
+
+def is_blind(facts: RunFacts) -> bool:
+    """Whether all views of a run were grey."""
+    return facts.protocol.startswith(BLIND)
+
+
+def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
+    """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
+    if is_blind(facts):
+        raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
+    size, focal = facts.setting("image_size"), facts.setting("focal")
+    if not isinstance(size, list) or not isinstance(focal, int | float):
+        raise RunError(f"{folder / 'run.json'} does not record image_size and focal, so what was in view is not known")
+    return Intrinsics(int(size[0]), int(size[1]), float(focal))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    row: ResultRow
+    turns: tuple[Turn, ...]
+
+    def made_of(self, scan: ScanRecord, boxes: Sequence[ObjectBox], camera: Intrinsics) -> str:
+        """A hash of everything that the sight of the answer depends on."""
+        row, poses = self.row, [asdict(turn.pose) for turn in self.turns]
+        content = [VERSION, scan.sha256, list(map(asdict, boxes)), asdict(camera), poses, row.question, row.options]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
+    """The finished answers with turns, grouped by scan and read one group at a time."""
+    groups: dict[tuple[str, str], tuple[ScanRecord, list[ResultRow]]] = {}
+    for row in reader.rows:
+        if (scan := reader.scan(row.episode)) is not None:
+            groups.setdefault((scan.file, scan.sha256), (scan, []))[1].append(row)
+    for scan, rows in groups.values():
+        yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for row in rows]
+
+
+@dataclass
+class _ScanViews:
+    """What views of a scan show, each pose once: at how many pixels each box's object, and which surface points."""
+
+    scan: ScanRecord
+    boxes: tuple[ObjectBox, ...]
+    camera: Intrinsics
+    facts: RunFacts
+    scene_name: str
+    _seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Load the scan; raises SceneError, and BoxError if the boxes are in other coordinates."""
+        scene = _load(self.scan, self.facts)
+        require_same_frame(scene, self.boxes, f"{boxes_file(Path(self.scan.file))}, scene {self.scene_name}")
+        self._scene, self._geometry, self._coverage = scene, geometry_of(self.boxes), SurfaceCoverage(scene)
+
+    def at(self, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
+        """(K,) the pixels of each box's object, and (P,) which points of the surface are seen."""
+        if pose not in self._seen:
+            pixels = object_pixels(self._scene, pose, self.camera, self._geometry)
+            self._seen[pose] = pixels, self._coverage.seen_from(pose, self.camera)
+        return self._seen[pose]
+
+
+def _load(scan: ScanRecord, facts: RunFacts) -> Scene:
+    """The scan of a run; raises SceneError if it is missing, has changed since, or cannot be used."""
+    try:
+        changed = scan_sha256(Path(scan.file)) != scan.sha256
+    except OSError as error:
+        raise SceneError(f"{scan.file} cannot be read ({error.strerror})") from None
+    if changed:
+        raise SceneError(f"{scan.file} has changed since the run")
+    return load_scene(scan.file, facts.setting("up_axis"), facts.setting("scale"))
+
+
+def _sight_of(answer: _Answer, views: _ScanViews, made_of: str) -> Sight:
+    seen = [views.at(turn.pose) for turn in answer.turns]
+    surface = np.logical_or.accumulate([points for _, points in seen]).mean(axis=1)
+    pixels = np.stack([pixels for pixels, _ in seen])
+    place_of = {id(box): place for place, box in enumerate(views.boxes)}
+
+    def objects(needed: Needed) -> SeenObjects:
+        of_each = (pixels[:, place_of[id(box)]] for box in needed.boxes)
+        return SeenObjects(needed.category, needed.enough, tuple(tuple(map(int, counts)) for counts in of_each))
+
+    row, camera = answer.row, views.camera
+    return Sight(
+        row.number,
+        row.sample,
+        surface=tuple(round(float(share), 4) for share in surface),
+        boxes=bool(views.boxes),
+        objects=tuple(map(objects, needed_for(row.question, row.options, views.boxes))),
+        enough=enough_pixels(camera.width, camera.height),
+        made_of=made_of,
+    )

@@ -1,0 +1,104 @@
+"""The verb `roomscout boxes`: published boxes of objects, checked against the scans and written beside them."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
+from roomscout.data.published_boxes import PublishedScene, read_published
+from roomscout.data.scans import ScanNotFound, find_scan
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.envs.object_boxes import FITTING_SHARE, fitting_share
+from roomscout.rendering.scene import Scene, SceneError, load_scene
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout boxes") -> int:
+    """Run the command; returns 0, 1 if some scenes could not be imported, or 2 after printing an error."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Import the boxes of the objects in scans from VSI-Bench's meta information "
+        "(data/meta_info/*.json of its repository) or ReVSI's metadata/3d_annotation.json. Checks for each scene that "
+        "the boxes fit the surface of its scan, and writes those that do in RoomScout's format.",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the published files")
+    parser.add_argument("--scan-root", type=Path, default=Path("scans"), metavar="DIR", help="the scans (scans)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"the file to write (DIR/{BOXES_FILES[0]})")
+    options = parser.parse_args(arguments)
+    log_to_stream(sys.stdout)
+    out = options.out or options.scan_root / BOXES_FILES[0]
+    try:
+        scenes = [scene for file in options.files for scene in read_published(file)]
+        kept = read_boxes(out) if out.exists() else {}
+        found, refused = import_scenes(scenes, options.scan_root)
+        write_boxes(out, kept | found)
+    except (BoxError, ScanNotFound) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(escaped(f"error: {out} cannot be written ({error.strerror})") + "\n")
+        return 2
+    log.info("Boxes of %d scenes: %s", len(found), out)
+    return 1 if refused else 0
+
+
+def import_scenes(
+    scenes: Sequence[PublishedScene], scan_root: Path
+) -> tuple[dict[str, tuple[ObjectBox, ...]], list[str]]:
+    """The boxes of the scenes with a scan in its coordinates, and the names of those that do not fit theirs.
+
+    Scenes without a scan are left out. Raises ScanNotFound if none has one.
+    """
+    found: dict[str, tuple[ObjectBox, ...]] = {}
+    refused, without = [], []
+    for scene in scenes:
+        try:
+            path = find_scan(scan_root, scene.dataset, scene.name)
+        except ScanNotFound as error:
+            without.append(error)
+            continue
+        try:
+            found[scene.name] = _in_scan(scene, load_scene(path), path)
+        except (SceneError, BoxError) as error:
+            refused.append(scene.name)
+            log.warning("%s", error)
+    if without and len(without) == len(scenes):
+        raise without[0]
+    if without:
+        log.info("%d of %d scenes have no scan below %s", len(without), len(scenes), scan_root)
+    return found, refused
+
+
+def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[ObjectBox, ...]:
+    """The boxes in the coordinates of a scan: as published, or moved by the mean of the scan's vertices if that fits.
+
+    VSI-Bench's boxes of ScanNet are those of scans that were centred on that mean. Raises BoxError if neither fits.
+    """
+    mean = scene.vertices.mean(axis=0, dtype=float).tolist()
+    moved = tuple(box.moved(mean) for box in published.boxes)
+    shares = {each: fitting_share(scene, each) for each in (published.boxes, moved)}
+    best = max(shares, key=shares.__getitem__)
+    if shares[best] < FITTING_SHARE:
+        fits = " and ".join(f"{round(share * len(boxes))}" for boxes, share in shares.items())
+        raise BoxError(
+            f"{path}: of the {len(best)} published boxes of {published.dataset} {published.name}, {fits} fit its "
+            "surface (as published, and moved to the mean of its vertices): the scan is another version of the scene, "
+            "or turned, such as to its axes; export it in its original coordinates"
+        )
+    if best is moved:
+        offset = ", ".join(f"{value:.3f}" for value in mean)
+        log.info("%s: moved its boxes by the mean of its vertices (%s) m", published.name, offset)
+    return best
+
+
+def write_boxes(out: Path, scenes: Mapping[str, Sequence[ObjectBox]]) -> None:
+    """Write a file of boxes atomically; raises OSError."""
+    draft = out.with_name(out.name + ".tmp")
+    draft.write_text(
+        json.dumps([record_of(name, boxes) for name, boxes in scenes.items()], indent=1) + "\n", encoding="utf-8"
+    )
+    draft.replace(out)

@@ -1,0 +1,148 @@
+"""Which objects a view shows, and at how many of its pixels: the depth of the scan against the boxes of its objects.
+
+A pixel belongs to an object if the surface that it shows lies in the object's box.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.base import NEAR_M
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene
+
+# Surfaces this far outside a box still belong to it: scans are noisy.
+MARGIN_M = 0.01
+# Surfaces this close to the floor belong to no box higher than LOW_M: the floor below a table is not the table.
+FLOOR_M = 0.03
+LOW_M = 0.1
+# The longer side of the depth image. A larger view is sampled at every second, third, ... pixel.
+LONGEST_PX = 320
+# `fitting` asks nothing of sides below this.
+SMALL_M = 0.2
+NOTHING = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """K boxes in world metres: `centers` (K, 3), half their sizes `halves` (K, 3), and `axes` (K, 3, 3), whose rows are
+    the unit vectors along which the sizes are measured. All are float64."""
+
+    centers: np.ndarray
+    halves: np.ndarray
+    axes: np.ndarray
+
+    @classmethod
+    def of(cls, boxes: Iterable[tuple[Sequence[float], Sequence[float], Sequence[Sequence[float]]]]) -> Self:
+        """Boxes from their center, size and axes."""
+        boxes = list(boxes)
+        centers = np.array([center for center, _, _ in boxes], dtype=np.float64).reshape(-1, 3)
+        halves = np.array([size for _, size, _ in boxes], dtype=np.float64).reshape(-1, 3) / 2
+        return cls(centers, halves, np.array([axes for _, _, axes in boxes], dtype=np.float64).reshape(-1, 3, 3))
+
+    def __len__(self) -> int:
+        return len(self.centers)
+
+    @property
+    def volumes(self) -> np.ndarray:
+        """(K,) with the margin on all sides, so that no box is flat; cubic metres."""
+        return (2 * (self.halves + MARGIN_M)).prod(axis=1)
+
+    def corners(self, index: int) -> np.ndarray:
+        """(8, 3) the corners of a box with its margin, world metres."""
+        signs = np.array([(a, b, c) for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
+        return self.centers[index] + signs * (self.halves[index] + MARGIN_M) @ self.axes[index]
+
+    def contain(self, index: int, points: np.ndarray) -> np.ndarray:
+        """(...,) bool: which `points` (..., 3) lie in a box with its margin. A NaN lies in none."""
+        local = (points - self.centers[index]) @ self.axes[index].T
+        return (np.abs(local) <= self.halves[index] + MARGIN_M).all(axis=-1)
+
+
+def object_pixels(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
+    """(K,) int64: at how many pixels of a view each object is in sight.
+
+    The depth image has LONGEST_PX at its longer side, or fewer; its counts are multiplied up to the size of the view.
+    """
+    depth_camera = sampled(camera)
+    labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
+    counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
+    each = camera.width * camera.height / (depth_camera.width * depth_camera.height)
+    return np.rint(counts * each).astype(np.int64)
+
+
+def sampled(camera: Intrinsics) -> Intrinsics:
+    """The camera with the same field of view and every second, third, ... pixel, so that LONGEST_PX are enough."""
+    every = -(-max(camera.width, camera.height) // LONGEST_PX)
+    return Intrinsics(max(1, camera.width // every), max(1, camera.height // every), camera.focal_px / every)
+
+
+def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
+    """(H, W) int64: the box whose object each pixel shows, NOTHING for walls, floor and background.
+
+    If boxes overlap, as a pillow's and its bed's do, the smallest that has the surface counts.
+    """
+    labels = np.full((camera.height, camera.width), NOTHING)
+    windows = [window_of(boxes.corners(index), pose, camera) for index in range(len(boxes))]
+    if not any(windows):
+        return labels
+    points = surface_in_view(scene, pose, camera)
+    on_floor = np.abs(points[..., 2] - scene.floor_z_m) < FLOOR_M
+    for index in np.argsort(-boxes.volumes, kind="stable"):  # smaller boxes overwrite larger ones
+        window = windows[index]
+        if window is None:
+            continue
+        inside = boxes.contain(index, points[window])
+        if np.ptp(boxes.corners(index)[:, 2]) > LOW_M:
+            inside &= ~on_floor[window]
+        labels[window][inside] = index
+    return labels
+
+
+def surface_in_view(scene: Scene, pose: CameraPose, camera: Intrinsics) -> np.ndarray:
+    """(H, W, 3) float64: the point of the surface at each pixel's centre, world metres; NaN where there is none."""
+    depth = RaycastRenderer().depth(scene, pose, camera).astype(np.float64)
+    depth[~np.isfinite(depth)] = np.nan
+    x = (np.arange(camera.width) + 0.5 - camera.width / 2) / camera.focal_px
+    y = (np.arange(camera.height) + 0.5 - camera.height / 2) / camera.focal_px
+    right, down, ahead = pose.camera_to_world[:3, :3].T
+    directions = x[None, :, None] * right + y[:, None, None] * down + ahead
+    return pose.position + depth[..., None] * directions
+
+
+def window_of(corners: np.ndarray, pose: CameraPose, camera: Intrinsics) -> tuple[slice, slice] | None:
+    """The rows and columns that a box with these `corners` (8, 3) may cover; None if it is out of view.
+
+    The whole image if the box reaches behind the camera.
+    """
+    world_to_camera = pose.world_to_camera
+    x, y, depth = (corners @ world_to_camera[:3, :3].T + world_to_camera[:3, 3]).T
+    if (depth <= NEAR_M).all():
+        return None
+    if (depth <= NEAR_M).any():
+        return slice(0, camera.height), slice(0, camera.width)
+    columns = camera.focal_px * x / depth + camera.width / 2
+    rows = camera.focal_px * y / depth + camera.height / 2
+    left, right = max(0, int(np.floor(columns.min()))), min(camera.width, int(np.ceil(columns.max())))
+    top, bottom = max(0, int(np.floor(rows.min()))), min(camera.height, int(np.ceil(rows.max())))
+    return (slice(top, bottom), slice(left, right)) if left < right and top < bottom else None
+
+
+def fitting(points: np.ndarray, boxes: Boxes) -> np.ndarray:
+    """(K,) bool: which boxes have surface `points` (N, 3) inside that reach over half of each of their sides.
+
+    Boxes in the scan's coordinates do; boxes in others contain nothing, or a slice of floor or wall. Sides below
+    SMALL_M need no points that reach over them.
+    """
+    fits = np.zeros(len(boxes), dtype=bool)
+    for index in range(len(boxes)):
+        near = (np.abs(points - boxes.centers[index]) <= np.linalg.norm(boxes.halves[index]) + MARGIN_M).all(axis=1)
+        local = (points[near] - boxes.centers[index]) @ boxes.axes[index].T
+        inside = local[(np.abs(local) <= boxes.halves[index] + MARGIN_M).all(axis=1)]
+        if len(inside):
+            sides = 2 * boxes.halves[index]
+            fits[index] = ((np.ptp(inside, axis=0) >= sides / 2) | (sides < SMALL_M)).all()
+    return fits

@@ -1,0 +1,178 @@
+"""What was in view in the turns of an answer: the lines of seen.jsonl, and how they split the errors of a run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roomscout.data.benchmarks import mean
+from roomscout.runs.records import EpisodeId, Record, ResultRow
+
+SIGHTS = {
+    "never_saw": "an object that the question needs was never in view",
+    "saw_little": "all of them were in view, but one only at a few pixels",
+    "saw": "all of them were in view",
+    "no_object": "the question names no object with a known box",
+}
+"""What an answer's views showed of the objects that its question needs."""
+ENOUGH_SHARE = 0.001
+"""An object is seen well if it covers this share of a view: 307 pixels of 640 x 480, about 17 x 18."""
+
+
+def enough_pixels(width: int, height: int) -> int:
+    """At how many pixels of a view an object is seen well."""
+    return max(1, round(ENOUGH_SHARE * width * height))
+
+
+@dataclass(frozen=True)
+class SeenObjects(Record):
+    """The objects of one category that a question names.
+
+    It needs `needed` of them: all if it counts them, else one. `pixels` has, for each object, at how many pixels of
+    the view of each turn it was in sight.
+    """
+
+    category: str
+    needed: int
+    pixels: tuple[tuple[int, ...], ...]
+
+    @property
+    def seen(self) -> int:
+        """How many of the objects were in view in some turn."""
+        return sum(max(each, default=0) > 0 for each in self.pixels)
+
+    @property
+    def most_pixels(self) -> int:
+        """The pixels of the best view of each object; of those needed, the least. 0 if one was never in view."""
+        return sorted((max(each, default=0) for each in self.pixels), reverse=True)[self.needed - 1]
+
+    @property
+    def first_turn(self) -> int | None:
+        """The first turn by which all needed objects had been in view; None if they never were."""
+        first = [next((turn for turn, count in enumerate(each) if count), None) for each in self.pixels]
+        known = sorted(turn for turn in first if turn is not None)
+        return known[self.needed - 1] if len(known) >= self.needed else None
+
+    def at(self, turn: int) -> int:
+        """The pixels of all objects of the category together in the view of a turn."""
+        return sum(each[turn] for each in self.pixels)
+
+    def objects_at(self, turn: int) -> int:
+        """How many objects of the category the view of a turn shows."""
+        return sum(each[turn] > 0 for each in self.pixels)
+
+
+@dataclass(frozen=True)
+class Sight(Record):
+    """A line of seen.jsonl: what was in view in the turns of an answer.
+
+    `surface` has, for each turn, the share of the scan's surface seen so far. `objects` are those that the question
+    names; `boxes` says whether any boxes of its scan are known. `enough` is the number of pixels at which an object is
+    seen well. `made_of` is a hash of the turns, the scan and the boxes.
+    """
+
+    number: int
+    sample: int
+    surface: tuple[float, ...]
+    boxes: bool
+    objects: tuple[SeenObjects, ...]
+    enough: int
+    made_of: str
+
+    @property
+    def episode(self) -> EpisodeId:
+        """Which answer to which question this is about."""
+        return EpisodeId(self.number, self.sample)
+
+    @property
+    def verdict(self) -> str | None:
+        """A key of SIGHTS; None if no boxes of the scan are known."""
+        if not self.boxes:
+            return None
+        if (least := self.least_pixels) is None:
+            return "no_object"
+        return "never_saw" if not least else "saw_little" if least < self.enough else "saw"
+
+    @property
+    def least_pixels(self) -> int | None:
+        """The `most_pixels` of the category that was seen worst; None without objects."""
+        return min((each.most_pixels for each in self.objects), default=None)
+
+    @property
+    def first_turn(self) -> int | None:
+        """The first turn by which all objects that the question needs had been in view; None if they never were."""
+        turns = [each.first_turn for each in self.objects]
+        known = [turn for turn in turns if turn is not None]
+        return max(known) if known and len(known) == len(turns) else None
+
+    @property
+    def surface_seen(self) -> float | None:
+        """The share of the scan's surface that all views together show."""
+        return self.surface[-1] if self.surface else None
+
+    @property
+    def in_words(self) -> str:
+        """How well each object that the question needs was in view, worst first; empty without objects."""
+        worst_first = sorted(self.objects, key=lambda each: (each.most_pixels, each.category))
+        return ", ".join(_in_words(each) for each in worst_first)
+
+
+def _in_words(objects: SeenObjects) -> str:
+    name, most = objects.category, objects.most_pixels
+    if objects.needed > 1:
+        counted = f"{objects.seen} of {objects.needed} {name}"
+        return f"{counted}, each at {most} pixels or more" if most else f"{counted} in view"
+    return f"{name} at {most} pixels" if most else f"{name} never in view"
+
+
+def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> dict[str, Any] | None:
+    """How the scores of a run depend on what was in view, for summary.json; None if nothing is known.
+
+    "types": per question type and for "all", by the keys of SIGHTS that occur: "answers", "below_full" of them with a
+    score below 1, and "percent", their mean score. "surface_percent" is the mean share of the surface that was seen.
+    """
+    known = [(row, sights[row.episode]) for row in rows if row.episode in sights]
+    judged = [(row, sight) for row, sight in known if sight.verdict is not None and row.score is not None]
+    surfaces = [sight.surface_seen for _, sight in known if sight.surface_seen is not None]
+    if not surfaces:
+        return None
+    by_type: dict[str, list[tuple[ResultRow, Sight]]] = {}
+    for row, sight in judged:
+        by_type.setdefault(row.question_type, []).append((row, sight))
+    types = {name: _by_verdict(found) for name, found in by_type.items()}
+    if judged:
+        types["all"] = _by_verdict(judged)
+    return {
+        "enough_pixels": known[0][1].enough,
+        "surface_percent": round(100 * mean(surfaces), 2),
+        "types": types,
+    }
+
+
+def _by_verdict(found: Sequence[tuple[ResultRow, Sight]]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[float]] = {name: [] for name in SIGHTS}
+    for row, sight in found:
+        if sight.verdict is not None and row.score is not None:
+            groups[sight.verdict].append(row.score)
+    return {
+        name: {
+            "answers": len(scores),
+            "below_full": sum(score < 1 for score in scores),
+            "percent": round(100 * mean(scores), 2),
+        }
+        for name, scores in groups.items()
+        if scores
+    }
+
+
+SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")
+"""The columns of results.csv that say what was in view."""
+
+
+def columns_of(sight: Sight) -> dict[str, Any]:
+    """An answer's values of SIGHT_COLUMNS; None for what is not known."""
+    return {
+        "sight": sight.verdict,
+        "least_pixels": sight.least_pixels,
+        "first_turn": sight.first_turn,
+        "surface_seen": sight.surface_seen,
+    }

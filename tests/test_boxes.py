@@ -1,0 +1,176 @@
+"""Files of boxes, the objects that questions name, and published boxes that are checked against scans."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RoomScans
+
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, named_in, needed_for, read_boxes, record_of
+from roomscout.data.published_boxes import read_published
+from roomscout.envs.import_boxes import main
+from roomscout.rendering.scene import load_scene
+
+CHAIR = ObjectBox("chair", (1.0, 2.0, 0.5), (0.5, 0.6, 1.0), 30.0)
+TILTED = ObjectBox("lamp", (1.0, 2.0, 0.5), (2.0, 4.0, 6.0), id="7", axes=((0, 0, 1), (1, 0, 0), (0, 1, 0)))
+
+
+def boxes_of(*categories: str) -> list[ObjectBox]:
+    return [ObjectBox(name, (0, 0, 0), (1, 1, 1)) for name in categories]
+
+
+def written(path: Path, content: Any) -> Path:
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_what_is_written_is_read_again(tmp_path: Path):
+    file = written(tmp_path / "boxes.json", [record_of("room", [CHAIR, TILTED])])
+    assert read_boxes(file) == {"room": (CHAIR, TILTED)}
+
+
+def test_a_file_beside_the_scans_is_found(tmp_path: Path):
+    scan = tmp_path / "scannet" / "scans" / "room" / "room_vh_clean_2.ply"
+    written(tmp_path / "boxes.json", [record_of("room", [CHAIR])])
+    assert KnownBoxes().of(scan, "room") == (CHAIR,)
+    assert KnownBoxes().of(scan, "another") == ()
+
+
+def test_the_outline_of_a_tilted_box_is_that_of_its_corners():
+    assert sorted(TILTED.footprint) == [(-1, -1), (-1, 5), (3, -1), (3, 5)]
+
+
+def test_an_upright_box_has_the_directions_of_its_yaw():
+    directions = np.array(CHAIR.directions)
+    assert directions @ directions.T == pytest.approx(np.eye(3))
+    corner = np.array(CHAIR.center[:2]) - directions[0, :2] * 0.25 - directions[1, :2] * 0.3
+    assert CHAIR.footprint[0] == pytest.approx(corner)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({}, "it must be a list of"),
+        ([{"scene_name": "room"}], "scene 1 has no boxes that can be read (KeyError: 'objects')"),
+        ([{"scene_name": "room", "objects": [{"category": "lamp"}]}], "scene 1 (room), object 1 has no boxes"),
+        ([record_of("room", [ObjectBox("lamp", (0, 0, 0), (1, -1, 1))])], "size not negative"),
+        ([record_of("room", [ObjectBox("lamp", (0, 0, 0), (1, 1, 1), axes=((1, 0, 0),) * 3)])], "at right angles"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_where(tmp_path: Path, content: Any, words: str):
+    with pytest.raises(BoxError) as error:
+        read_boxes(written(tmp_path / "boxes.json", content))
+    assert words in str(error.value) and str(tmp_path / "boxes.json") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("How many chair(s) are in this room?", ["chair"]),
+        ("the distance between the table lamp and the trash can", ["table lamp", "trash can"]),
+        ("is the table to the left or the right of the closet?", ["table", "closet"]),
+        ("which is the closest to the comfortable stools?", ["stool"]),
+        ("facing the kitchen windows, turn back", []),
+        ("Bookshelves, TVs and knives", ["bookshelf", "tv", "knife"]),
+    ],
+)
+def test_a_text_names_categories(text: str, named: list[str]):
+    boxes = boxes_of("chair", "table", "table lamp", "lamp", "trash can", "closet", "stool", "bookshelf", "tv", "knife")
+    assert [each.category for each in named_in(text, boxes)] == named
+
+
+def test_a_question_that_counts_needs_all_objects_of_the_kind():
+    boxes = boxes_of("chair", "table", "chair", "chair")
+    (chairs,) = needed_for("How many chair(s) are in this room?", (), boxes)
+    assert (chairs.category, len(chairs.boxes), chairs.enough) == ("chair", 3, 3)
+
+
+def test_another_question_needs_one_object_of_each_kind_that_it_and_its_options_name():
+    boxes = boxes_of("chair", "table", "chair", "sofa")
+    needed = needed_for("Which is the closest to the sofa?", ("A. chair", "B. table"), boxes)
+    assert [(each.category, each.enough) for each in needed] == [("chair", 1), ("table", 1), ("sofa", 1)]
+
+
+def meta_of(scene: str, boxes: list[ObjectBox], offset: np.ndarray) -> dict[str, Any]:
+    """VSI-Bench's meta information of a scene, with its centers moved by `offset`."""
+    by_category: dict[str, list[dict[str, Any]]] = {}
+    for each in boxes:
+        flat = [value for axis in each.directions for value in axis]
+        record = {"centroid": list(np.add(each.center, offset)), "axesLengths": list(each.size), "normalizedAxes": flat}
+        by_category.setdefault(each.category, []).append(record)
+    return {scene: {"dataset": "scannet", "object_bbox": by_category}}
+
+
+def annotation_of(scene: str, boxes: list[ObjectBox], offset: np.ndarray) -> list[dict[str, Any]]:
+    """ReVSI's annotation of a scene, with its centers moved by `offset`."""
+    objects = []
+    for number, each in enumerate(boxes):
+        columns = np.array(each.directions).T.tolist()
+        obb = {"center": list(np.add(each.center, offset)), "rotation": columns, "extent": list(each.size)}
+        objects.append({"id": number, "name": each.category, "obb": obb})
+    return [{"dataset": "scannet", "scene_id": scene, "objects": objects}]
+
+
+@pytest.fixture
+def room(rooms: RoomScans) -> tuple[str, list[ObjectBox]]:
+    """The name of a room and its boxes."""
+    name, boxes = next(iter(read_boxes(rooms.root / "rooms.json").items()))
+    return name, list(boxes)
+
+
+@pytest.mark.parametrize("published", [meta_of, annotation_of])
+def test_published_boxes_become_the_boxes_of_the_scan(rooms: RoomScans, room, tmp_path: Path, published):
+    name, boxes = room
+    file, out = written(tmp_path / "published.json", published(name, boxes, np.zeros(3))), tmp_path / "boxes.json"
+    assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
+    found = {(each.category, each.center): each for each in read_boxes(out)[name]}
+    for each in boxes:
+        same = found[each.category, each.center]
+        assert np.allclose(same.directions, each.directions) and same.size == each.size
+
+
+def test_boxes_of_a_centred_scan_are_moved_back(rooms: RoomScans, room, tmp_path: Path):
+    name, boxes = room
+    mean = load_scene(next(rooms.root.rglob(f"{name}*.ply"))).vertices.mean(axis=0, dtype=float)
+    file, out = written(tmp_path / "published.json", meta_of(name, boxes, -mean)), tmp_path / "boxes.json"
+    assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
+    found = sorted(each.center for each in read_boxes(out)[name])
+    assert np.allclose(found, sorted(each.center for each in boxes), atol=1e-3)
+
+
+def test_boxes_in_other_coordinates_are_refused(rooms: RoomScans, room, tmp_path: Path, caplog):
+    name, boxes = room
+    offset = np.array([4.0, 0, 0])
+    file, out = written(tmp_path / "published.json", meta_of(name, boxes, offset)), tmp_path / "boxes.json"
+    assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 1
+    assert read_boxes(out) == {}
+    (said,) = [message for message in caplog.messages if "fit its surface" in message]
+    assert f"published boxes of scannet {name}" in said and "export it in its original coordinates" in said
+
+
+def test_scenes_of_an_earlier_import_are_kept(rooms: RoomScans, room, tmp_path: Path):
+    name, boxes = room
+    out = written(tmp_path / "boxes.json", [record_of("earlier", [CHAIR])])
+    file = written(tmp_path / "published.json", meta_of(name, boxes, np.zeros(3)))
+    assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
+    assert set(read_boxes(out)) == {"earlier", name}
+
+
+def test_a_file_in_neither_format_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = written(tmp_path / "other.json", {"room": {"objects": []}})
+    assert main([str(file), "--scan-root", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {file} has the boxes of neither VSI-Bench")
+
+
+def test_a_damaged_scene_of_a_published_file_is_named(tmp_path: Path):
+    file = written(tmp_path / "meta.json", {"room": {"dataset": "scannet", "object_bbox": {"lamp": [{}]}}})
+    with pytest.raises(BoxError, match="scene room, lamp 1 has no boxes that can be read"):
+        read_published(file)
+
+
+def test_without_any_scan_the_import_says_where_it_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = written(tmp_path / "meta.json", meta_of("room", [CHAIR], np.zeros(3)))
+    assert main([str(file), "--scan-root", str(tmp_path)]) == 2
+    assert "error: no scan of scannet room in " in capsys.readouterr().err
