@@ -157,7 +157,7 @@ class RunWriter:
         episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[dict[str, Any]],
     ) -> None:
         """Write a finished turn: its view, which `png` encodes as a PNG, then its line, then the conversation so far.
 
@@ -167,7 +167,7 @@ class RunWriter:
         drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
         """Write an episode's conversation so far, as `turn` also does."""
         self._enqueue(_write_messages, self.folder / str(episode), messages)
 
@@ -389,14 +389,14 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
     return round(time.perf_counter() - started, 4)
 
 
-def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, str]]) -> None:
+def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
     """Write a turn's line, once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
     _append(folder / "turns.jsonl", turn.to_json())
     _write_messages(folder, messages)
 
 
-def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
+def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 
