@@ -71,9 +71,11 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
         if not recorded:
             env.reset(state.question)
             state.begin(env)
+            run.policy.begin(state)
             return
         env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].view)
         state.begin(env)
+        run.policy.begin(state)
         for turn, following in zip_longest(recorded, recorded[1:]):
             view = following.view if following else None
             state.record(turn, None if turn.move is None else env.resume(turn.move, view))
@@ -123,7 +125,8 @@ def what_happened(turn: Turn) -> str:
     """A turn's action and what came of it: "right 60°, forward 1 m; moved 0.3 of 1.0 m, then blocked by a surface"."""
     move = turn.move
     ended_without_answer = move is None and not turn.action.done
-    words = [turn.parse_error, "no turns left" if ended_without_answer else turn.action.in_words]
+    asked = None if turn.requested is None else f"asked for: {turn.requested.in_words}"
+    words = [turn.parse_error, asked, "no turns left" if ended_without_answer else turn.action.in_words]
     if move is not None and (move.blocked or move.clipped):
         stopped = "then blocked by a surface" if move.blocked else "to the edge of the scan"
         words.append(f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {stopped}")
@@ -211,7 +214,8 @@ def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, f
         return None, 0.0
     assert state.env is not None, "an active question has an environment"
     started = time.perf_counter()
-    after = state.env.step(decision.action)
+    env, outcome = state.env, decision.outcome
+    after = env.step(decision.action) if outcome is None else env.resume(outcome)
     return after, round(time.perf_counter() - started, 4)
 
 
@@ -235,6 +239,7 @@ def finish_turn(
             decode=round(reply.decode_seconds, 4),
             render=render_s,
         ),
+        requested=decision.requested,
         seen=state.observation.view,
     )
     state.record(turn, after)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.baselines import Guesses
+from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
@@ -234,6 +235,8 @@ class RunWriter:
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
         if baselines := known_baselines(self._reader):
             summary["baselines"] = baselines
+        if warnings := _warnings(facts, summary, self._reader.benchmark):
+            summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         self._replace("results.csv", _csv(rows))
@@ -280,6 +283,22 @@ class RunWriter:
             then = f"resume with {self.resume_command}" if begun else "start a new run"
             self._broken = _unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
             raise self._broken from error
+
+
+def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
+    """What makes scores of a summary look better than they are."""
+    told = facts.prompts is not None and facts.prompts["templates"].get("extent")
+    given_away = [
+        each.name
+        for each in benchmark.types
+        if each.told_by_extent and summary["types"].get(each.name, {}).get("percent")
+    ]
+    if not told or not given_away:
+        return []
+    return [
+        f"The prompts told the room's extent, which nearly gives away {', '.join(given_away)}: compare it only with "
+        "runs that told it too (--tell)"
+    ]
 
 
 def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:

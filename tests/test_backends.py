@@ -119,7 +119,10 @@ class TestEncoding:
         last = Message("user", "look", images[-1], earlier=tuple(images[:-1]))
         encoded = encoder.encode(Conversation("q", [Message("system", "rules"), last]))
         content = [*[{"type": "image"}] * 3, {"type": "text", "text": "look"}]
-        chat = [{"role": "system", "content": [{"type": "text", "text": "rules"}]}, {"role": "user", "content": content}]
+        chat = [
+            {"role": "system", "content": [{"type": "text", "text": "rules"}]},
+            {"role": "user", "content": content},
+        ]
         text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         whole = processor(text=[text], images=images, do_resize=False, return_tensors="pt")
         positions, _ = model.model.get_rope_index(

@@ -142,9 +142,7 @@ def chat_message(message: Message) -> bytes:
     text = json.dumps(message.text).encode()
     if not message.views:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
-    images = b", ".join(
-        b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(view) for view in message.views
-    )
+    images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(view) for view in message.views)
     return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), images, text)
 
 
