@@ -17,11 +17,14 @@ from roomscout.agent.config import (
 from roomscout.agent.parts import Part, cut
 from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
+from roomscout.agent.policies.controlled import Controlled
 from roomscout.agent.policies.controls import CONTROLS, SCRIPTED
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.movers import MOVERS, Mover
 from roomscout.agent.policies.named import make_policy, named_policy, policy_name
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.policies.replies import action_format
+from roomscout.agent.policies.recorded_moves import RecordedMoves
+from roomscout.agent.policies.replies import action_format, without_translation
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, Layouts
@@ -118,15 +121,39 @@ def control_named(model: str, seed: int) -> Policy:
 
 
 def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
-    """A policy that asks the model of a configuration, which it loads; raises ModelError."""
-    return ModelPolicy(backend_of(config, plan), action_format(config.model.constrained), prompts)
+    """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
+    controls, form = config.controls, action_format(config.model.constrained)
+    form = form if controls.translation else without_translation(form)
+    return ModelPolicy(backend_of(config, plan), form, prompts, controls.at_once)
+
+
+def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
+    """Who moves the camera instead of the policy, None if nobody does; raises ConfigError or RunError for --moves-of.
+
+    The settings of views must be resolved.
+    """
+    controls = config.controls
+    if controls.moves_of is not None:
+        return RecordedMoves.of(controls.moves_of, config, questions)
+    if controls.moves == "model":
+        return None
+    camera = camera_of(config.view, config.views).intrinsics
+    return MOVERS[controls.moves](config.model.seed, camera, controls.translation)
+
+
+def under_controls(policy: Policy, config: RunConfig, mover: Mover | None) -> Policy:
+    """The policy of a run with the controls of its configuration; the policy itself if it has none."""
+    controls = config.controls
+    if mover is None and controls.translation and not controls.min_turns:
+        return policy
+    return Controlled(policy, controls, mover)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """Load the model of a configuration, with the planned memory; raises ModelError."""
     model = config.model
     server = server_options(config.server, model.constrained) if model.engine == "openai" else None
-    vllm = vllm_options(config.vllm, images=config.schedule.steps + 1) if model.engine == "vllm" else None
+    vllm = vllm_options(config.vllm, images=config.most_moves + 1) if model.engine == "vllm" else None
     return make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
 
 

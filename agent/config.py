@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
 import tyro
 from annotated_types import Ge, Gt, Lt
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from roomscout.agent.parts import Part
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.data.text import argument_text
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.gpus import GpuName
-from roomscout.models.views import ViewSettings, view_settings_of
+from roomscout.models.views import TellName, ViewSettings, view_settings_of
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.registry import RENDERER_NAMES
 
@@ -37,6 +37,10 @@ else:
     RendererName = Literal[*RENDERER_NAMES]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EngineName = Literal["transformers", "openai", "vllm"]
+MoverName = Literal["model", "spin", "random", "coverage", "none"]
+TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
+NOTHING = "nothing"
+"""The value of --tell that reveals nothing."""
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -92,6 +96,21 @@ def _server_url(url: str) -> str:
             "parameters; a key belongs in the environment variable of --api-key-env"
         )
     return url
+
+
+def _tell(value: Any) -> Any:
+    """--tell in the order of TELL_NAMES, from one text or several, with commas or without."""
+    if value == "auto" or not isinstance(value, str | list | tuple):
+        return value
+    texts = [value] if isinstance(value, str) else value
+    names = [name for text in texts for name in str(text).replace(",", " ").split()]
+    if names in ([NOTHING], ["auto"]):
+        return tuple(names) if names == [NOTHING] else "auto"
+    if not names or not set(names) <= set(TELL_NAMES):
+        raise ValueError(
+            f"--tell takes some of {', '.join(TELL_NAMES)}, or {NOTHING}, or auto; got {' '.join(names) or 'no name'}"
+        )
+    return tuple(name for name in TELL_NAMES if name in names)
 
 
 def _variable_name(name: str) -> str:
@@ -262,6 +281,34 @@ class ScheduleSettings(_Section):
 
 
 @dataclass(frozen=True)
+class ControlSettings(_Section):
+    """Who moves the camera, and what the model is shown and told: controls, with which a score can be compared."""
+
+    moves: MoverName = "model"
+    """Who moves the camera: the model, equal turns in place (spin), random moves, moves to the pose that shows the most new surface (coverage), or nobody (none, the first view only)."""
+    moves_of: Annotated[Path | None, _takes("RUN")] = None
+    """Repeat the camera's moves in another run, up to --steps of each question."""
+    present: Literal["turns", "once"] = "turns"
+    """Present one view per turn, or all views in one message after the last move (once)."""
+    min_turns: Annotated[int, Ge(0)] = 0
+    """Count no answer before turn N, the first of which is turn 0."""
+    translation: bool = True
+    """Let the camera move; --no-translation lets it only turn in place."""
+    tell: Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell), _takes("NAME ...|auto")] = "auto"
+    """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the checkpoint's own from its views.json, else pose turns."""
+
+    @property
+    def model_moves(self) -> bool:
+        """Whether the model moves the camera."""
+        return self.moves == "model" and self.moves_of is None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all views are presented in one message."""
+        return self.present == "once"
+
+
+@dataclass(frozen=True)
 class ServerSettings(_Section):
     """The servers of --engine openai."""
 
@@ -326,6 +373,9 @@ class RunConfig:
     views: Annotated[RenderSettings, _group("scan and view")] = field(default_factory=RenderSettings)
     model: Annotated[ModelSettings, _group("model")] = field(default_factory=ModelSettings)
     schedule: Annotated[ScheduleSettings, _group("batch")] = field(default_factory=ScheduleSettings)
+    controls: Annotated[ControlSettings, _group("control", "To compare a score with: see docs/controls.md.")] = field(
+        default_factory=ControlSettings
+    )
     server: Annotated[ServerSettings, _group("server", "Advanced: only with --engine openai.")] = field(
         default_factory=ServerSettings
     )
@@ -355,6 +405,7 @@ class RunConfig:
         """This configuration; raises ConfigError if settings conflict. Call it once all of them are known."""
         self._check_question()
         self._check_views_and_steps()
+        self._check_controls()
         self._check_plan()
         self._check_engine()
         self._check_what_to_run()
@@ -384,6 +435,29 @@ class RunConfig:
             )
         if model.compile and model.attention == "eager":
             raise ConfigError("--compile does not work with --attention eager: use sdpa")
+
+    def _check_controls(self) -> None:
+        controls, steps = self.controls, self.schedule.steps
+        mover = f"--moves-of {controls.moves_of}" if controls.moves_of is not None else f"--moves {controls.moves}"
+        if controls.moves_of is not None and controls.moves != "model":
+            raise ConfigError(f"--moves {controls.moves} and --moves-of both say who moves the camera: choose one")
+        if controls.at_once and (controls.model_moves or controls.moves == "none"):
+            why = (
+                "the model cannot move before it has seen a view" if controls.model_moves else "there is one view only"
+            )
+            raise ConfigError(
+                f"--present once does not work with {mover}, since {why}: add --moves spin, random or coverage, or "
+                "--moves-of RUN"
+            )
+        if controls.min_turns and not controls.model_moves:
+            raise ConfigError(f"with {mover} only the answer in the last turn counts: leave out --min-turns")
+        if controls.min_turns > steps:
+            raise ConfigError(
+                f"--min-turns {controls.min_turns} is after the last turn, which is turn {steps}: make it smaller, or "
+                "--steps larger"
+            )
+        if not controls.translation and (controls.moves in ("spin", "none") or controls.moves_of is not None):
+            raise ConfigError(f"--no-translation has no effect with {mover}: leave it out")
 
     def _check_plan(self) -> None:
         what, model = self.what_to_run, self.model
@@ -441,6 +515,8 @@ class RunConfig:
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
         if what.interactive and (what.plan or what.continue_from is not None):
             raise ConfigError("--interactive asks about --ply: leave it out with --plan and --continue")
+        if what.interactive and self.controls.moves_of is not None:
+            raise ConfigError("--moves-of repeats the moves of questions asked before: leave it out with --interactive")
 
     def _check_cluster(self) -> None:
         what, cluster, device = self.what_to_run, self.cluster, self.model.device
@@ -463,16 +539,23 @@ class RunConfig:
         return [flag(name) for name in names if mine[name] != defaults[name]]
 
     @property
+    def most_moves(self) -> int:
+        """The maximum number of moves per question: --steps, or 0 if nobody moves the camera."""
+        return 0 if self.controls.moves == "none" else self.schedule.steps
+
+    @property
     def view(self) -> ViewSettings:
-        """The settings of views and replies, with the model's own in place of "auto".
+        """The settings of views, replies and prompts, with the model's own in place of "auto".
 
         Raises ModelError if the checkpoint's views.json is damaged.
         """
         own, views, longest = view_settings_of(self.model.model), self.views, self.model.max_new_tokens
+        tell = self.controls.tell
         return ViewSettings(
             own.image_size if views.image_size == "auto" else views.image_size,
             own.focal if views.focal == "auto" else views.focal,
             own.max_new_tokens if longest == "auto" else longest,
+            own.tell if tell == "auto" else tuple(name for name in TELL_NAMES if name in tell),
         )
 
 

@@ -4,7 +4,7 @@ import logging
 import resource
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.policies import Policy, PolicyError
-from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.controlled import prompts_read
+from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.run_folder import (
     begin_or_resume,
     config_to_resume,
@@ -102,17 +102,24 @@ def main_vsi_bench_loop(
             if finished := finished_outcome(run_log, questions, samples, summed_up):
                 return finished
         try:
-            prompts = prompts_of(config.model, benchmark) if folder is None else saved_prompts(folder)
+            prompts = run_prompts(config) if folder is None else saved_prompts(folder)
             unfamiliar = unfamiliar_questions(policy, config.model, questions)
             started = started or start(config, questions, policy, prompts, stack)
-            read = started.policy.prompts if isinstance(started.policy, ModelPolicy) else None
+            read = prompts_read(started.policy)
             guesses = guesses_of(questions, asked, config) if run_log is None else None
             run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses)
             log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log)
             scheduler = schedule(
-                questions, run_log, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
+                questions,
+                run_log,
+                config.schedule,
+                started.plan.batch_size,
+                run.policy.concurrent,
+                whole,
+                samples,
+                run.policy.moves,
             )
             session = Session(run, scheduler)
             try:
@@ -151,10 +158,17 @@ def answer_in_memory(
         report_scans(questions, config.views.scan_root, benchmark, required=True, brief=True)
     journal = MemoryJournal()
     with ExitStack() as stack:
-        started = start(config, questions, policy, prompts_of(config.model, benchmark), stack)
+        started = start(config, questions, policy, run_prompts(config), stack)
         run = started.run(journal)
         scheduler = schedule(
-            questions, journal, config.schedule, started.plan.batch_size, run.policy.concurrent, whole, samples
+            questions,
+            journal,
+            config.schedule,
+            started.plan.batch_size,
+            run.policy.concurrent,
+            whole,
+            samples,
+            run.policy.moves,
         )
         answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
     return journal
@@ -227,7 +241,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     if benchmark is not None:
         record = find_benchmark(benchmark)
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
-        lines += reference_lines(summary, record)
+        lines += [*reference_lines(summary, record), *summary.get("warnings", [])]
     else:
         lines = [
             f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None
@@ -297,14 +311,15 @@ def schedule(
     concurrent: bool = False,
     whole: Sequence[Question] | None = None,
     samples: int = 1,
+    moves: Callable[[Question, int, int], int] = lambda question, sample, most: most,
 ) -> Scheduler:
     """A scheduler of the unfinished episodes, grouped by scan; the `samples` of a question are neighbours.
 
-    Questions are numbered by their position in `whole`, by default `questions`.
+    Questions are numbered by their position in `whole`, by default `questions`. `moves` is the policy's.
     """
     number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
     states = [
-        QuestionState(number[question.id], question, settings.steps, sample)
+        QuestionState(number[question.id], question, moves(question, sample, settings.steps), sample)
         for question in scene_order(questions)
         for sample in pending_samples(journal, question.id, samples)
     ]

@@ -8,7 +8,7 @@ from roomscout.agent.builders import asked_of, questions_of, with_policy
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.startup import start
 from roomscout.data.questions import QuestionError
 from roomscout.data.text import escaped
@@ -30,7 +30,7 @@ def ask_repeatedly(config: RunConfig) -> Iterator[Outcome]:
         policy, about = with_policy(None, about)
         nominal = about if about.what_to_run.question else about.having(question=NOMINAL_QUESTION, options=())
         questions = questions_of(nominal.what_to_run, nominal.questions)
-        started = start(about, questions, policy, prompts_of(about.model, about.questions.benchmark), stack)
+        started = start(about, questions, policy, run_prompts(about), stack)
         for current in _each_question(started.config):
             try:
                 asked = asked_of(current.what_to_run, current.questions)

@@ -3,19 +3,27 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from roomscout.agent.config import ConfigError, ModelSettings, RunConfig, ScheduleSettings, ServerSettings, VllmSettings
+from roomscout.agent.config import (
+    NOTHING,
+    ConfigError,
+    ModelSettings,
+    RunConfig,
+    ScheduleSettings,
+    ServerSettings,
+    VllmSettings,
+)
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
-from roomscout.agent.policies.prompts import Prompts, opening_text, prompts_of
+from roomscout.agent.policies.prompts import Prompts, opening_text, run_prompts
 from roomscout.agent.timing import ConversationSize, time_lines
 from roomscout.data.questions import Question
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.shapes import CHECKPOINTS
-from roomscout.models.views import own_view_settings
+from roomscout.models.views import ViewSettings, own_view_settings
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
@@ -75,7 +83,7 @@ def conversation_size(
         turn_text_tokens=TURN_TEXT_TOKENS,
         image_tokens=model.image_tokens(*config.view.image_size),
         reply_tokens=config.view.max_new_tokens,
-        turns=config.schedule.steps + 1,
+        turns=config.most_moves + 1,
         estimated=estimated,
     )
 
@@ -136,7 +144,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     """
     model, view = config.model, config.view
     if policy is not None or not model.loads_weights:
-        return config.having(**asdict(view))
+        return config.having(**_as_settings(view))
     from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
     family = checkpoint_family(checkpoint_of(model.model))
@@ -145,7 +153,11 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     if reason := family.why_not(*view.image_size):
         raise ConfigError(f"--image-size: {reason}")
     planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
-    return config.having(**asdict(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
+    return config.having(**_as_settings(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
+
+
+def _as_settings(view: ViewSettings) -> dict[str, Any]:
+    return asdict(view) | {"tell": view.tell or NOTHING}
 
 
 def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> Plan:
@@ -223,9 +235,9 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
     config = fitted_to_model(config)
     settings, plan_device = config.model, config.what_to_run.plan_device
-    plan = plan_run(config, questions, prompts_of(settings, config.questions.benchmark))
+    plan = plan_run(config, questions, run_prompts(config))
     scans = {question.scene for question in questions}
-    turns, (width, height) = config.schedule.steps + 1, config.view.image_size
+    turns, (width, height) = config.most_moves + 1, config.view.image_size
     samples = config.questions.samples
     episodes, times = len(questions) * samples, f", {samples} times each" if samples > 1 else ""
     lines = [

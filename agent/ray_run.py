@@ -27,7 +27,7 @@ from roomscout.agent.evaluation import (
 )
 from roomscout.agent.parts import Part, cut
 from roomscout.agent.planning import LARGEST_BATCH
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
 from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
@@ -156,8 +156,7 @@ class RayRun:
         prompts = guesses = None
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
-            model = self.config.model
-            prompts = prompts_of(model, self.config.questions.benchmark) if model.asks_model else None
+            prompts = run_prompts(self.config) if self.config.model.asks_model else None
             guesses = guesses_of(self._questions, self._asked, self.config)
         asked, stack = self._questions, self._stack
         self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses)

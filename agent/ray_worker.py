@@ -13,7 +13,7 @@ from roomscout.agent.builders import questions_of, with_policy
 from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.parts import Part
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.startup import resolve
 from roomscout.runs import RunError, RunInUse
 from roomscout.runs.reader import find_part
@@ -85,7 +85,7 @@ class Worker:
         policy, config = with_policy(None, config)
         with ExitStack() as stack:
             questions = questions_of(config.what_to_run, config.questions)
-            prompts = prompts_of(config.model, config.questions.benchmark)
+            prompts = run_prompts(config)
             return resolve(config, questions, policy, prompts, stack).config
 
     def answer(self, config: RunConfig, probe: SharedFolderProbe) -> int:

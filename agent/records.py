@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from roomscout.agent.state import QuestionState
 from roomscout.envs.library import SceneLibrary
-from roomscout.models.conversation import Message
+from roomscout.models.conversation import View
 from roomscout.runs.journal import Journal
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow, ScanRecord
@@ -50,18 +51,21 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
 
 def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
     """A function that encodes a turn's view as a PNG; reuses the PNG sent to a server, if any."""
-    shown = [message for message in state.conversation.messages if message.image is not None]
-    message = shown[turn] if shown else Message("user", "", state.observations[turn].view)
-    return lambda: message.png
+    shown = state.conversation.views
+    view = shown[turn] if shown else View(state.observations[turn].view)
+    return lambda: view.png
 
 
-def messages_of(state: QuestionState) -> list[dict[str, str]]:
-    """The conversation as sent, with file names in place of images."""
-    listed, images = [], 0
+def messages_of(state: QuestionState) -> list[dict[str, Any]]:
+    """The conversation as sent, with a file name in place of an image, or several in "images"."""
+    listed, shown = [], 0
     for message in state.conversation.messages:
-        entry: dict[str, str] = {"role": message.role}
-        if message.image is not None:
-            entry["image"] = image_name(images)
-            images += 1
+        entry: dict[str, Any] = {"role": message.role}
+        names = [image_name(shown + index) for index in range(len(message.views))]
+        shown += len(names)
+        if len(names) == 1:
+            entry["image"] = names[0]
+        elif names:
+            entry["images"] = names
         listed.append({**entry, "text": message.text})
     return listed

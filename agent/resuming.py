@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from roomscout.data.text import on_disk
 from roomscout.models import EMBEDDED
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
-RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens")
+RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens", "tell")
 """Settings whose "auto" is resolved when a run begins, and saved as resolved."""
 
 
@@ -36,6 +37,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         scan_root=_absolute(config.views.scan_root),
         model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
         prompts=model.prompts and _absolute(model.prompts),
+        moves_of=config.controls.moves_of and _absolute(config.controls.moves_of),
         policy=model.policy and _located_file(model.policy),
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
         log_root=_absolute(config.output.log_root),
@@ -91,7 +93,7 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
-    flags = _flags(changed_settings(begun, now))
+    flags = flags_of(changed_settings(begun, now))
     return shlex.join([sys.executable, *COMMAND, "--continue", str(folder.resolve()), *flags])
 
 
@@ -100,10 +102,10 @@ def repeat_command(saved: dict[str, Any]) -> str:
 
     Raises ConfigError if this version does not know one of the settings.
     """
-    return shlex.join(["roomscout", *_flags(changed_settings(RunConfig(), config_from_dict(saved, "run.json")))])
+    return shlex.join(["roomscout", *flags_of(changed_settings(RunConfig(), config_from_dict(saved, "run.json")))])
 
 
-def _flags(settings: dict[str, Any]) -> list[str]:
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
     """The flags that give these settings, without those that name or place a run folder."""
     words = []
     for name, value in settings.items():

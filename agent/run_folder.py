@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
-from roomscout.agent.config import ConfigError, RunConfig, WhatToRun, config_from_dict, config_to_dict
+from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, WhatToRun, config_from_dict, config_to_dict
 from roomscout.agent.console import log_to_file
 from roomscout.agent.parts import Part
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
@@ -152,7 +152,8 @@ def begin_or_resume(
 
 def saved_config(folder: Path) -> RunConfig:
     """The configuration that a run was begun with; raises RunError or ConfigError if run.json is missing or damaged."""
-    return config_from_dict(RunReader(folder).facts.config, str(folder / "run.json"))
+    facts = RunReader(folder).facts
+    return config_from_dict({**facts.config, "tell": facts.setting("tell")}, str(folder / "run.json"))
 
 
 def saved_prompts(folder: Path) -> Prompts:
@@ -178,9 +179,39 @@ def protocol(config: RunConfig, prompts: Prompts | None) -> str:
     decoding = greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
     return (
-        f"{blind}free camera in the scan, its pose and the room's extent told, {config.schedule.steps} moves, "
-        f"{width}x{height} px, focal {view.focal:g} px, eye {views.camera_height:g} m (lower in low rooms), pitch "
-        f"{views.camera_pitch:g} degrees, first view by {views.first_view}{up}, {where}, {decoding}, replies "
-        f"of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{words}, "
+        f"{blind}{_camera(config.controls)}, {_told(view.tell)} told, {config.most_moves} moves, "
+        f"{_counted(config.controls)}{width}x{height} px, focal {view.focal:g} px, "
+        f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
+        f"first view by {views.first_view}{up}, {where}, {decoding}, "
+        f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{words}, "
         f"{'official ' if benchmark == DEFAULT else ''}{find_benchmark(benchmark).title} scoring"
     )
+
+
+def _camera(controls: ControlSettings) -> str:
+    """Who moves the camera, for a protocol."""
+    if controls.moves_of is not None:
+        return f"camera moved in the scan as in run {controls.moves_of.name}"
+    where = "" if controls.translation else " that only turns"
+    movers = {
+        "model": f"free camera{where} in the scan",
+        "spin": "camera that spins in place in the scan",
+        "random": f"camera{where} with random moves in the scan",
+        "coverage": f"camera{where} moved in the scan to show the most new surface",
+        "none": "camera at the first view in the scan",
+    }
+    return movers[controls.moves]
+
+
+def _told(tell: Sequence[str]) -> str:
+    """What the prompts reveal, for a protocol; without a word of the turns if they do, as usual."""
+    words = {"pose": "its pose", "extent": "the room's extent"}
+    told = " and ".join(words[name] for name in tell if name in words) or "no pose"
+    return told if "turns" in tell else f"{told} and no turns"
+
+
+def _counted(controls: ControlSettings) -> str:
+    """How views are presented and which answers count, for a protocol; empty as usual."""
+    parts = ["all views in one message"] if controls.at_once else []
+    parts += [f"no answer before turn {controls.min_turns}"] if controls.min_turns else []
+    return "".join(f"{part}, " for part in parts)

@@ -8,10 +8,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from roomscout.agent.builders import cuda_device_of, library_of, model_policy, server_options
+from roomscout.agent.builders import (
+    cuda_device_of,
+    library_of,
+    model_policy,
+    mover_of,
+    server_options,
+    under_controls,
+)
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
 from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.data.questions import Question
@@ -75,10 +83,12 @@ def start(
 ) -> Started:
     """Resolve a configuration, load its model if `policy` is None, and make the library and the threads of its views.
 
-    The model reads `prompts`; its weights can take minutes. `stack` closes everything. Logs the plan, on the console
-    only if it needs more memory than there is. Raises the errors of `resolve`.
+    The model reads `prompts`, a given policy its own under the controls of the run; weights can take minutes. `stack`
+    closes everything. Logs the plan, on the console only if it needs more memory than there is. Raises the errors of
+    `resolve`, and ConfigError or RunError if --moves-of names a run that cannot be repeated.
     """
     config, plan, renderer = resolve(config, questions, policy, prompts, stack)
+    mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
     library = library_of(config, renderer)
     stack.callback(library.close)
@@ -87,6 +97,9 @@ def start(
     if policy is None:
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
+    elif isinstance(policy, ModelPolicy):
+        policy = policy.under(config.controls, config.view.tell)
+    policy = under_controls(policy, config, mover)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     return Started(config, plan, library, policy, pool)
 

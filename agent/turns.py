@@ -71,9 +71,11 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
         if not recorded:
             env.reset(state.question)
             state.begin(env)
+            run.policy.begin(state)
             return
         env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].view)
         state.begin(env)
+        run.policy.begin(state)
         for turn, following in zip_longest(recorded, recorded[1:]):
             view = following.view if following else None
             state.record(turn, None if turn.move is None else env.resume(turn.move, view))
@@ -122,7 +124,8 @@ def log_turn(state: QuestionState, turn: Turn) -> None:
 def what_happened(turn: Turn) -> str:
     """A turn's action and what came of it: "forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
     ended_without_answer = turn.is_final and not turn.action.done
-    words = [turn.parse_error, "no turns left" if ended_without_answer else turn.action.in_words]
+    asked = None if turn.requested is None else f"asked for: {turn.requested.in_words}"
+    words = [turn.parse_error, asked, "no turns left" if ended_without_answer else turn.action.in_words]
     if turn.stopped:
         words.append(turn.camera_in_words)
     return "; ".join(filter(None, words))
@@ -209,7 +212,8 @@ def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, f
         return None, 0.0
     assert state.env is not None, "an active question has an environment"
     started = time.perf_counter()
-    after = state.env.step(decision.action)
+    env, outcome = state.env, decision.outcome
+    after = env.step(decision.action) if outcome is None else env.resume(outcome)
     return after, round(time.perf_counter() - started, 4)
 
 
@@ -233,6 +237,7 @@ def finish_turn(
             decode=round(reply.decode_seconds, 4),
             render=render_s,
         ),
+        requested=decision.requested,
         seen=state.observation.view,
     )
     state.record(turn, after)

@@ -26,7 +26,7 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.benchmarks.servers import FaultyServer, scripted, sometimes
 from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.models import ModelOptions, ServerOptions
-from roomscout.models.conversation import Conversation, Message
+from roomscout.models.conversation import Conversation, Message, View
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader, run_folders
@@ -98,7 +98,7 @@ def overhead(args: argparse.Namespace, folder: Path) -> None:
     with server_process() as url:
         backend = OpenAIBackend("served", ModelOptions(), ServerOptions((url,)))
         for name, view in (("smooth", smooth), ("noise", noise)):
-            size = len(Message("user", "", view(0, 0, *args.image_size)).png) / 1e3
+            size = len(View(view(0, 0, *args.image_size)).png) / 1e3
             for cpu in (False, True):
                 seeds = range(args.repeats + 1)
                 millis = np.array([conversation_millis(backend, args, view, seed, cpu) for seed in seeds][1:])
@@ -121,7 +121,7 @@ def conversation_millis(
     millis = []
     for turn in range(args.turns):
         conversation.append(Message("user", "You moved. " * 30, view(seed, turn, *args.image_size)))
-        _ = conversation.messages[-1].png
+        _ = conversation.views[-1].png
         started = time.process_time() if cpu else time.perf_counter()
         (reply,) = backend.generate([conversation], action_format())
         millis.append(1e3 * ((time.process_time() if cpu else time.perf_counter()) - started))

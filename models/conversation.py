@@ -13,32 +13,44 @@ from roomscout.models.png import encode_png
 Role = Literal["system", "user", "assistant"]
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """An image of a message, (H, W, 3) uint8 RGB. Its PNG and its hash are computed on first use."""
+
+    image: np.ndarray
+
+    @cached_property
+    def png(self) -> bytes:
+        """The image as a PNG."""
+        return encode_png(self.image)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hexadecimal hash of the image's size and pixels: 0.6 ms for 640x480."""
+        digest = hashlib.sha256(str(self.image.shape).encode())
+        digest.update(self.image.tobytes())
+        return digest.hexdigest()
+
+
 @dataclass(frozen=True)
 class Message:
-    """One message. A user message has exactly one image, which comes before its text.
+    """One message. A user message has an image, which comes before its text.
 
     `image` is (H, W, 3) uint8 RGB. `tokens` are the generated ids of an assistant message without the end token, empty
     if the text came from elsewhere. They are sent back unchanged, since re-encoding decoded text may give other ids.
+    A message that presents several views at once has those before `image` in `earlier`, in their order.
     """
 
     role: Role
     text: str
     image: np.ndarray | None = None
     tokens: tuple[int, ...] = ()
+    earlier: tuple[np.ndarray, ...] = ()
 
     @cached_property
-    def png(self) -> bytes:
-        """A user message's image as a PNG, encoded on first use."""
-        assert self.image is not None, f"a message of {self.role} has no image"
-        return encode_png(self.image)
-
-    @cached_property
-    def sha256(self) -> str:
-        """A hexadecimal hash of the size and pixels of a user message's image: 0.6 ms for 640x480."""
-        assert self.image is not None, f"a message of {self.role} has no image"
-        digest = hashlib.sha256(str(self.image.shape).encode())
-        digest.update(self.image.tobytes())
-        return digest.hexdigest()
+    def views(self) -> tuple[View, ...]:
+        """All images of the message, in their order: one for most user messages, none for others."""
+        return tuple(map(View, (*self.earlier, *([] if self.image is None else [self.image]))))
 
 
 @dataclass
@@ -59,10 +71,15 @@ class Conversation:
         if message.role != expected:
             raise ValueError(f"conversation {self.id}: expected a message from {expected}, got {message.role}")
         if (message.image is not None) != (message.role == "user"):
-            raise ValueError(f"conversation {self.id}: a user message has exactly one image, other messages none")
+            raise ValueError(f"conversation {self.id}: a user message has an image, other messages have none")
         self.messages.append(message)
+
+    @property
+    def views(self) -> list[View]:
+        """The views of all messages; view i belongs to turn i."""
+        return [view for message in self.messages for view in message.views]
 
     @property
     def images(self) -> list[np.ndarray]:
         """All images; image i belongs to turn i."""
-        return [message.image for message in self.messages if message.image is not None]
+        return [view.image for view in self.views]

@@ -1,7 +1,7 @@
 """The interface through which the loop records turns and results, and its in-memory implementation."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
@@ -27,11 +27,11 @@ class Journal(Protocol):
         episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[dict[str, Any]],
     ) -> None:
         """Record a finished turn, its view, which `png` encodes, and the conversation so far."""
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
         """Record an episode's conversation so far."""
 
     def result(self, row: ResultRow) -> None:
@@ -49,7 +49,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], ResultRow] = {}
         self._turns: dict[EpisodeId, list[Turn]] = {}
-        self._conversations: dict[EpisodeId, Sequence[dict[str, str]]] = {}
+        self._conversations: dict[EpisodeId, Sequence[dict[str, Any]]] = {}
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -64,7 +64,7 @@ class MemoryJournal:
         """The finished turns of an episode in progress, with their views in memory."""
         return list(self._turns.get(episode, ()))
 
-    def conversation_of(self, episode: EpisodeId) -> Sequence[dict[str, str]]:
+    def conversation_of(self, episode: EpisodeId) -> Sequence[dict[str, Any]]:
         """The conversation of an episode so far; empty without a model."""
         return self._conversations.get(episode, ())
 
@@ -73,13 +73,13 @@ class MemoryJournal:
         episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[dict[str, Any]],
     ) -> None:
         """Keep a finished turn, its view and the conversation so far."""
         self._turns.setdefault(episode, []).append(turn)
         self._conversations[episode] = messages
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
         """Keep an episode's conversation so far."""
         self._conversations[episode] = messages
 

@@ -150,7 +150,7 @@ class RunReader:
         """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
         return SavedView(self.folder / str(episode) / image_name(turn)).load()
 
-    def messages(self, episode: EpisodeId) -> list[dict[str, str]]:
+    def messages(self, episode: EpisodeId) -> list[dict[str, Any]]:
         """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""
         path = self.folder / str(episode) / "messages.json"
         try:

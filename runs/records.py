@@ -26,7 +26,19 @@ from roomscout.runs import RunError
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
-SETTINGS_ADDED = {"benchmark": DEFAULT, "engine": "transformers", "samples": 1, "scale": 1.0, "tiles_per_view": 1}
+SETTINGS_ADDED: dict[str, Any] = {
+    "benchmark": DEFAULT,
+    "engine": "transformers",
+    "samples": 1,
+    "scale": 1.0,
+    "tiles_per_view": 1,
+    "moves": "model",
+    "moves_of": None,
+    "present": "turns",
+    "min_turns": 0,
+    "translation": True,
+    "tell": ["pose", "extent", "turns"],
+}
 """Settings that could change answers and that runs of earlier versions lack, with the value that those ran with."""
 
 Value = TypeVar("Value")
@@ -192,7 +204,8 @@ class Turn(Record):
     `pose` is the camera's pose before the action. `clamped` names each value outside its range as "name value ->
     limit". `parse_error` says why the reply could not be parsed; the action is then a small rotation. `move` is the
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
-    the ids of all questions in the same generate() call, including this one. Only a recorded turn 0 has `scan`.
+    the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
+    if a control of the run decided otherwise: an `action` is what the camera did. Only a recorded turn 0 has `scan`.
     """
 
     turn: int
@@ -204,6 +217,7 @@ class Turn(Record):
     reply: Annotated[Reply, WrapSerializer(_as_marked)]
     batch: tuple[str, ...]
     seconds: TurnSeconds
+    requested: OmittedIfEmpty[CameraAction | None] = None
     scan: OmittedIfEmpty[ScanRecord | None] = None
     seen: NotRecorded[Any] = field(default=None, compare=False)
     """The view or the file that has it, see `view`."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.baselines import Guesses
+from roomscout.data.benchmarks import Benchmark
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
@@ -163,7 +164,7 @@ class RunWriter:
         episode: EpisodeId,
         turn: Turn,
         png: Callable[[], bytes],
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[dict[str, Any]],
     ) -> None:
         """Write a finished turn: its view, which `png` encodes as a PNG, then its line, then the conversation so far.
 
@@ -173,7 +174,7 @@ class RunWriter:
         drawn = self._painters.submit(_write_png, folder, turn.turn, png)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, str]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
         """Write an episode's conversation so far, as `turn` also does."""
         self._enqueue(_write_messages, self.folder / str(episode), messages)
 
@@ -245,6 +246,8 @@ class RunWriter:
         sights = self._reader.sights
         if (by_sight := split(self.rows, sights)) is not None:
             summary["sight"] = by_sight
+        if warnings := _warnings(facts, summary, self._reader.benchmark):
+            summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         seen = {(each.number, each.sample): columns_of(each) for each in sights.values()}
@@ -292,6 +295,22 @@ class RunWriter:
             then = f"resume with {self.resume_command}" if begun else "start a new run"
             self._broken = _unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
             raise self._broken from error
+
+
+def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
+    """What makes scores of a summary look better than they are."""
+    told = facts.prompts is not None and facts.prompts["templates"].get("extent")
+    given_away = [
+        each.name
+        for each in benchmark.types
+        if each.told_by_extent and summary["types"].get(each.name, {}).get("percent")
+    ]
+    if not told or not given_away:
+        return []
+    return [
+        f"The prompts told the room's extent, which nearly gives away {', '.join(given_away)}: compare it only with "
+        "runs that told it too (--tell)"
+    ]
 
 
 def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:
@@ -401,14 +420,14 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
     return round(time.perf_counter() - started, 4)
 
 
-def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, str]]) -> None:
+def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
     """Write a turn's line, once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
     _append(folder / "turns.jsonl", turn.to_json())
     _write_messages(folder, messages)
 
 
-def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
+def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 

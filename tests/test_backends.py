@@ -112,6 +112,29 @@ class TestEncoding:
         )
         assert torch.equal(encoded.positions, whole[:, 0])
 
+    def test_views_at_once_are_encoded_as_by_the_processor_and_the_model(self, encoder, parts):
+        """Ids, pixels and positions of one message with three views, of which one has another size."""
+        model, processor = parts
+        images = [view(0), view(1, (96, 64)), view(2)]
+        last = Message("user", "look", images[-1], earlier=tuple(images[:-1]))
+        encoded = encoder.encode(Conversation("q", [Message("system", "rules"), last]))
+        content = [*[{"type": "image"}] * 3, {"type": "text", "text": "look"}]
+        chat = [
+            {"role": "system", "content": [{"type": "text", "text": "rules"}]},
+            {"role": "user", "content": content},
+        ]
+        text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        whole = processor(text=[text], images=images, do_resize=False, return_tensors="pt")
+        positions, _ = model.model.get_rope_index(
+            whole["input_ids"],
+            mm_token_type_ids=(whole["input_ids"] == model.config.image_token_id).int(),
+            image_grid_thw=whole["image_grid_thw"],
+        )
+        pixels = torch.cat([turn.image.inputs["pixel_values"] for turn in encoded.turns])
+        assert encoded.ids == whole["input_ids"][0].tolist()
+        assert torch.equal(pixels, whole["pixel_values"])
+        assert torch.equal(encoded.positions, positions[:, 0])
+
     @pytest.mark.parametrize("size", [(64, 64), (32, 1024), (1024, 32), (480, 640)])
     def test_positions_around_one_image_equal_the_models(self, parts, size):
         model, _ = parts

@@ -104,16 +104,22 @@ def test_a_batch_with_reuse_equals_each_row_alone_without(tiny: Tiny):
 
 @each_family
 class TestEncoding:
-    def test_two_views_are_encoded_as_by_the_processor(self, tiny: Tiny):
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_two_views_are_encoded_as_by_the_processor(self, tiny: Tiny, at_once: bool):
         """Both their pixels and their placeholder tokens."""
         conversation = tiny.begin(0)
-        conversation.append(Message("assistant", "I see a chair."))
-        conversation.append(Message("user", "next", tiny.view("q0", 1)))
+        if at_once:
+            system, first = conversation.messages
+            both = Message("user", first.text, tiny.view("q0", 1), earlier=(first.image,))
+            conversation = Conversation("q0", [system, both])
+        else:
+            conversation.append(Message("assistant", "I see a chair."))
+            conversation.append(Message("user", "next", tiny.view("q0", 1)))
         encoded = tiny.encoder().encode(conversation)
         processor = AutoProcessor.from_pretrained(tiny.path)
         chat = []
         for message in conversation.messages:
-            image = [{"type": "image"}] if message.image is not None else []
+            image = [{"type": "image"}] * len(message.views)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
         options = {"crop_to_patches": False} if tiny.family.tiled else {}
         options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}

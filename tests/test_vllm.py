@@ -419,7 +419,7 @@ class TestReplies:
     def test_an_image_is_sent_once(self, served):
         conversation = begin("once", seed=70)
         (reply,) = served.generate([conversation], action_format())
-        assert conversation.messages[1].sha256 in served._server.current.images
+        assert conversation.views[0].sha256 in served._server.current.images
         proceed(conversation, reply, 71)
         assert served.generate([conversation], action_format())[0].images_encoded == 1
 

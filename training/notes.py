@@ -22,7 +22,7 @@ LONGEST_WALK_M = 1.5
 """Long enough to see behind objects, short enough to be often unobstructed when a pupil misjudges the free space."""
 TURN_DEG = 90
 VIEWS_AROUND = 360 // TURN_DEG
-VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320)
+VIEWS = ViewSettings(image_size=(288, 160), focal=105.0, max_new_tokens=320, tell=("pose", "extent", "turns"))
 """The explorer's views, saved with its checkpoints: 45 tokens and 108 degrees each, so that four cover the full circle,
 and an object at the border of two is complete in both. The token limit fits its longest replies."""
 FIRST = CameraPose(0.0, 0.0, 0.0, 0.0)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
+from roomscout.rendering.motion import MoveOutcome
 
 if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
@@ -21,13 +23,16 @@ class Decision:
     """A question's action in this turn and, from a model, the reply that it was parsed from.
 
     `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
-    the action is then a small rotation.
+    the action is then a small rotation. `requested` is what the policy asked for where a control decided otherwise, and
+    `outcome` is the action's outcome where it is known, as in a repeated move.
     """
 
     action: CameraAction
     reply: Reply = NO_REPLY
     clamped: tuple[str, ...] = ()
     error: str | None = None
+    requested: CameraAction | None = None
+    outcome: MoveOutcome | None = None
 
 
 class PolicyError(Exception):
@@ -56,6 +61,14 @@ class Policy(Protocol):
         then be requested again.
         """
         ...
+
+    def moves(self, question: Question, sample: int, most: int) -> int:
+        """How many moves this episode has; by default `most`, the run's --steps."""
+        return most
+
+    def begin(self, state: "QuestionState") -> None:
+        """Prepare for a question at its first view; raises SceneError to fail it."""
+        return None
 
     def recall(self, state: "QuestionState") -> None:
         """Restore a question's turns from before the run was resumed."""

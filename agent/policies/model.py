@@ -1,11 +1,20 @@
 """The policy that asks a model: prompts, a backend and the reply parser."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
+from typing import Self
 
+from roomscout.agent.config import ControlSettings
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts, system_message, turn_message
-from roomscout.agent.policies.replies import action_format, parse_action
+from roomscout.agent.policies.prompts import (
+    Prompts,
+    checkpoint_prompts,
+    message_of_all_turns,
+    system_message,
+    turn_message,
+)
+from roomscout.agent.policies.replies import action_format, parse_action, without_translation
 from roomscout.agent.state import QuestionState
 from roomscout.models import Backend, Reply, ReplyFormat
 
@@ -13,24 +22,41 @@ from roomscout.models import Backend, Reply, ReplyFormat
 class ModelPolicy(Policy):
     """Sends each question's view to a model in the words of `prompts`, and parses the reply as an action.
 
-    By default, `prompts` are those of the backend's checkpoint folder, if it has any.
+    By default, `prompts` are those of the backend's checkpoint folder, if it has any. With `at_once`, the model sees
+    all views in one message: `decide` is called in the last turn only.
     """
 
     def __init__(
-        self, backend: Backend, reply_format: ReplyFormat | None = None, prompts: Prompts | None = None
+        self,
+        backend: Backend,
+        reply_format: ReplyFormat | None = None,
+        prompts: Prompts | None = None,
+        at_once: bool = False,
     ) -> None:
         self.name = backend.name
         self.concurrent = backend.concurrent
         self.backend = backend
         self.prompts = prompts or checkpoint_prompts(backend.name)
         self._format = reply_format or action_format()
+        self._at_once = at_once
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One decision per question from one `generate()` call."""
         for state in states:
-            ask(state, self.prompts)
+            (ask_at_once if self._at_once else ask)(state, self.prompts)
         replies = self.backend.generate([state.conversation for state in states], self._format)
         return [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
+
+    def under(self, controls: ControlSettings, tell: Sequence[str]) -> Self:
+        """This policy with the same backend, its prompts and its presentation of views under a run's controls.
+
+        `tell` are those of TELL_NAMES that the prompts reveal.
+        """
+        changed = copy(self)
+        changed.prompts = self.prompts.under(controls, tell)
+        changed._at_once = controls.at_once
+        changed._format = without_translation(self._format) if not controls.translation else self._format
+        return changed
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
@@ -63,6 +89,14 @@ def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None
         previous = state.turns[turn - 1] if turn else None
         state.conversation.append(turn_message(prompts, state.question, state.observations[turn], previous))
     assert len(state.conversation.images) == turn + 1, f"{state.label}: image i must belong to turn i"
+
+
+def ask_at_once(state: QuestionState, prompts: Prompts) -> None:
+    """Append the system message and one user message with all views so far. Does nothing if they are there."""
+    if not state.conversation.messages:
+        state.conversation.append(system_message(prompts, state.question))
+        state.conversation.append(message_of_all_turns(prompts, state.question, state.observations, state.turns))
+    assert len(state.conversation.images) == state.turn + 1, f"{state.label}: image i must belong to turn i"
 
 
 def read(reply: Reply, state: QuestionState, prompts: Prompts) -> Decision:

@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar
 
-from roomscout.agent.config import ConfigError, ModelSettings
+from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
 from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
@@ -44,6 +44,100 @@ The camera stays inside the room and cannot pass through walls or furniture; the
 blocked. Holes in the scan are white. {advice}"""
 
 
+_NUMBERS = """\
+- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right.
+- forward_meters: -{move_limit} to {move_limit}. Negative moves backward.
+- left_meters: -{move_limit} to {move_limit}. Positive moves left, negative moves right.
+- z_delta_meters: -{height_limit} to {height_limit}. Positive moves up, negative moves down."""
+_STILL = (
+    "- rotation_angle_degrees, forward_meters, left_meters and z_delta_meters: 0, since the camera stays where it is."
+)
+_FINAL_ANSWER = """\
+- answer: {answer_form}.
+- done: true, together with your answer."""
+
+WATCHING = f"""\
+You see a 3D scan of a real room through a moving camera, which you do not control. You have to answer one question \
+about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON object:
+{{action}}
+
+The first four numbers say how you would move the camera if you controlled it. They are recorded and not carried out:
+{_NUMBERS}
+- answer: null until the last view; then {{answer_form}}.
+- done: true only together with your final answer, in the last turn.
+
+Holes in the scan are white. Pay attention to everything that the question needs."""
+ONE_VIEW = f"""\
+You see one view of a 3D scan of a real room. You have to answer one question about the room from this view alone. \
+Reply with a short thought, then exactly one JSON object that gives your answer:
+{{action}}
+
+{_STILL}
+{_FINAL_ANSWER}
+
+Holes in the scan are white."""
+AT_ONCE = f"""\
+You see views of a 3D scan of a real room, in the order in which a camera took them. You have to answer one question \
+about the room. Reply with a short thought, then exactly one JSON object that gives your answer:
+{{action}}
+
+{_STILL}
+{_FINAL_ANSWER}
+
+Holes in the scan are white."""
+TURNING = """\
+You are inside a 3D scan of a real room and see it through a camera that you can turn in place. You have to answer one \
+question about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON \
+object that either turns the camera or gives your answer:
+{{"rotation_angle_degrees": 0, "answer": null, "done": false}}
+
+- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right.
+- answer: null while you are exploring; at the end, {answer_form}.
+- done: true only together with your final answer, which ends the exploration.
+
+The camera stays where it is. Holes in the scan are white. {advice}"""
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Templates that replace others in a run with controls (`ControlSettings`), so that all that a model reads is true.
+
+    - `watching`, `one_view`, `at_once` and `turning`: `system` if the model does not move the camera, if it sees the
+      first view only, if it sees all views in one message, and with --no-translation.
+    - `count` and `rule`, each with `_watching` and `_turning` or `_early` (--min-turns, `first` is its turn): the two
+      parts of `remaining_turns`. A run that does not tell the turns has no count.
+    - `last_watching`, `last_one_view`, `last_at_once` and `last_turning`: `last_turn`.
+    - `unreadable`: the outcome of an unreadable reply if the camera did not turn because of it.
+    - `not_counted` and `not_counted_early`: the outcome of an answer before the turn in which it counts.
+    - `view`: in one message with all views, what precedes the outcome and the position of each.
+    - `advice_untold`: by what is not told ("pose", "extent" or "turns"), advice that does not build on it.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    watching: str = WATCHING
+    one_view: str = ONE_VIEW
+    at_once: str = AT_ONCE
+    turning: str = TURNING
+    count: str = "Turn {turn}: {moves} left."
+    count_watching: str = "Turn {turn}, views to come: {left}."
+    count_turning: str = "Turn {turn}, turns of the camera left: {left}."
+    rule: str = "Answer as soon as you are sure."
+    rule_watching: str = "Answer when you see the last view."
+    rule_early: str = "Answer as soon as you are sure, but not before turn {first}."
+    last_watching: str = 'This is the last view. Give your best answer now, with "done": true.'
+    last_one_view: str = 'This is the only view. Give your best answer now, with "done": true.'
+    last_at_once: str = 'These are all views. Give your best answer now, with "done": true.'
+    last_turning: str = (
+        'This is the last turn: you cannot turn the camera again. Give your best answer now, with "done": true.'
+    )
+    unreadable: str = "Your reply could not be used: {error}."
+    not_counted: str = "Your answer was recorded, but only the answer to the last view counts."
+    not_counted_early: str = "Your answer was recorded, but no answer before turn {first} counts."
+    view: str = "View {number}:"
+    advice_untold: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class OutcomePrompts:
     """What the model reads about its last reply and move: the sentences that apply, in this order."""
@@ -60,6 +154,8 @@ class OutcomePrompts:
     blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."
     clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."
     not_moved: str = "Did not move."
+    not_counted: str = ""
+    """Comes first, after an answer that did not count."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +167,11 @@ class Prompts:
     - `outcome`: the first part of every later turn.
     - `extent` and `position`: the room's size, and where the camera is.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
+    - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
+    - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
+
+    An empty template leaves out what it would say.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -90,23 +190,91 @@ class Prompts:
     advice: Mapping[str, str] = field(
         default_factory=lambda: {ANY_TYPE: "Look around until you have seen everything that the question needs."}
     )
+    view: str = ""
+    variants: Variants = field(default=Variants(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self, "")
         _check(self.outcome, "outcome.")
-        for kind, text in self.advice.items():
+        _check(self.variants, "variants.")
+        for item in self.variants.advice_untold:
+            if item not in TELL_NAMES:
+                raise ValueError(f"variants.advice_untold has {item!r}: its keys are some of {', '.join(TELL_NAMES)}")
+        for kind, text in [pair for advice in self._advices for pair in advice.items()]:
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
 
     @property
     def sha256(self) -> str:
-        """A hash of all templates, 64 hex digits."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        """A hash of all templates but the variants, 64 hex digits."""
+        return hashlib.sha256(json.dumps(self.templates, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def templates(self) -> dict[str, Any]:
+        """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
+        values = {name: value for name, value in asdict(self).items() if name != "variants"}
+        for record, name in ((values, "view"), (values["outcome"], "not_counted")):
+            if not record[name]:
+                del record[name]
+        return values
+
+    @property
+    def _advices(self) -> list[Mapping[str, str]]:
+        return [self.advice, *self.variants.advice_untold.values()]
+
+    def under(self, controls: ControlSettings, tell: Sequence[str]) -> "Prompts":
+        """What a model reads in a run with these controls, whose prompts reveal `tell`, some of TELL_NAMES."""
+        prompts = self._for_mover(controls)
+        if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
+            prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
+        untold = [name for name in TELL_NAMES if name not in tell]
+        for name in untold:
+            prompts = replace(prompts, advice={**prompts.advice, **self.variants.advice_untold.get(name, {})})
+        hidden = {"pose": "position", "extent": "extent"}
+        return replace(prompts, **{hidden[name]: "" for name in untold if name in hidden})
+
+    def _for_mover(self, controls: ControlSettings) -> "Prompts":
+        """These prompts in the words for who moves the camera, and how."""
+        variants, outcome = self.variants, self.outcome
+        if controls.model_moves:
+            if controls.min_turns:
+                not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))
+                outcome = replace(outcome, not_counted=not_counted)
+            system, last = (
+                (self.system, self.last_turn) if controls.translation else (variants.turning, variants.last_turning)
+            )
+            return replace(self, system=system, last_turn=last, outcome=outcome)
+        outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
+        if controls.at_once:
+            system, last, view = variants.at_once, variants.last_at_once, variants.view
+        elif controls.moves == "none":
+            system, last, view = variants.one_view, variants.last_one_view, ""
+        else:
+            system, last, view = variants.watching, variants.last_watching, ""
+        return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
+
+    def _remaining_turns(self, controls: ControlSettings, counted: bool) -> str:
+        """The template of turns before the last one, with the number of the turn and of those left if `counted`."""
+        variants = self.variants
+        if not controls.model_moves:
+            count, rule = variants.count_watching, variants.rule_watching
+        else:
+            count = variants.count if controls.translation else variants.count_turning
+            early = variants.rule_early.replace("{first}", str(controls.min_turns))
+            rule = early if controls.min_turns else variants.rule
+        return f"{count} {rule}" if counted else rule
 
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""
         advice = {each.name: each.advice for each in benchmark.types if each.advice}
-        return replace(self, advice={**advice, **self.advice})
+        of_benchmark = [each for each in benchmark.types if each.name not in self.advice]
+        untold = {
+            item: {each.name: each.advice_untold[item] for each in of_benchmark if item in each.advice_untold}
+            | dict(self.variants.advice_untold.get(item, {}))
+            for item in TELL_NAMES
+        }
+        variants = replace(self.variants, advice_untold=untold)
+        return replace(self, advice={**advice, **self.advice}, variants=variants)
 
 
 _EXAMPLES: dict[str, dict[str, Any]] = {
@@ -115,8 +283,9 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "options": {"options": ""},
     "extent": dict.fromkeys(("x0", "x1", "y0", "y1"), 0.0),
     "position": {"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0},
-    "remaining_turns": {"turn": 0, "moves": ""},
+    "remaining_turns": {"turn": 0, "moves": "", "left": 0},
     "last_turn": {},
+    "view": {"number": 0},
     "outcome.unreadable": {"error": ""},
     "outcome.truncated": {"tokens": 0},
     "outcome.clamped": {"values": ""},
@@ -126,11 +295,21 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "outcome.blocked": {"moved_m": 0.0, "requested_m": 0.0},
     "outcome.clipped": {"moved_m": 0.0, "requested_m": 0.0},
     "outcome.not_moved": {},
+    "outcome.not_counted": {},
 }
 """The names that each template may use, with an example value."""
+_EXAMPLES |= {f"variants.{name}": _EXAMPLES["system"] for name in ("watching", "one_view", "at_once", "turning")}
+_EXAMPLES |= {f"variants.{name}": _EXAMPLES["remaining_turns"] for name in ("count", "count_watching", "count_turning")}
+_EXAMPLES |= {f"variants.{each.name}": {} for each in fields(Variants) if each.name.startswith(("rule", "last"))}
+_EXAMPLES |= {f"variants.{name}": {"first": 0} for name in ("rule_early", "not_counted_early")}
+_EXAMPLES |= {
+    "variants.unreadable": _EXAMPLES["outcome.unreadable"],
+    "variants.not_counted": {},
+    "variants.view": _EXAMPLES["view"],
+}
 
 
-def _check(record: Prompts | OutcomePrompts, prefix: str) -> None:
+def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
     for each in fields(record):
         name = prefix + each.name
         if name not in _EXAMPLES:
@@ -171,6 +350,14 @@ def prompts_of(model: ModelSettings, benchmark: str) -> Prompts:
     return prompts.with_advice_of(find_benchmark(benchmark))
 
 
+def run_prompts(config: RunConfig) -> Prompts:
+    """What the model of a new run reads: `prompts_of`, under the controls of the run; raises the same errors.
+
+    Raises ModelError if the checkpoint's views.json is damaged.
+    """
+    return prompts_of(config.model, config.questions.benchmark).under(config.controls, config.view.tell)
+
+
 def checkpoint_prompts(model: str) -> Prompts:
     """The prompts in a model's checkpoint folder, or the default ones; raises ValueError for a file that is damaged."""
     folder = EXPLORER if model == EMBEDDED else Path(model).expanduser()
@@ -187,7 +374,7 @@ def explorer_prompts() -> Prompts:
 
 def prompts_record(prompts: Prompts) -> dict[str, Any]:
     """The prompts as JSON values for run.json, which `recorded_prompts` reads back."""
-    return {"sha256": prompts.sha256, "templates": asdict(prompts)}
+    return {"sha256": prompts.sha256, "templates": prompts.templates}
 
 
 def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
@@ -236,8 +423,27 @@ def opening_text(prompts: Prompts, question: Question) -> str:
 def turn_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn | None) -> Message:
     """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
     opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
-    parts = [opening, _where(prompts, observation), _turns_left(prompts, observation)]
+    where = _joined(_extent(prompts, observation), _position(prompts, observation))
+    parts = filter(None, [opening, where, _turns_left(prompts, observation)])
     return Message("user", "\n\n".join(parts), image=observation.view)
+
+
+def message_of_all_turns(
+    prompts: Prompts, question: Question, observations: Sequence[Observation], turns: Sequence[Turn]
+) -> Message:
+    """The user message with all observations; `turns` led from each to the next one.
+
+    It says what the messages of the single turns say, each outcome and position under the number of its view.
+    """
+    outcomes = ["", *(_outcome(prompts.outcome, turn) for turn in turns)]
+    views = [
+        _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, observation))
+        for observation, outcome in zip(observations, outcomes, strict=True)
+    ]
+    extent, last = _extent(prompts, observations[0]), _turns_left(prompts, observations[-1])
+    parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), last])
+    *earlier, image = (observation.view for observation in observations)
+    return Message("user", "\n\n".join(parts), image=image, earlier=tuple(earlier))
 
 
 def _system_text(prompts: Prompts, question: Question) -> str:
@@ -259,8 +465,10 @@ def _question_text(prompts: Prompts, question: Question) -> str:
 
 
 def _outcome(words: OutcomePrompts, turn: Turn) -> str:
-    """The outcome of the last turn: reply errors, clamped numbers, rotation and move."""
+    """The outcome of the last turn: an answer that did not count, reply errors, clamped numbers, rotation and move."""
     lines = []
+    if turn.requested is not None and turn.requested.done:
+        lines.append(words.not_counted)
     if turn.parse_error:
         lines.append(words.unreadable.format(error=turn.parse_error))
     if turn.clamped:
@@ -274,20 +482,29 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
         lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))
     else:
         lines.append(words.moved.format(moved_m=move.moved_m) if move.requested_m else words.not_moved)
-    return " ".join(lines)
+    return _joined(*lines)
 
 
-def _where(prompts: Prompts, observation: Observation) -> str:
-    """The room's extent, the camera's position and its heading."""
-    extent, pose = observation.extent, observation.pose
-    (x0, x1), (y0, y1) = extent.x_m, extent.y_m
-    size = prompts.extent.format(x0=x0, x1=x1, y0=y0, y1=y1)
-    height, heading = pose.z_m - extent.floor_z_m, round(pose.heading_deg) % 360
-    return f"{size} {prompts.position.format(x=pose.x_m, y=pose.y_m, height=height, heading=heading)}"
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _extent(prompts: Prompts, observation: Observation) -> str:
+    """The room's extent."""
+    (x0, x1), (y0, y1) = observation.extent.x_m, observation.extent.y_m
+    return prompts.extent.format(x0=x0, x1=x1, y0=y0, y1=y1)
+
+
+def _position(prompts: Prompts, observation: Observation) -> str:
+    """The camera's position and heading."""
+    pose = observation.pose
+    height, heading = pose.z_m - observation.extent.floor_z_m, round(pose.heading_deg) % 360
+    return prompts.position.format(x=pose.x_m, y=pose.y_m, height=height, heading=heading)
 
 
 def _turns_left(prompts: Prompts, observation: Observation) -> str:
     left = observation.moves_left
     if not left:
         return prompts.last_turn.format()
-    return prompts.remaining_turns.format(turn=observation.turn, moves=f"{left} move{'' if left == 1 else 's'}")
+    moves = f"{left} move{'' if left == 1 else 's'}"
+    return prompts.remaining_turns.format(turn=observation.turn, moves=moves, left=left)

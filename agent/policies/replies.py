@@ -2,7 +2,9 @@
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from roomscout.agent.policies.object_scanner import ObjectScanner, Outcome
 from roomscout.data.answers import NUMBER
@@ -15,9 +17,10 @@ ACTION_KEYS = (*LIMITS, "answer", "done")
 SHOWN_CHARACTERS = 40
 
 
-_NUMBERS = " ".join(rf'"\"{name}\":" blank number "," blank' for name in LIMITS)
-ACTION_GRAMMAR = rf"""
-root ::= prose "{{" blank {_NUMBERS} decision blank "}}"
+def _grammar(numbers: Iterable[str]) -> str:
+    keys = " ".join(rf'"\"{name}\":" blank number "," blank' for name in numbers)
+    return rf"""
+root ::= prose "{{" blank {keys} decision blank "}}"
 prose ::= [^{{]*
 decision ::= "\"answer\":" blank (looking | answered)
 looking ::= "null," blank "\"done\":" blank "false"
@@ -26,21 +29,31 @@ text ::= "\"" [^"\\\u0000-\u001f]{{1,80}} "\""
 number ::= "-"? ("0" | [1-9] [0-9]{{0,3}}) ("." [0-9]{{1,4}})?
 blank ::= [ \n]{{0,8}}
 """
+
+
+def _schema(numbers: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string"},
+            **{name: {"type": "number"} for name in numbers},
+            "answer": {"type": ["string", "number", "null"]},
+            "done": {"type": "boolean"},
+        },
+        "required": ["thought", *numbers, "answer", "done"],
+        "additionalProperties": False,
+    }
+
+
+ACTION_GRAMMAR = _grammar(LIMITS)
 """GBNF for xgrammar: prose without braces, then one object with the six keys in the prompt's order, then the end.
 `done` may be true only with an answer."""
 
-ACTION_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "thought": {"type": "string"},
-        **{name: {"type": "number"} for name in LIMITS},
-        "answer": {"type": ["string", "number", "null"]},
-        "done": {"type": "boolean"},
-    },
-    "required": ["thought", *ACTION_KEYS],
-    "additionalProperties": False,
-}
+ACTION_SCHEMA = _schema(tuple(LIMITS))
 """JSON schema of the action, for servers. It allows no prose before the object, so the thought is the first key."""
+
+TURNS_ONLY = ("rotation_angle_degrees",)
+"""The numbers of an action without translation."""
 
 LOOK_AROUND = CameraAction(rotation_angle_degrees=45.0)
 """The action for an unreadable reply: the next view at least shows something new."""
@@ -71,6 +84,13 @@ def action_format(constrained: bool = False) -> ReplyFormat:
     if not constrained:
         return ReplyFormat(ActionScanner, "}")
     return ReplyFormat(ActionScanner, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
+
+
+def without_translation(form: ReplyFormat) -> ReplyFormat:
+    """A format of `action_format` whose action has only a rotation, an answer and whether it is done."""
+    if form.grammar is None:
+        return form
+    return replace(form, grammar=_grammar(TURNS_ONLY), schema=_schema(TURNS_ONLY))
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:

@@ -222,6 +222,7 @@ def _sight_in_words(sight: Sight | None) -> str:
 
 
 def _read_in(turn: Turn, question: QuestionContents) -> str:
-    """The text that the model read with a turn's view."""
-    of_user = [message for message in question.messages if message.get("image") == image_name(turn.turn)]
+    """The text that the model read with a turn's view; with all views at once, that of the last one."""
+    shown = [(message, message.get("images", [message.get("image")])[-1]) for message in question.messages]
+    of_user = [message for message, name in shown if name == image_name(turn.turn)]
     return escaped_text(of_user[0]["text"]) if of_user else ""

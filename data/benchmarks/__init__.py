@@ -26,7 +26,9 @@ class BenchmarkError(QuestionError):
 class QuestionType:
     """A type of question: its kind of answer, and what a model is told about it.
 
-    `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt.
+    `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
+    `advice_untold` replaces it in a run whose prompts do not tell what it builds on, by that: "pose" (of the camera),
+    "extent" (of the room) or "turns" (left). `told_by_extent` says that the extent nearly answers the question.
     `wording` is a case-insensitive regular expression that the beginning of a question of this type matches; a user's
     own question in that wording gets the type.
     """
@@ -36,6 +38,8 @@ class QuestionType:
     task: str = ""
     advice: str = ""
     wording: str = ""
+    advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    told_by_extent: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field that cannot be used."""

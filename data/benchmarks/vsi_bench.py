@@ -24,12 +24,14 @@ TYPES = (
         "object_abs_distance",
         Number("m"),
         advice=f"Look at both objects, from nearby if you can. {_RULER}",
+        advice_untold={"pose": "Look at both objects, from nearby if you can."},
         wording=_FROM + r"what is the distance between .+\(in meters\)",
     ),
     QuestionType(
         "object_size_estimation",
         Number("cm"),
         advice=f"Look at the whole object, from more than one side if you can. {_RULER}",
+        advice_untold={"pose": "Look at the whole object, from more than one side if you can."},
         wording=r"what is the length of the longest dimension .+ centimeters",
     ),
     QuestionType(
@@ -37,6 +39,7 @@ TYPES = (
         Number("m²"),
         advice="Find the walls in every direction. The room may not fill the rectangle of its extent.",
         wording=r"what is the size of (this|the) room \(?in square meters",
+        told_by_extent=True,
     ),
     QuestionType(
         "object_rel_distance",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from roomscout.models import ModelOptions
-from roomscout.models.conversation import Message
+from roomscout.models.conversation import Message, View
 from roomscout.models.openai.bodies import object_at, parsed
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.failures import mentions
@@ -138,14 +138,14 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def chat_message(message: Message) -> bytes:
-    """A message of a chat as JSON, the image before its text."""
+    """A message of a chat as JSON, the images before its text."""
     text = json.dumps(message.text).encode()
-    if message.image is None:
+    if not message.views:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
-    image = b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(message)
-    return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), image, text)
+    images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(view) for view in message.views)
+    return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), images, text)
 
 
-def data_url(message: Message) -> bytes:
-    """The image of a user message as a data URL."""
-    return b"data:image/png;base64," + base64.b64encode(message.png)
+def data_url(view: View) -> bytes:
+    """A view as a data URL."""
+    return b"data:image/png;base64," + base64.b64encode(view.png)

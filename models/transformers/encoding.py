@@ -32,14 +32,17 @@ class EncodedImage:
 class EncodedTurn:
     """The encoding of one user message and the message before it (system or reply).
 
-    `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes, len(ids)),
-    as the model's family defines them. The image's placeholders are `ids[image_start:image_end]`.
+    A user message with several views has one for each view, up to the next one; `messages` has the two messages in the
+    first, and is empty in the others. `rendered` is the chat template's text of the whole conversation so far.
+    `positions` are (position_axes, len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the
+    image's placeholders are `ids[image_start:image_end]`.
     """
 
-    messages: tuple[Message, Message]
+    messages: tuple[Message, ...]
     rendered: str
     ids: list[int]
     positions: torch.Tensor
+    view: np.ndarray
     image: EncodedImage
     image_start: int
     image_end: int
@@ -135,9 +138,9 @@ class ConversationEncoder:
         encoded = self._cache.get(conversation.key)
         if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
             encoded = self._cache[conversation.key] = EncodedConversation(conversation.id, conversation.key)
-        for end in range(2 * len(encoded.turns) + 2, len(messages) + 1, 2):
+        for end in range(len(encoded.messages) + 2, len(messages) + 1, 2):
             try:
-                encoded.turns.append(self._encode_turn(encoded, messages[:end]))
+                encoded.turns += self._encode_message(encoded, messages[:end])
             except ModelError as error:
                 raise ModelError(f"conversation {conversation.id}: {error}") from error
         return encoded
@@ -145,7 +148,7 @@ class ConversationEncoder:
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
-            turn.image.inputs = self._encode_image(turn.messages[1])
+            turn.image.inputs = self._encode_image(turn.view)
         return turn.image.inputs
 
     def release(self, key: int) -> None:
@@ -156,32 +159,38 @@ class ConversationEncoder:
         """Free the encodings of all conversations."""
         self._cache.clear()
 
-    def _encode_turn(self, encoded: EncodedConversation, messages: Sequence[Message]) -> EncodedTurn:
-        """The next turn of `encoded`; `messages` is the conversation up to the user message to add."""
+    def _encode_message(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
+        """The next turns of `encoded`, one per view; `messages` is the conversation up to the user message to add."""
         before, user = messages[-2:]
         rendered = self._render(messages)
         if not encoded.turns:
-            reply, text, start = [], rendered, 0
+            ids, text, start = list[int](), rendered, 0
         else:
             last = encoded.turns[-1]
-            reply = list(before.tokens) or self._tokenize(self._escape_added_tokens(before.text))
+            ids = list(before.tokens) or self._tokenize(self._escape_added_tokens(before.text))
             text = self._text_after(last.rendered, rendered)
             start = int(last.positions.max()) + 1
-        image = self._encode_image(user)
-        placeholders = self._family.placeholders(self._processor, self._config, image)
         added = self._tokenize(text)
-        at = added.index(self._config.image_token_id)
-        ids = [*reply, *added[:at], *placeholders, *added[at + 1 :]]
-        positions = self._family.positions(self._config, ids, image) + start
-        image_start = len(reply) + at
-        image_end = image_start + len(placeholders)
-        return EncodedTurn((before, user), rendered, ids, positions, EncodedImage(image), image_start, image_end)
+        turns: list[EncodedTurn] = []
+        for count, view in enumerate((each.image for each in user.views), start=1):
+            image = self._encode_image(view)
+            at = added.index(self._config.image_token_id)
+            ids += added[:at]
+            image_start, added = len(ids), added[at + 1 :]
+            ids += self._family.placeholders(self._processor, self._config, image)
+            image_end = len(ids)
+            ids += added if count == len(user.views) else []
+            positions = self._family.positions(self._config, ids, image) + start
+            of = () if turns else (before, user)
+            turns.append(EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end))
+            ids, start = [], int(positions.max()) + 1
+        return turns
 
     def _render(self, messages: Sequence[Message]) -> str:
         """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""
         chat = []
         for message in messages:
-            image = [{"type": "image"}] if message.role == "user" else []
+            image = [{"type": "image"}] * (max(1, len(message.views)) if message.role == "user" else 0)
             text = _REPLY if message.role == "assistant" else self._escape_added_tokens(message.text)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
         options = self._family.chat_options
@@ -211,9 +220,8 @@ class ConversationEncoder:
     def _tokenize(self, text: str) -> list[int]:
         return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _encode_image(self, message: Message) -> dict[str, torch.Tensor]:
-        assert message.image is not None
-        image = Image.fromarray(np.ascontiguousarray(message.image))
+    def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
+        image = Image.fromarray(np.ascontiguousarray(pixels))
         reason = self._family.why_not(image.width, image.height)
         if reason:
             raise ModelError(f"{reason} (--image-size)")

@@ -149,7 +149,7 @@ class VllmBackend:
 
         Raises ModelError if the server rejects the request, sends an unexpected response, or crashes repeatedly.
         """
-        messages = [message for message in conversation.messages if message.image is not None]
+        views = conversation.views
         body = {
             "token_ids": prompt_ids(encoded, self._image_id) + begun,
             "sampling_params": self._sampling(conversation, len(begun), reply_format),
@@ -159,7 +159,7 @@ class VllmBackend:
         while failures < MOST_ATTEMPTS:
             server = self._server.current
             known = set() if all_images else server.images
-            body["content_parts"] = [image_part(message, message.sha256 not in known) for message in messages]
+            body["content_parts"] = [image_part(view, view.sha256 not in known) for view in views]
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
@@ -172,7 +172,7 @@ class VllmBackend:
                 failures, why = failures + 1, str(error)
                 self._server.ensure_alive(server)
                 continue
-            server.images.update(message.sha256 for message in messages)
+            server.images.update(view.sha256 for view in views)
             self._server.replied()
             return _read_answer(response, encoded.ids + begun, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")

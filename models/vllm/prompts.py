@@ -4,8 +4,10 @@ import base64
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from roomscout.models import ModelError
-from roomscout.models.conversation import Message
+from roomscout.models.conversation import View
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families import INTERNVL, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_5, QWEN3_VL, Family
 
@@ -47,11 +49,10 @@ class LayoutEncoder(ConversationEncoder):
         self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
         super().__init__(*args, **kwargs)
 
-    def _encode_image(self, message: Message) -> "dict[str, torch.Tensor]":
-        assert message.image is not None
-        if message.image.shape not in self._by_size:
-            self._by_size[message.image.shape] = super()._encode_image(message)
-        return self._by_size[message.image.shape]
+    def _encode_image(self, pixels: np.ndarray) -> "dict[str, torch.Tensor]":
+        if pixels.shape not in self._by_size:
+            self._by_size[pixels.shape] = super()._encode_image(pixels)
+        return self._by_size[pixels.shape]
 
 
 def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
@@ -63,13 +64,13 @@ def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
     )
 
 
-def image_part(message: Message, with_pixels: bool) -> dict[str, Any]:
-    """A message's image under its content hash, because vLLM takes images of the same name for the same image.
+def image_part(view: View, with_pixels: bool) -> dict[str, Any]:
+    """An image under its content hash, because vLLM takes images of the same name for the same image.
 
     Without pixels the server must have received it before.
     """
-    url = "data:image/png;base64," + base64.b64encode(message.png).decode("ascii") if with_pixels else None
-    return {"type": "image_url", "url": url, "uuid": message.sha256}
+    url = "data:image/png;base64," + base64.b64encode(view.png).decode("ascii") if with_pixels else None
+    return {"type": "image_url", "url": url, "uuid": view.sha256}
 
 
 def image_ends(encoded: EncodedConversation) -> list[int]:

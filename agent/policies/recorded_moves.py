@@ -1,0 +1,107 @@
+"""Repeats the camera moves of an earlier run (`--moves-of`)."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from roomscout.agent.config import SECTIONS, ConfigError, RunConfig, config_to_dict
+from roomscout.agent.policies.movers import Move, Mover, environment
+from roomscout.agent.resuming import flags_of
+from roomscout.agent.state import QuestionState
+from roomscout.data.questions import Question
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
+
+log = logging.getLogger(__name__)
+
+VIEW_SETTINGS = tuple(name for name in SECTIONS["views"] if name not in ("scan_root", "scene_cache_gib"))
+"""Settings that must be those of the earlier run, so that equal poses give equal views."""
+
+
+class RecordedMoves(Mover):
+    """Takes each question along the poses that it had in the run of a folder, as recorded there.
+
+    A question that answered early has fewer moves. Sample k of a question repeats sample k, or the last one that the
+    run has.
+    """
+
+    def __init__(self, folder: Path, numbers: Mapping[str, int], rows: Iterable[ResultRow], samples: int) -> None:
+        self._folder, self._numbers, self._samples = folder, numbers, samples
+        self._rows = {row.episode: row for row in rows}
+        self._turns: dict[tuple[str, int], list[Turn]] = {}
+
+    @classmethod
+    def of(cls, folder: Path, config: RunConfig, questions: Sequence[Question]) -> Self:
+        """The moves of the run in `folder` for `questions`; raises RunError if it cannot be read.
+
+        Raises ConfigError if it has drawn other views or has not finished one of the questions.
+        """
+        reader = RunReader(folder)
+        facts = reader.facts
+        ours = config_to_dict(config)
+        theirs = {name: facts.setting(name) for name in VIEW_SETTINGS}
+        if other := {name: value for name, value in theirs.items() if value != ours[name]}:
+            raise ConfigError(
+                f"--moves-of {folder} has drawn its views with other settings: add {' '.join(flags_of(other))}"
+            )
+        known = {question.id: number for number, question in enumerate(reader.questions, start=1)}
+        moves = cls(folder, known, reader.rows, facts.samples)
+        moves._require(questions, {question.id: question for question in reader.questions}, config)
+        return moves
+
+    def _require(self, questions: Sequence[Question], recorded: Mapping[str, Question], config: RunConfig) -> None:
+        """Raise ConfigError unless the run has finished all of these questions; log how many moves it made too many."""
+        for question in questions:
+            there = recorded.get(question.id)
+            if there is None:
+                raise ConfigError(f"--moves-of {self._folder} has no question {question.id}: ask only its questions")
+            if (there.scene, there.question) != (question.scene, question.question):
+                raise ConfigError(
+                    f"--moves-of {self._folder} asks something else as question {question.id}: ask its questions"
+                )
+            for sample in range(1, config.questions.samples + 1):
+                row = self._rows.get(self._episode(question, sample))
+                if row is None or row.failed:
+                    how = "has failed at" if row is not None else "has not finished"
+                    retry = " --retry-failed" if row is not None else ""
+                    raise ConfigError(
+                        f"--moves-of {self._folder} {how} question {question.id}: resume it with --continue "
+                        f"{self._folder}{retry}, or leave the question out"
+                    )
+        most, steps = max((self._made(self._episode(each, 1)) for each in questions), default=0), config.schedule.steps
+        if most > steps:
+            log.info("--steps %d repeats only the first %d of up to %d moves of %s", steps, steps, most, self._folder)
+
+    def _episode(self, question: Question, sample: int) -> EpisodeId:
+        return EpisodeId(self._numbers[question.id], min(sample, self._samples))
+
+    def _made(self, episode: EpisodeId) -> int:
+        return self._rows[episode].turns - 1
+
+    def moves(self, question: Question, sample: int, most: int) -> int:
+        """The number of moves that the episode made, at most `most`."""
+        return min(most, self._made(self._episode(question, sample)))
+
+    def begin(self, state: QuestionState) -> None:
+        """Read the question's turns; raises SceneError if it was asked in another scan or began at another pose."""
+        turns = RunReader(self._folder).turns(self._episode(state.question, state.sample))
+        scan, file = turns[0].scan, environment(state).library.scan_file(state.question)
+        other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
+        if other_scan or turns[0].pose != state.observations[0].pose:
+            raise SceneError(
+                f"--moves-of {self._folder} has seen {state.question.scene_name} in another scan than "
+                f"{file.path if file else 'this one'}: use the scan {scan.file if scan else 'of that run'}"
+            )
+        self._turns[state.question.id, state.sample] = turns
+
+    def next_move(self, state: QuestionState) -> Move:
+        """The recorded move of this turn, to the recorded pose."""
+        turn = self._turns[state.question.id, state.sample][state.turn]
+        return Move(replace(turn.action, answer=None, done=False), turn.move)
+
+    def forget(self, state: QuestionState) -> None:
+        """Release the question's turns."""
+        self._turns.pop((state.question.id, state.sample), None)
