@@ -29,7 +29,9 @@ class Level:
     def __post_init__(self) -> None:
         if self.objects is not None and not 9 <= self.objects[0] <= self.objects[1] <= MAX_OBJECTS:
             least, most = self.objects
-            raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {least} {most}")
+            raise ValueError(
+                f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {least} {most}"
+            )
 
     def having(self, objects: tuple[int, int] | None) -> "Level":
         """The level with other numbers of objects; None leaves it as it is. Raises ValueError."""

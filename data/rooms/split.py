@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from roomscout.data.question_files import QuestionError
 from roomscout.data.rooms.levels import LEVELS
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.data.rooms.room import Room, make_room
@@ -42,7 +43,7 @@ MOST_REPLACEMENTS = 20
 SECONDS_BETWEEN_REPORTS = 20.0
 
 
-class SplitError(Exception):
+class SplitError(QuestionError):
     """The rooms cannot be made as they should be. The message says how to fix it."""
 
 
@@ -74,7 +75,9 @@ def split_folder(parent: Path | None = None, rooms: int = ROOMS) -> Path:
                 _finish(draft, rooms)
                 draft.rename(folder)
     except OSError as error:
-        raise SplitError(f"{parent}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder") from None
+        raise SplitError(
+            f"{parent}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
+        ) from None
     return folder
 
 
