@@ -27,7 +27,7 @@ from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format, without_translation
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question, questions_asked
-from roomscout.data.scans import LAYOUTS, Layouts
+from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models import Backend, ModelOptions, ServerOptions
 from roomscout.models.engines import make_backend
@@ -40,7 +40,9 @@ from roomscout.rendering.scene import SceneError
 
 def layouts_of(benchmark: str) -> Layouts:
     """The paths below the root of each dataset at which scans are searched for; raises QuestionError."""
-    return {**LAYOUTS, **find_benchmark(benchmark).scan_layouts}
+    record = find_benchmark(benchmark)
+    own_roots = {OWN_ROOTS: (str(record.folder()),)} if record.folder else {}
+    return {**LAYOUTS, **record.scan_layouts, **own_roots}
 
 
 def questions_of(what: WhatToRun, asked: QuestionSettings) -> list[Question]:

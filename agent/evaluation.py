@@ -31,7 +31,7 @@ from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
-from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks import find_benchmark, origin_lines
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
 from roomscout.data.samples import format_samples
@@ -89,7 +89,10 @@ def main_vsi_bench_loop(
         report_plan(questions, config)
         return Outcome(0, [])
     if what.check_data:
-        return Outcome(0 if report_scans(questions, config.views.scan_root, benchmark) else 1, [])
+        complete = report_scans(questions, config.views.scan_root, benchmark)
+        for line in origin_lines(find_benchmark(benchmark), list(dict.fromkeys(each.dataset for each in questions))):
+            log.info("%s", line)
+        return Outcome(0 if complete else 1, [])
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())

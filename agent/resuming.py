@@ -17,6 +17,7 @@ from roomscout.agent.config import (
     config_to_dict,
     flag,
 )
+from roomscout.data.benchmarks import benchmark_names
 from roomscout.data.text import on_disk
 from roomscout.models import EMBEDDED
 
@@ -32,7 +33,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     folder = _absolute(Path(model.model))
     return config.having(
         ply=what.ply and _absolute(what.ply),
-        benchmark=_located_file(asked.benchmark),
+        benchmark=_located_benchmark(asked.benchmark),
         questions=asked.questions and _absolute(asked.questions),
         scan_root=_absolute(config.views.scan_root),
         model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
@@ -42,6 +43,12 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
         log_root=_absolute(config.output.log_root),
     )
+
+
+def _located_benchmark(named: str) -> str:
+    """A benchmark's folder or file with an absolute path; the name of one that ships as it is."""
+    is_folder = named not in benchmark_names() and on_disk(Path(named).expanduser()).is_dir()
+    return str(_absolute(Path(named))) if is_folder else _located_file(named)
 
 
 def _located_file(named: str) -> str:

@@ -37,6 +37,8 @@ invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
+POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
 YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -278,8 +280,62 @@ class Text(AnswerKind):
         return float(answer is not None and _normal(str(answer)) == _normal(truth))
 
 
-LETTER_KIND, YES_NO_KIND, TEXT_KIND = Letter(), YesNo(), Text()
-KIND_NAMES = (Letter.name, Number.name, YesNo.name, Text.name)
+@dataclass(frozen=True)
+class Point(AnswerKind):
+    """A position in the room: x, y and z in metres, in the coordinates of the camera's position that the model reads.
+
+    The score is the share of the distances 0.25, 0.5, 1 and 2 m that the distance from the ground truth does not
+    exceed: 1 within 0.25 m, 0.5 within 1 m. A ground truth of x and y alone is a place on the floor plan; the height of
+    the answer then does not matter. Source: nuScenes matches detections by the distance of their centres at 0.5, 1, 2
+    and 4 m and averages over these thresholds (arXiv:1903.11027, section 3.1); half as much suits rooms.
+    """
+
+    name = "point"
+    unit = ""
+    takes_options = False
+
+    def form(self, letters: Sequence[str]) -> str:
+        """Three coordinates as one text, so that a JSON schema of texts and numbers allows it."""
+        return 'a position as the text "x, y, z" in m'
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        """ "1.5, -2, 0.4", "(1.5 -2 0.4)", "1.5 m, -2 m, 0.4 m" and the list [1.5, -2, 0.4] are valid."""
+        if isinstance(value, list):
+            value = ", ".join(str(plain_text(each)) for each in value)
+        return _point_text(plain_text(value) or "", (3,))
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        """Asks for three numbers."""
+        return f"the answer {shown} is not three coordinates x, y, z in m"
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        """The ground truth must be two or three finite coordinates."""
+        return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        """A place within 3 m of the origin, at most 2 m high."""
+        return f"{draw.uniform(-3, 3):.1f}, {draw.uniform(-3, 3):.1f}, {draw.uniform(0, 2):.1f}"
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """The share of POINT_THRESHOLDS_M within which the answer is."""
+        if _point_text(truth, (2, 3)) is None:
+            raise ValueError(f"ground truth {truth!r} must be two or three coordinates in m")
+        distance = _distance_m(answer, truth)
+        return 0.0 if distance is None else sum(distance <= limit for limit in POINT_THRESHOLDS_M) / 4
+
+    def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
+        """`distance_m`: the distance from the ground truth in metres."""
+        distance = _distance_m(answer, truth)
+        return {} if distance is None else {"distance_m": round(distance, 6)}
+
+    def vote(self, answers: Sequence[str]) -> str:
+        """The median of each coordinate."""
+        columns = zip(*(map(float, answer.split(",")) for answer in answers), strict=True)
+        return ", ".join(f"{statistics.median(column):g}" for column in columns)
+
+
+LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND = Letter(), YesNo(), Text(), Point()
+KIND_NAMES = (Letter.name, Number.name, YesNo.name, Text.name, Point.name)
 
 
 def kind_named(name: str, unit: str = "") -> AnswerKind:
@@ -289,7 +345,7 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
     if unit:
         instead = f"not {name}" if name else "and answer_kind is empty"
         raise ValueError(f"unit {unit!r} is for answers of kind number, {instead}")
-    kinds: dict[str, AnswerKind] = {each.name: each for each in (LETTER_KIND, YES_NO_KIND, TEXT_KIND)}
+    kinds: dict[str, AnswerKind] = {each.name: each for each in (LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND)}
     if name not in kinds:
         raise ValueError(f"answer_kind {name!r} is unknown; the kinds are {', '.join(KIND_NAMES)}")
     return kinds[name]
@@ -301,6 +357,23 @@ def _relative_error(answer: str | float | None, truth: str) -> float | None:
         return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
     except ValueError:
         return None
+
+
+def _point_text(text: str, sizes: Sequence[int]) -> str | None:
+    """Coordinates separated by ", "; None unless there are as many as one of `sizes`, all finite numbers."""
+    parts = [part for part in COORDINATES.split(text.strip(" ()[]")) if part]
+    if len(parts) not in sizes or not all(NUMBER.fullmatch(part) and math.isfinite(float(part)) for part in parts):
+        return None
+    return ", ".join(parts)
+
+
+def _distance_m(answer: str | float | None, truth: str) -> float | None:
+    """Metres between two positions, on the floor plan if the ground truth has no height; None without an answer."""
+    here, there = _point_text(str(answer or ""), (3,)), _point_text(truth, (2, 3))
+    if here is None or there is None:
+        return None
+    goal = [float(part) for part in there.split(", ")]
+    return math.dist([float(part) for part in here.split(", ")][: len(goal)], goal)
 
 
 def _is_positive(text: str) -> bool:

@@ -123,6 +123,15 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[Numbered
     _warn_of_unknown(path, names, known)
 
 
+def questions_file(folder: Path) -> Path:
+    """The file questions.jsonl, .json, .csv or .parquet of a folder; raises QuestionError unless there is just one."""
+    found = [path for ending in _READERS if (path := folder / f"questions{ending}").is_file()]
+    if len(found) != 1:
+        what = f"both {found[0].name} and {found[1].name}" if found else "no file of questions"
+        raise QuestionError(f"{folder} has {what}; it needs one questions{' or '.join(_READERS)}")
+    return found[0]
+
+
 def _warn_of_unknown(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
     """Log the columns of a file that are ignored, each with the known one that it may have meant."""
     unknown = [name for name in names if name not in known]

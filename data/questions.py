@@ -27,6 +27,7 @@ from roomscout.data.question_files import (
     file_rows,
     hub_rows,
     listed,
+    questions_file,
 )
 from roomscout.data.text import escaped, on_disk
 
@@ -181,11 +182,15 @@ class QuestionSource:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         if path is not None:
             name, rows = str(path), list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+        elif benchmark.folder is not None:
+            path, name = questions_file(benchmark.folder()), benchmark.name
+            rows = list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
         elif benchmark.source is not None:
             name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
         else:
             what_to_do = "give its questions with --questions FILE"
             raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
+        rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)
         given = (question.id for question, (_, row) in zip(questions, rows, strict=True) if _is_as_given(row))
         return cls(name, questions, frozenset(given))
@@ -257,6 +262,17 @@ def load_questions(
         ids=ids,
         num_questions=num_questions,
     )
+
+
+def _rows_asked(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark) -> Iterator[NumberedRow]:
+    """The rows that the benchmark asks, those that it cannot judge as an error, and those that are bad anyway."""
+    for number, row in rows:
+        judged = not isinstance(row, QuestionError) and not _is_as_given(row) and set(benchmark.columns) <= row.keys()
+        try:
+            if not judged or benchmark.asks(row):
+                yield number, row
+        except ValueError as error:
+            yield number, QuestionError(f"{name}, row {number}: {error}")
 
 
 def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:

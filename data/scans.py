@@ -29,6 +29,8 @@ LAYOUTS: Layouts = {
 FLAT_LAYOUT = tuple(
     f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
 )
+OWN_ROOTS = "*"
+"""The key of `Layouts` with further scan roots, which are searched first: folders of a benchmark with its own scans."""
 _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 
@@ -52,7 +54,8 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
 
     `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
     or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
-    <scan_root>/<dataset>, then <scan_root>; in each, first `layouts[dataset]`, then FLAT_LAYOUT.
+    <scan_root>/<dataset>, then <scan_root>; in each, first `layouts[dataset]`, then FLAT_LAYOUT. The roots in
+    `layouts[OWN_ROOTS]`, if any, are searched before it; the scan root may then be missing.
 
     Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
     not '.' or '..', nothing unprintable. This keeps every path inside the root. Follows symbolic links on purpose:
@@ -60,11 +63,11 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
 
     Raises ScanNotFound if there is no scan, a name is unsafe, or `scan_root` is not a folder.
     """
-    _require_root(scan_root)
+    _require_root(scan_root, layouts)
     _require_plain("dataset", dataset)
     _require_plain("scene", scene_name)
     patterns = layouts.get(dataset, ()) + FLAT_LAYOUT
-    roots = (scan_root / dataset, scan_root)
+    roots = [path for root in (*map(Path, layouts.get(OWN_ROOTS, ())), scan_root) for path in (root / dataset, root)]
     tried = [pattern.format(scene=scene_name) for pattern in patterns]
     try:
         for root in roots:
@@ -112,7 +115,7 @@ def missing_scans(
     Raises ScanNotFound only if `scan_root` is not a folder.
     """
     if any(not question.scan for question in questions):
-        _require_root(scan_root)
+        _require_root(scan_root, layouts)
     reasons: dict[tuple[str, str], str] = {}
     for question in {question.scene: question for question in questions}.values():
         try:
@@ -149,8 +152,8 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
     return [question for group in groups.values() for question in group]
 
 
-def _require_root(scan_root: Path) -> None:
-    if not scan_root.is_dir():
+def _require_root(scan_root: Path, layouts: Layouts) -> None:
+    if not scan_root.is_dir() and not layouts.get(OWN_ROOTS):
         raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder with the scans")
 
 

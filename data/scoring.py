@@ -320,7 +320,7 @@ def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[st
     if label is None or summary["asked"]["questions"] != benchmark.sizes.get(label):
         return []
     return [
-        f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.source})"
+        f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.origin})"
         for each in benchmark.references
         if label in each.percent
     ]

@@ -1,6 +1,7 @@
 """Benchmarks: where the questions come from, what their types ask, and how scores are combined and labelled.
 
-Each is a record in a module of this package, or in a file of yours: `--benchmark path/to/file.py:NAME`.
+Each is a record in a module of this package, or in a file of yours: `--benchmark path/to/file.py:NAME`. A folder with
+questions, scans and a benchmark.yaml is one without code: `--benchmark FOLDER`.
 """
 
 import importlib
@@ -10,10 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
+from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
 from roomscout.data.loading import NotLoadable, load_attribute
 from roomscout.data.question_files import COLUMNS, HubDataset, QuestionError, Row
+from roomscout.data.text import on_disk
 
 DEFAULT = "vsi-bench"
 
@@ -68,11 +72,31 @@ RESERVED = frozenset(("all", "overall"))
 
 @dataclass(frozen=True)
 class Reference:
-    """A published score: whose, in percent by the label of the overall, and where and how it was measured."""
+    """A published score: whose, in percent by the label of the overall, where it is published, and how it was measured.
+
+    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's.
+    """
 
     name: str
     percent: Mapping[str, float]
     source: str
+    protocol: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Source and protocol in one phrase."""
+        return ", ".join(filter(None, [self.source, self.protocol]))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where data comes from, and the terms under which its owners give it."""
+
+    url: str
+    terms: str
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.terms})"
 
 
 @dataclass(frozen=True)
@@ -123,6 +147,11 @@ def as_it_is(row: Row) -> Row:
     return row
 
 
+def every_row(row: Row) -> bool:
+    """True: each row is a question."""
+    return True
+
+
 SCANNET_ROOM = r"(scene\d{4})_\d{2}"
 """ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
 
@@ -136,7 +165,11 @@ class Benchmark:
       the reason.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
       that a row must have, and `read_row` turns such a row into one with the columns of
-      `roomscout.data.question_files.COLUMNS`.
+      `roomscout.data.question_files.COLUMNS`. Rows for which `asks` is False are left out; it raises ValueError with
+      the reason for a row that it cannot judge.
+    - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
+      .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
+    - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
     - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
       means come last in the sum.
@@ -155,6 +188,10 @@ class Benchmark:
     source: HubDataset | None = None
     columns: tuple[str, ...] = COLUMNS
     read_row: Callable[[Row], Row] = as_it_is
+    asks: Callable[[Row], bool] = every_row
+    folder: Callable[[], Path] | None = None
+    questions_from: Origin | None = None
+    scans_from: Mapping[str, Origin] = field(default_factory=dict)
     aggregate: Aggregate = mean_over_tasks
     label: str = ""
     summed_last: tuple[str, ...] = ()
@@ -236,16 +273,21 @@ def benchmark_names() -> list[str]:
 
 @cache
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark that --benchmark names, here or as path/to/file.py:NAME; raises BenchmarkError.
+    """The benchmark that --benchmark names: one here, a folder, or path/to/file.py:NAME; raises BenchmarkError.
 
-    A file is run once per process, so that a run keeps its benchmark whatever happens to the file.
+    A file is read once per process, so that a run keeps its benchmark whatever happens to the file.
     """
     if name in benchmark_names():
         return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BENCHMARK
+    if (folder := on_disk(Path(name).expanduser())).is_dir():
+        try:
+            return _of_folder(folder, read_benchmark_yaml(folder))
+        except (InvalidYaml, ValueError) as error:
+            raise BenchmarkError(f"--benchmark {name}: {error}") from None
     if ":" not in name:
         raise BenchmarkError(
-            f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name your "
-            "own as path/to/file.py:NAME"
+            f"--benchmark {name}: there is no such benchmark or folder; there is {', '.join(benchmark_names())}, or "
+            f"name your own as path/to/file.py:NAME, or a folder with a {BENCHMARK_YAML}"
         )
     try:
         found = load_attribute(name)
@@ -254,3 +296,30 @@ def find_benchmark(name: str) -> Benchmark:
     if not isinstance(found, Benchmark):
         raise BenchmarkError(f"--benchmark {name}: {type(found).__name__} is not a Benchmark")
     return found
+
+
+def _of_folder(folder: Path, described: Described) -> Benchmark:
+    """The benchmark that a folder's YAML file describes; raises ValueError."""
+    types = tuple(QuestionType(each.name, each.kind, each.task, each.advice) for each in described.types)
+    label = f"{described.name.replace('-', '_')}_overall"
+    overall = f"{label}_{len({each.task for each in types})}_task"
+    return Benchmark(
+        name=described.name,
+        title=described.title,
+        types=types,
+        aggregate=mean_over_tasks if described.overall == "tasks" else mean_over_questions,
+        folder=lambda: folder,
+        questions_from=Origin(described.url, described.terms) if described.url else None,
+        references=tuple(
+            Reference(each.name, {overall: each.percent}, each.source, each.protocol) for each in described.references
+        ),
+        sizes={overall: described.size} if described.size else {},
+    )
+
+
+def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:
+    """Where the questions and the scans of these datasets come from, and under which terms; a line for each known."""
+    questions = [f"questions: {benchmark.questions_from}"] if benchmark.questions_from else []
+    return questions + [
+        f"scans of {name}: {benchmark.scans_from[name]}" for name in datasets if name in benchmark.scans_from
+    ]

@@ -1,7 +1,7 @@
 """VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171): ten question types about rooms seen in videos."""
 
 from roomscout.data.answers import LETTER_KIND, Number
-from roomscout.data.benchmarks import Benchmark, QuestionType, Reference
+from roomscout.data.benchmarks import Benchmark, Origin, QuestionType, Reference
 from roomscout.data.question_files import HubDataset
 
 _FROM = r"(measuring from the closest point of each object, )?"
@@ -84,6 +84,13 @@ TYPES = (
 )
 
 PAPER = "arXiv:2412.14171, table 1"
+FRAMES = "on video frames"
+QUESTIONS_FROM = Origin("https://huggingface.co/datasets/nyu-visionx/VSI-Bench", "Apache-2.0")
+SCANS_FROM = {
+    "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
+    "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
+    "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
+}
 
 BENCHMARK = Benchmark(
     name="vsi-bench",
@@ -92,13 +99,15 @@ BENCHMARK = Benchmark(
     excluded={"obj_appearance_order": "a scan does not show the order in the video"},
     source=HubDataset("nyu-visionx/VSI-Bench", "full", "test", "test.jsonl"),
     label="overall",
+    questions_from=QUESTIONS_FROM,
+    scans_from=SCANS_FROM,
     # The official scorer adds the mean of the three direction types last.
     summed_last=("object_rel_direction",),
     sizes={"overall_7_task": 4512, "overall_8_task": 5130},
     references=(
         Reference("most frequent answer", {"overall_8_task": 34.0, "overall_7_task": 36.9}, PAPER),
         Reference("human (400 questions)", {"overall_8_task": 79.2, "overall_7_task": 76.3}, PAPER),
-        Reference("GPT-4o", {"overall_8_task": 34.0, "overall_7_task": 34.8}, f"{PAPER}, on video frames"),
-        Reference("Qwen3-VL-2B", {"overall_8_task": 51.0, "overall_7_task": 49.8}, "lmms-eval, on video frames"),
+        Reference("GPT-4o", {"overall_8_task": 34.0, "overall_7_task": 34.8}, PAPER, FRAMES),
+        Reference("Qwen3-VL-2B", {"overall_8_task": 51.0, "overall_7_task": 49.8}, "lmms-eval", FRAMES),
     ),
 )

@@ -3,8 +3,11 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from roomscout.data.rooms.levels import FURNISHED, LEVELS
+from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.data.rooms.scan import ScanStyle
 from roomscout.data.rooms.writer import write_rooms
 from roomscout.data.text import escaped, replace_unencodable
@@ -17,16 +20,34 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
     parser.add_argument(
-        "--resolution", type=float, default=ScanStyle.resolution_m, help="grid step of the mesh, metres (%(default)s)"
+        "--level",
+        choices=LEVELS,
+        default=FURNISHED.name,
+        help="bare: few objects in a rectangle; cluttered: many objects, several of a kind, in a concave room, with a "
+        "poor scan (%(default)s)",
     )
     parser.add_argument(
-        "--noise", type=float, default=ScanStyle.noise_m, help="RMS displacement of the surface, metres (%(default)s)"
+        "--objects", type=int, nargs=2, metavar=("LEAST", "MOST"), help="number of objects in a room, 9 to 100"
     )
-    parser.add_argument("--holes", type=int, default=ScanStyle.holes, help="missing patches per room (%(default)s)")
+    parser.add_argument(
+        "--questions-per-type", type=int, metavar="N", help="questions of each type about a room, if it has as many"
+    )
+    parser.add_argument(
+        "--resolution", type=float, default=ScanStyle.resolution_m, help="grid step of the mesh, metres (%(default)s)"
+    )
+    parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
+    parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
     options = parser.parse_args(arguments)
     try:
-        style = ScanStyle(options.resolution, options.noise, options.holes)
-        questions = write_rooms(options.out, options.rooms, options.seed, style)
+        level = LEVELS[options.level].having(options.objects and tuple(options.objects))
+        given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
+        style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
+        per_type = QUESTIONS_PER_TYPE
+        if options.questions_per_type is not None:
+            if options.questions_per_type < 1:
+                raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
+            per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
+        questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"{prog}: {escaped(str(error))}\n")
         return 2

@@ -25,12 +25,12 @@ class OrientedBox:
         """(4, 2) corners in the floor plan, counter-clockwise, metres."""
         return self.plan_point(_UNIT_SQUARE * self.size[:2])
 
-    @property
+    @cached_property
     def bottom(self) -> float:
         """Height of the lower face, metres."""
         return self.center[2] - self.size[2] / 2
 
-    @property
+    @cached_property
     def top(self) -> float:
         """Height of the upper face, metres."""
         return self.center[2] + self.size[2] / 2
@@ -126,5 +126,7 @@ def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin:
     origin, along = box.local(start), box.local(end) - box.local(start)
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
     a, b = (-half - origin) / along, (half - origin) / along
-    enter, leave = np.minimum(a, b).max(axis=-1), np.maximum(a, b).min(axis=-1)
+    near, far = np.minimum(a, b), np.maximum(a, b)
+    enter = np.maximum(np.maximum(near[..., 0], near[..., 1]), near[..., 2])  # faster than .max() over three numbers
+    leave = np.minimum(np.minimum(far[..., 0], far[..., 1]), far[..., 2])
     return (enter < leave) & (leave > 0) & (enter < 1)

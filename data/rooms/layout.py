@@ -10,6 +10,8 @@ from roomscout.data.rooms.geometry import OrientedBox, polygon_area
 from roomscout.data.rooms.placement import FloorPlan, Placer
 
 MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
+MAX_RECTANGLE_M2 = 30.0
+MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 16.0, 32.0
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
 STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
@@ -19,13 +21,49 @@ def draw_plan(rng: Generator) -> FloorPlan:
     area, aspect = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_AREA_M2))), rng.uniform(1.0, 1.7)
     l_shaped = area > 13.0 and rng.random() < 0.45
     cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
-    bounds_area = area / (1 - cut[0] * cut[1])
-    sides = [round(float(np.sqrt(bounds_area * aspect)), 2), round(float(np.sqrt(bounds_area / aspect)), 2)]
-    width, depth = sides if rng.random() < 0.5 else sides[::-1]
-    height = round(float(rng.uniform(2.4, 2.8)), 2)
+    width, depth, height = _bounds(area / (1 - cut[0] * cut[1]), aspect, rng)
     if not l_shaped:
-        return FloorPlan(((0.0, 0.0), (width, 0.0), (width, depth), (0.0, depth)), height, None)
+        return _rectangle(width, depth, height)
     return _l_shape(width, depth, height, round(float(cut[0] * width), 2), round(float(cut[1] * depth), 2), rng)
+
+
+def draw_rectangle(rng: Generator) -> FloorPlan:
+    """A random rectangular room of 8 to 30 square metres."""
+    area, aspect = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_RECTANGLE_M2))), rng.uniform(1.0, 1.7)
+    return _rectangle(*_bounds(area, aspect, rng))
+
+
+def _rectangle(width: float, depth: float, height: float) -> FloorPlan:
+    return FloorPlan(((0.0, 0.0), (width, 0.0), (width, depth), (0.0, depth)), height)
+
+
+def draw_concave_plan(rng: Generator) -> FloorPlan:
+    """A random L-, T- or Z-shaped room of 16 to 32 square metres: one or two corners of its bounds are cut off."""
+    area, aspect = np.exp(rng.uniform(np.log(MIN_CONCAVE_M2), np.log(MAX_CONCAVE_M2))), rng.uniform(1.0, 1.7)
+    cut_corners = rng.permutation(4)[: _randint(rng, 1, 2)]
+    shares = {int(corner): rng.uniform(0.25, 0.42, 2) for corner in cut_corners}
+    width, depth, height = _bounds(area / (1 - sum(float(a * b) for a, b in shares.values())), aspect, rng)
+    bounds = np.array([[0, 0], [width, 0], [width, depth], [0, depth]])
+    outline, notches = list[np.ndarray](), list[OrientedBox]()
+    for corner, at in enumerate(bounds):  # counter-clockwise
+        if corner not in shares:
+            outline.append(at)
+            continue
+        a, b = np.round(shares[corner] * (width, depth), 2)
+        inner = at + np.where(at > 0, -1, 1) * (a, b)
+        before, after = np.array([at[0], inner[1]]), np.array([inner[0], at[1]])
+        outline += [before, inner, after] if corner % 2 == 0 else [after, inner, before]
+        x, y = (at + inner) / 2
+        notches.append(OrientedBox((float(x), float(y), height / 2), (float(a), float(b), height)))
+    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
+    return FloorPlan(corners, height, tuple(notches))
+
+
+def _bounds(area: float, aspect: float, rng: Generator) -> tuple[float, float, float]:
+    """Width, depth and height in metres of a room with this area and ratio of its sides."""
+    sides = [round(float(np.sqrt(area * aspect)), 2), round(float(np.sqrt(area / aspect)), 2)]
+    width, depth = sides if rng.random() < 0.5 else sides[::-1]
+    return width, depth, round(float(rng.uniform(2.4, 2.8)), 2)
 
 
 def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng: Generator) -> FloorPlan:
@@ -37,7 +75,7 @@ def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng:
             outline[:, axis], notch[axis] = side - outline[:, axis], side - notch[axis]
             outline = outline[::-1]
     corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
-    return FloorPlan(corners, height, OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)))
+    return FloorPlan(corners, height, (OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)),))
 
 
 def furnish(plan: FloorPlan, rng: Generator) -> Placer:
@@ -289,3 +327,42 @@ def _place_small(placer: Placer, category: str) -> int | None:
     if category == "stool" and placer.rng.random() < 0.6:
         return placer.in_open(category, spare=0.25)
     return placer.at_wall(category, reach=0.25, gap=0.05)
+
+
+# ---- clutter ----------------------------------------------------------------------------------------------------
+
+_DIVIDERS = ("bookshelf", "wardrobe", "plant", "refrigerator", "suitcase")
+_SURFACES = ("table", "desk", "cabinet", "nightstand", "washer", "bookshelf")
+_ON_TOP = ("box", "plant", "backpack", "table lamp", "clock", "microwave")
+_HEAPED = ("box", "chair", "plant", "stool", "backpack", "suitcase", "trash can", "picture", "pillow", "towel")
+MOST_MISSES = 12
+
+
+def clutter(placer: Placer, goal: int) -> None:
+    """Add tall furniture that hides other furniture, objects on surfaces, and many objects of four categories.
+
+    Stops at `goal` objects, or when hardly anything fits any more.
+    """
+    rng = placer.rng
+    for kind in rng.permutation(_DIVIDERS)[: _randint(rng, 2, 4)]:
+        placer.in_open(str(kind), spare=0.35, turn=8)
+    surfaces = [index for index, item in enumerate(placer.items) if item.category in _SURFACES]
+    for kind in rng.permutation(_ON_TOP)[:2]:
+        for base in surfaces:
+            placer.on_top(str(kind), base, gap=0.05)
+    kinds = [str(kind) for kind in rng.permutation(_HEAPED)[:4]]
+    misses = 0
+    while len(placer.items) < goal and misses < MOST_MISSES:
+        misses += _heap(placer, kinds[rng.integers(len(kinds))]) is None
+
+
+def _heap(placer: Placer, category: str) -> int | None:
+    """Place an object of a category on the floor, on a wall or on furniture, close to others."""
+    if category in ("picture", "towel"):
+        return placer.at_wall(category, z=placer.rng.uniform(0.9, 1.5), reach=0.2, gap=ON_WALL_M)
+    if category == "pillow":
+        soft = [index for index, item in enumerate(placer.items) if item.category in ("bed", "sofa", "armchair")]
+        return placer.on_top(category, int(placer.rng.choice(soft))) if soft else None
+    if placer.rng.random() < 0.5:
+        return placer.in_open(category, spare=0.04)
+    return placer.at_wall(category, gap=0.04)

@@ -22,12 +22,12 @@ _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)
 class FloorPlan:
     """An empty room, in metres: counter-clockwise `polygon` (P, 2) with axis-parallel edges, and wall `height`.
 
-    `notch` is the part of the bounding rectangle outside an L-shaped room; None for a rectangular room.
+    `notches` are the parts of the bounding rectangle outside the room; a rectangular room has none.
     """
 
     polygon: tuple[tuple[float, float], ...]
     height: float
-    notch: OrientedBox | None
+    notches: tuple[OrientedBox, ...] = ()
 
     @property
     def corners(self) -> np.ndarray:
@@ -72,8 +72,9 @@ class Placer:
             return False
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
         others += self.clear if strict else []
-        others += [self.plan.notch] if self.plan.notch else []
-        near = [o for o in others if o.bottom < box.top - 1e-9 and box.bottom < o.top - 1e-9]
+        others += self.plan.notches
+        top, bottom = box.top - 1e-9, box.bottom
+        near = [o for o in others if o.bottom < top and bottom < o.top - 1e-9]
         return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
 
     def has(self, category: str) -> bool:

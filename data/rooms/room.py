@@ -6,7 +6,8 @@ import numpy as np
 from numpy.random import Generator
 
 from roomscout.data.rooms.geometry import OrientedBox, polygon_area
-from roomscout.data.rooms.layout import draw_plan, furnish
+from roomscout.data.rooms.layout import clutter, furnish
+from roomscout.data.rooms.levels import FURNISHED, Level
 from roomscout.data.rooms.placement import FloorPlan, Placed
 from roomscout.data.rooms.scan import RoomMesh, ScanStyle, scan, shell
 from roomscout.data.rooms.shapes import Shape
@@ -14,6 +15,7 @@ from roomscout.data.rooms.sight import standing_points, visible_items
 
 MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
+MOST_OF_THINNED = 6  # objects of a category in a room that is thinned out
 MAX_ROOMS = 100_000
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
@@ -76,31 +78,70 @@ def scene_name(seed: int, index: int) -> str:
     return f"room_seed{seed}_{index:03d}"
 
 
-def make_room(seed: int, index: int = 0, style: ScanStyle | None = None) -> Room:
+def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
     """Room `index` of the series that `seed` (0 or more) selects. The same arguments give the same bytes.
 
-    The style affects only the mesh, not the plan, objects or questions.
+    The style, by default that of the level, affects only the mesh, not the plan, objects or questions. Raises
+    ValueError for invalid numbers, or if no room of the level has as many objects as it demands.
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
     name = scene_name(seed, index)
     for attempt in range(MAX_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
-        plan = draw_plan(rng)
-        objects = _visible_objects(plan, furnish(plan, rng).items)
-        if _is_rich_enough(objects):
-            return Room(name, plan, objects, _mesh(plan, objects, style or ScanStyle(), rng))
-    raise RuntimeError(f"no furnished room found for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts")
+        plan = level.plan(rng)
+        items = _furniture(plan, level.objects, rng)
+        if _is_rich_enough(items, level.objects):
+            objects = tuple(RoomObject(i.category, i.box, i.supported_by, i.shape) for i in items)
+            return Room(name, plan, objects, _mesh(plan, objects, style or level.style, rng))
+    raise ValueError(
+        f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts"
+        + (f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else "")
+    )
 
 
-def _visible_objects(plan: FloorPlan, items: list[Placed]) -> tuple[RoomObject, ...]:
+def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) -> list[Placed]:
+    """Visible furniture; `number` are the smallest and the largest number of objects to aim at."""
+    placer = furnish(plan, rng)
+    if number is None:
+        return _visible(plan, placer.items)
+    goal = int(rng.integers(number[0], number[1] + 1))
+    if len(placer.items) < goal:
+        clutter(placer, goal)
+    if not _is_rich_enough(placer.items, (number[0], len(placer.items))):
+        return []
+    items = _visible(plan, placer.items)
+    return items if len(items) <= goal else _visible(plan, _thinned(items, goal, rng))
+
+
+def _thinned(items: list[Placed], most: int, rng: Generator) -> list[Placed]:
+    """At most `most` of the items: the door, several objects of one category, and one or two of others."""
+    names = [item.category for item in items]
+    most_common = sorted(set(names), key=lambda name: (-names.count(name), name))
+    several = [name for name in most_common[:3] if names.count(name) > 1]
+    for _ in range(MAX_ATTEMPTS):
+        kept = [names.index("door")] if "door" in names else []
+        counted = str(rng.choice(several)) if several else ""
+        others = [str(name) for name in rng.permutation(sorted(set(names) - {"door", counted}))]
+        for category in [counted, *others]:
+            of_category = [i for i, name in enumerate(names) if name == category]
+            least, largest = (2, MOST_OF_THINNED) if category == counted else (1, 2)
+            count = int(rng.integers(least, max(min(len(of_category), largest), least) + 1))
+            kept += rng.permutation(of_category)[: max(min(count, most - len(kept)), 0)].tolist()
+        thinned = _without(items, set(range(len(items))) - set(kept))
+        if _is_rich_enough(thinned):
+            break
+    return thinned
+
+
+def _visible(plan: FloorPlan, items: list[Placed]) -> list[Placed]:
     """The furniture that is visible from some standpoint, so that a visitor can count it."""
     while items:
         visible = visible_items(standing_points(plan, [i.box for i in items]), plan, items)
         if visible.all():
             break
         items = _without(items, {int(i) for i in np.flatnonzero(~visible)})
-    return tuple(RoomObject(i.category, i.box, i.supported_by, i.shape) for i in items)
+    return items
 
 
 def _without(items: list[Placed], gone: set[int]) -> list[Placed]:
@@ -113,11 +154,12 @@ def _without(items: list[Placed], gone: set[int]) -> list[Placed]:
     return [replace(items[i], supported_by=new_index[items[i].supported_by]) for i in kept]
 
 
-def _is_rich_enough(objects: tuple[RoomObject, ...]) -> bool:
-    """Whether there is a single door, and enough to ask about."""
-    categories = [o.category for o in objects]
+def _is_rich_enough(items: list[Placed], number: tuple[int, int] | None = None) -> bool:
+    """Whether there is a single door and enough to ask about, and as many objects as `number`, least and most, says."""
+    categories = [item.category for item in items]
     unique = [c for c in set(categories) if categories.count(c) == 1]
-    return "door" in unique and len(set(categories)) >= MIN_CATEGORIES and len(unique) >= MIN_UNIQUE
+    rich = "door" in unique and len(set(categories)) >= MIN_CATEGORIES and len(unique) >= MIN_UNIQUE
+    return rich and (number is None or number[0] <= len(categories) <= number[1])
 
 
 def _mesh(plan: FloorPlan, objects: tuple[RoomObject, ...], style: ScanStyle, rng: Generator) -> RoomMesh:

@@ -52,7 +52,7 @@ class RouteMap:
 
     @cached_property
     def _boxes(self) -> list[OrientedBox]:
-        return [o.box for o in self.room.objects] + ([self.room.plan.notch] if self.room.plan.notch else [])
+        return [*(o.box for o in self.room.objects), *self.room.plan.notches]
 
     @cached_property
     def _centers(self) -> np.ndarray:

@@ -97,8 +97,8 @@ def scan(
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
     if style.noise_m:
         vertices = vertices + style.noise_m * _drift(vertices, rng)
-    for _ in range(style.holes):
-        faces = _punch_hole(vertices, faces, object_index, rng)
+    if style.holes:
+        faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
     vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
     return RoomMesh(
         vertices.astype(np.float32),
@@ -144,13 +144,19 @@ def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
     return wave / np.sqrt((push**2).sum() / 2)
 
 
-def _punch_hole(vertices: np.ndarray, faces: np.ndarray, object_index: np.ndarray, rng: Generator) -> np.ndarray:
-    """Remove a random ragged patch of faces; spares objects that would lose more than MAX_HOLE_SHARE."""
-    center = vertices[faces[rng.integers(len(faces)), 0]]
-    radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
-    in_patch = np.linalg.norm(vertices[faces].mean(axis=1) - center, axis=1) < radius
-    group = object_index[faces[:, 0]] - SHELL
-    total = np.bincount(group)
-    removed = np.bincount(group[in_patch], minlength=len(total))
-    spared = (removed > MAX_HOLE_SHARE * total) & (np.arange(len(total)) > 0)  # group 0 is floor and walls
-    return faces[~in_patch | spared[group]]
+def _punch_holes(
+    vertices: np.ndarray, faces: np.ndarray, object_index: np.ndarray, count: int, rng: Generator
+) -> np.ndarray:
+    """Remove random ragged patches of faces; each spares objects that would lose more than MAX_HOLE_SHARE to it."""
+    centres = vertices[faces].mean(axis=1)
+    for _ in range(count):
+        middle = vertices[faces[rng.integers(len(faces)), 0]]
+        radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
+        in_patch = np.linalg.norm(centres - middle, axis=1) < radius
+        group = object_index[faces[:, 0]] - SHELL
+        total = np.bincount(group)
+        removed = np.bincount(group[in_patch], minlength=len(total))
+        spared = (removed > MAX_HOLE_SHARE * total) & (np.arange(len(total)) > 0)  # group 0 is floor and walls
+        kept = ~in_patch | spared[group]
+        faces, centres = faces[kept], centres[kept]
+    return faces

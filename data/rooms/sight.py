@@ -15,6 +15,7 @@ MAX_SLOPE = 0.7  # a level camera of 640 x 480 pixels and focal length 300 sees 
 MIN_DISTANCE_M, MAX_DISTANCE_M = 0.6, 7.0
 MIN_VISIBLE_SHARE = 0.5
 MAX_STANDPOINTS = 60
+GLANCES = 6  # parts of the standpoints that are tried one after another, since most objects are visible from the first
 
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
@@ -48,11 +49,10 @@ def visible_items(standpoints: np.ndarray, plan: FloorPlan, items: Sequence[Plac
         return np.zeros(len(items), dtype=bool)
     pick = np.unique(np.linspace(0, len(standpoints) - 1, MAX_STANDPOINTS).astype(int))
     eyes = np.insert(standpoints[pick], 2, EYE_M, axis=1)
-    walls = [plan.notch] if plan.notch else []
     visible = []
     for item in items:
         others = [o.box for i, o in enumerate(items) if o is not item and i != item.supported_by]
-        visible.append(_is_visible(eyes, item, others + walls))
+        visible.append(_is_visible(eyes, item, others + list(plan.notches)))
     return np.array(visible)
 
 
@@ -67,7 +67,12 @@ def _is_visible(eyes: np.ndarray, item: Placed, occluders: Sequence[OrientedBox]
     eyes = eyes[in_range]
     lattice = np.stack(np.meshgrid(*[[-0.45, 0.0, 0.45]] * 3), axis=-1).reshape(-1, 3) * box.size
     targets = np.concatenate([box.plan_point(lattice[:, :2]), lattice[:, 2:] + box.center[2]], axis=1)
+    return any(_shows(eyes[first::GLANCES], targets, occluders) for first in range(min(GLANCES, len(eyes))))
+
+
+def _shows(eyes: np.ndarray, targets: np.ndarray, occluders: Sequence[OrientedBox]) -> bool:
+    """Whether any of `eyes` (E, 3), at least one, sees enough of `targets` (T, 3)."""
     blocked = np.zeros((len(eyes), len(targets)), dtype=bool)
     for other in occluders:
         blocked |= segments_cross(eyes[:, None], targets[None], other)
-    return bool(len(eyes)) and bool(((~blocked).mean(axis=1) >= MIN_VISIBLE_SHARE).any())
+    return bool(((~blocked).mean(axis=1) >= MIN_VISIBLE_SHARE).any())

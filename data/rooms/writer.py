@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from roomscout.data.rooms.levels import FURNISHED, Level
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.data.rooms.room import Room, make_room
 from roomscout.data.rooms.scan import RoomMesh, ScanStyle
@@ -48,6 +49,7 @@ def write_rooms(
     seed: int,
     style: ScanStyle | None = None,
     per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
+    level: Level = FURNISHED,
 ) -> int:
     """Write the first `rooms` rooms of a seed and return the number of questions.
 
@@ -57,16 +59,18 @@ def write_rooms(
     - questions.jsonl: the questions. An old file is deleted first and the new one appears last, so that questions never
       refer to scans of other rooms.
     - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
-    - made_with.json: the seed and style. `out` accepts only rooms of the same seed and style.
+    - made_with.json: the seed, the style, and the level unless it is the usual one. `out` accepts only rooms that are
+      made with the same.
 
-    Raises ValueError if `out` has rooms of another seed or style, or for invalid numbers, and OSError if `out` cannot
+    Raises ValueError if `out` has rooms that were made differently, or for invalid numbers, and OSError if `out` cannot
     be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
-    style = style or ScanStyle()
+    style = style or level.style
     if seed >= 0:  # make_room refuses negative seeds
-        _claim(out, {"seed": seed, **asdict(style)})
+        usual = {} if level == FURNISHED else {"level": level.name, "objects": level.objects and list(level.objects)}
+        _claim(out, {"seed": seed, **asdict(style), **usual})
     out.mkdir(parents=True, exist_ok=True)
     for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)
@@ -74,7 +78,7 @@ def write_rooms(
     draft = out / f"{QUESTIONS_FILE}.tmp"
     with draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
-            room = make_room(seed, index, style)
+            room = make_room(seed, index, style, level)
             write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
             rows = room_questions(room, (seed, index), per_type, first_id=total)
             lines.writelines(json.dumps(row) + "\n" for row in rows)

@@ -1,0 +1,28 @@
+"""VSI-Bench-Debiased (Brown et al., arXiv:2511.04655): VSI-Bench without its most guessable questions."""
+
+from dataclasses import replace
+
+from roomscout.data.benchmarks import vsi_bench
+from roomscout.data.question_files import COLUMNS, Row
+
+TRUTHS = {"true": True, "false": False}
+
+
+def is_kept(row: Row) -> bool:
+    """Whether a row of VSI-Bench was not pruned; raises ValueError if its column `pruned` says neither."""
+    pruned = TRUTHS.get(str(row["pruned"]).strip().lower())
+    if pruned is None:
+        raise ValueError(f"pruned is {row['pruned']!r}; it must be true or false")
+    return not pruned
+
+
+BENCHMARK = replace(
+    vsi_bench.BENCHMARK,
+    name="vsi-bench-debiased",
+    title="VSI-Bench-Debiased",
+    columns=(*COLUMNS, "pruned"),
+    asks=is_kept,
+    label="debiased_overall",
+    sizes={"debiased_overall_8_task": 2362},
+    references=(),
+)
