@@ -14,6 +14,10 @@ STRAY_EXTENTS = 1.0
 """Geometry further outside the room's bounds than this many of its longest sides is left out."""
 FACES_PER_CELL = 2.4
 """Faces of a clustered mesh per cell that its surface crosses: two per vertex, and some cells are crossed twice."""
+ENOUGH_FILLED = 0.85
+"""The search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS."""
+ATTEMPTS = 4
+MARGIN = 1.02
 PIECES_PER_FACE = 4
 """A textured mesh is split into at most this many pieces for each face that is wanted."""
 
@@ -44,16 +48,32 @@ def simplified(scene: Scene, most: int) -> Simplified:
     lower, upper = scene.bounds.lower - reach, scene.bounds.upper + reach
     if len(scene.faces):
         whole = _near_mesh(_vertex_coloured(scene.surface, most), lower, upper)
-        cell_m = max(FINEST_CELL_M, (FACES_PER_CELL * _area(whole.vertices, whole.faces) / most) ** 0.5)
     else:
         whole = _near_cloud(scene, lower, upper)
-        cell_m = max(FINEST_CELL_M, whole.point_m)
-    found = whole
-    while (count := len(found.faces) or len(found.vertices)) > most:
-        if found.cell_m:  # the number of cells falls with the square of their size
-            cell_m *= max(1.1, (count / most) ** 0.5)
+    return whole if _size(whole) <= most else _finest(whole, most)
+
+
+def _size(mesh: Simplified) -> int:
+    """The number of triangles, or of points of a cloud."""
+    return len(mesh.faces) or len(mesh.vertices)
+
+
+def _finest(whole: Simplified, most: int) -> Simplified:
+    """The scan in about the smallest cells that leave at most `most` triangles or points."""
+    area = _area(whole.vertices, whole.faces) if len(whole.faces) else len(whole.vertices) * whole.point_m**2
+    cell_m = max(FINEST_CELL_M, (FACES_PER_CELL * area / most) ** 0.5)
+    fitting: list[Simplified] = []
+    attempts = 0
+    while not fitting or attempts < ATTEMPTS:
         found = _clustered(whole, cell_m)
-    return found
+        filled = _size(found) / most
+        if filled <= 1:
+            fitting.append(found)
+        if ENOUGH_FILLED < filled <= 1:
+            break
+        cell_m = max(FINEST_CELL_M, cell_m * MARGIN * filled**0.5)  # the number of cells falls with their size squared
+        attempts += 1
+    return max(fitting, key=_size)
 
 
 def _near_cloud(scene: Scene, lower: np.ndarray, upper: np.ndarray) -> Simplified:
