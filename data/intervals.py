@@ -154,8 +154,10 @@ def differences(
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))
     return [
-        Difference(name, rounded(float(gained)), scenes, *each, float(before), float(after), float(p_value))
-        for name, gained, scenes, each, before, after, p_value in zip(
+        Difference(
+            name, rounded(float(gained)), scenes, interval, error, why, float(before), float(after), float(p_value)
+        )
+        for name, gained, scenes, (interval, error, why), before, after, p_value in zip(
             both.names, change, tables[0].scenes_of, found, of_first, of_second, p_values, strict=True
         )
     ]

@@ -198,6 +198,19 @@ def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str
         assert path.is_file() and (path.parent / "report_files" / "data" / f"{name}.js").is_file()
 
 
+def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path: Path):
+    seeing = copy_with(runs["first"], tmp_path / "seeing", slice(None))
+    summary = json.loads((seeing / "summary.json").read_text())
+    summary["baselines"]["blind"] = {"source": "a run", "questions": 36, "tasks": {TASKS[0]: 12.5}, "overall": 33.3}
+    (seeing / "summary.json").write_text(json.dumps(summary))
+    table = [line for line in markdown_of(compared(seeing, runs["second"])).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    frequent, blind = (cells[0].index(name) for name in ("frequent", "blind A"))
+    assert [row[blind] for row in cells[2:]] == ["12.5", "-", "-", "33.3"]
+    expected = summary["baselines"]["most_frequent"]
+    assert cells[-1][frequent] == f"{expected['overall']:.1f}"
+
+
 def test_outside_text_cannot_become_markup(runs: dict[str, Path], tmp_path: Path):
     changed = copy_with(runs["second"], tmp_path / "<b>bold", slice(None))
     rows = (changed / "results.jsonl").read_text()

@@ -173,7 +173,8 @@ def _adjusted(tasks: Sequence[Sequence[Difference]], overalls: Sequence[Differen
 
 def _flips(first: Answers, second: Answers, common: Iterable[QuestionKey]) -> tuple[tuple[Flip, ...], tuple[Flip, ...]]:
     """The questions whose score rose above PASSING, and those whose score fell below it; largest changes first."""
-    gained, lost = [], []
+    gained: list[Flip] = []
+    lost: list[Flip] = []
     for key in common:
         rows = first.by_question[key], second.by_question[key]
         before, after = (fmean(row["score"] for row in of_run) for of_run in rows)
