@@ -11,7 +11,7 @@ from roomscout.data.rooms.placement import FloorPlan, Placer
 
 MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
 MAX_RECTANGLE_M2 = 30.0
-MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 16.0, 32.0
+MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
 STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
@@ -38,7 +38,7 @@ def _rectangle(width: float, depth: float, height: float) -> FloorPlan:
 
 
 def draw_concave_plan(rng: Generator) -> FloorPlan:
-    """A random L-, T- or Z-shaped room of 16 to 32 square metres: one or two corners of its bounds are cut off."""
+    """A random L-, T- or Z-shaped room of 14 to 40 square metres: one or two corners of its bounds are cut off."""
     area, aspect = np.exp(rng.uniform(np.log(MIN_CONCAVE_M2), np.log(MAX_CONCAVE_M2))), rng.uniform(1.0, 1.7)
     cut_corners = rng.permutation(4)[: _randint(rng, 1, 2)]
     shares = {int(corner): rng.uniform(0.25, 0.42, 2) for corner in cut_corners}
@@ -335,7 +335,7 @@ _DIVIDERS = ("bookshelf", "wardrobe", "plant", "refrigerator", "suitcase")
 _SURFACES = ("table", "desk", "cabinet", "nightstand", "washer", "bookshelf")
 _ON_TOP = ("box", "plant", "backpack", "table lamp", "clock", "microwave")
 _HEAPED = ("box", "chair", "plant", "stool", "backpack", "suitcase", "trash can", "picture", "pillow", "towel")
-MOST_MISSES = 12
+MOST_MISSES, HEAP_TRIES = 12, 15
 
 
 def clutter(placer: Placer, goal: int) -> None:
@@ -359,10 +359,10 @@ def clutter(placer: Placer, goal: int) -> None:
 def _heap(placer: Placer, category: str) -> int | None:
     """Place an object of a category on the floor, on a wall or on furniture, close to others."""
     if category in ("picture", "towel"):
-        return placer.at_wall(category, z=placer.rng.uniform(0.9, 1.5), reach=0.2, gap=ON_WALL_M)
+        return placer.at_wall(category, placer.rng.uniform(0.9, 1.5), 0.2, ON_WALL_M, HEAP_TRIES)
     if category == "pillow":
         soft = [index for index, item in enumerate(placer.items) if item.category in ("bed", "sofa", "armchair")]
         return placer.on_top(category, int(placer.rng.choice(soft))) if soft else None
     if placer.rng.random() < 0.5:
-        return placer.in_open(category, spare=0.04)
-    return placer.at_wall(category, gap=0.04)
+        return placer.in_open(category, spare=0.04, tries=HEAP_TRIES)
+    return placer.at_wall(category, gap=0.04, tries=HEAP_TRIES)

@@ -43,8 +43,8 @@ FURNISHED = Level("furnished")
 LEVELS = {
     each.name: each
     for each in (
-        Level("bare", draw_rectangle, (9, 13)),
+        Level("bare", draw_rectangle, (10, 15)),
         FURNISHED,
-        Level("cluttered", draw_concave_plan, (32, 60), ScanStyle(noise_m=0.008, holes=12)),
+        Level("cluttered", draw_concave_plan, (32, 70), ScanStyle(noise_m=0.008, holes=12)),
     )
 }

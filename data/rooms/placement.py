@@ -119,14 +119,16 @@ class Placer:
         length = np.linalg.norm(along, axis=1)
         return [(s, a / n, float(n)) for s, a, n in zip(start, along, length, strict=True)]
 
-    def at_wall(self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02) -> int | None:
+    def at_wall(
+        self, kind: str, z: float = 0.0, reach: float = 0.0, gap: float = 0.02, tries: int = MAX_TRIES
+    ) -> int | None:
         """Place with the back to a random position at a random wall; keeps `reach` metres in front clear."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
         walls = self.walls()
         lengths = np.array([w[2] for w in walls])
-        for _ in range(MAX_TRIES):
+        for _ in range(tries):
             start, along, length = walls[self.rng.choice(len(walls), p=lengths / lengths.sum())]
             spare = length - model.size[0] - 0.04
             if spare > 0:
@@ -152,13 +154,13 @@ class Placer:
             self.keep_clear(index, reach, low, max(box.top, low + 0.1))
         return index
 
-    def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0) -> int | None:
+    def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0, tries: int = MAX_TRIES) -> int | None:
         """Place anywhere with `spare` metres free on all sides, rotated by up to `turn` degrees from the walls."""
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
         low, high = self.plan.corners.min(axis=0), self.plan.corners.max(axis=0)
-        for _ in range(MAX_TRIES):
+        for _ in range(tries):
             x, y = self.rng.uniform(low, high)
             yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)
             width, depth, _ = model.size

@@ -115,18 +115,16 @@ def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) 
 
 
 def _thinned(items: list[Placed], most: int, rng: Generator) -> list[Placed]:
-    """At most `most` of the items: the door, several objects of one category, and one or two of others."""
+    """At most `most` of the items: the door, several objects of the commonest category, and one or two of others."""
     names = [item.category for item in items]
-    most_common = sorted(set(names), key=lambda name: (-names.count(name), name))
-    several = [name for name in most_common[:3] if names.count(name) > 1]
+    counted = min(set(names) - {"door"}, key=lambda name: (-names.count(name), name))
     for _ in range(MAX_ATTEMPTS):
         kept = [names.index("door")] if "door" in names else []
-        counted = str(rng.choice(several)) if several else ""
         others = [str(name) for name in rng.permutation(sorted(set(names) - {"door", counted}))]
         for category in [counted, *others]:
             of_category = [i for i, name in enumerate(names) if name == category]
-            least, largest = (2, MOST_OF_THINNED) if category == counted else (1, 2)
-            count = int(rng.integers(least, max(min(len(of_category), largest), least) + 1))
+            largest = min(len(of_category), MOST_OF_THINNED if category == counted else 2)
+            count = int(rng.integers(min(3, largest) if category == counted else 1, largest + 1))
             kept += rng.permutation(of_category)[: max(min(count, most - len(kept)), 0)].tolist()
         thinned = _without(items, set(range(len(items))) - set(kept))
         if _is_rich_enough(thinned):
