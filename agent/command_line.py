@@ -2,15 +2,28 @@
 
 import inspect
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_origin
 
 import tyro
 
 from roomscout import SCRIPT
-from roomscout.agent.config import FILTERS, SECTION_OF, ConfigError, RunConfig, config_from_dict, flag
+from roomscout.agent.config import (
+    FILTERS,
+    HINTS,
+    QUESTION_FILES,
+    SECTION_OF,
+    ConfigError,
+    RunConfig,
+    accepted,
+    alternatives,
+    config_from_dict,
+    flag,
+)
 from roomscout.agent.resuming import as_begun
 from roomscout.data.plain_yaml import read_yaml
 from roomscout.data.text import argument_text
@@ -31,8 +44,14 @@ FOREIGN = {
     "--max-steps": "--steps",
     "--attn-implementation": "--attention",
     "--tasks": "--question-types",
+    "--output-path": "--log-root",
+    "--question-file": "--questions",
 }
 """Flags of other tools, and what has that meaning here."""
+FLAGS = {flag(name): (name, True) for name in SECTION_OF} | {
+    flag(f"no_{name}"): (name, False) for name, hint in HINTS.items() if alternatives(hint) == [bool]
+}
+"""The setting of each flag, and False for the flags that turn a switch off."""
 
 
 @dataclass(frozen=True)
@@ -49,56 +68,104 @@ class Given:
 def parse_command_line(argv: list[str], verbs: str = "") -> Given:
     """Parse the arguments, and the YAML file of --config if given. Each switch has a `--no-` form that turns it off.
 
-    The help begins with examples and `verbs`, the text about the verbs of the command.
+    The help begins with examples and `verbs`, the text about the verbs of the command; it ends the process.
 
-    Raises ConfigError if the file cannot be read or is invalid, or if a filter of questions has no value. Invalid flags
-    end the process with status 2, as usual for command-line tools.
+    Raises ConfigError, naming the flag, if a flag does not exist or has a wrong value, or if the file cannot be read or
+    is invalid.
     """
-    config_file, flags = _split_config_file(argv)
-    _refuse_foreign(flags)
-    for given, following in pairwise([*flags, "--"]):
-        if given.replace("_", "-") in map(flag, FILTERS) and following.startswith("--"):
-            raise ConfigError(f"{given} is given without a value: leave it out to ask all questions")
+    config_file, words = _split_config_file(argv)
     in_file = _read_yaml(config_file) if config_file else {}
+    from_file = config_from_dict(in_file, f"{config_file}").settings
+    if {"-h", "--help"} & set(words):
+        _show_help(config_from_dict(in_file), verbs)
+    in_flags = _values_of(words)
+    from_flags = RunConfig.of(**in_flags).settings
+    return Given({name: from_file[name] for name in in_file} | {name: from_flags[name] for name in in_flags})
+
+
+def _show_help(default: RunConfig, verbs: str) -> None:
+    """Print the help, with the defaults of `default`, and end the process."""
     prog = SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
     examples = "\n".join(f"  {'python ' * (prog == SCRIPT.name)}{prog} {each}" for each in EXAMPLES)
     about = [inspect.cleandoc(RunConfig.__doc__ or ""), examples, verbs]
     about.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
-    parsed = tyro.cli(
+    tyro.cli(
         RunConfig,
-        default=config_from_dict(in_file, f"{config_file}"),
-        args=flags,
+        default=default,
+        args=["--help"],
         prog=prog,
         description="\n\n".join(each.strip("\n") for each in about if each),
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    in_flags = _names_in(flags)
-    return Given(
-        {name: _decoded(value) for name, value in parsed.settings.items() if name in in_file or name in in_flags}
-    )
 
 
-def _refuse_foreign(flags: list[str]) -> None:
-    """Raise ConfigError for a flag of other tools, and for a number after --batch, naming the flag that is meant."""
-    for word, following in pairwise([*flags, ""]):
-        name = word.partition("=")[0].replace("_", "-")
-        if name in FOREIGN:
-            raise ConfigError(f"there is no {name}; did you mean {FOREIGN[name]}?")
-        if word == "--batch" and following.isdecimal():
-            raise ConfigError(f"--batch takes no value; did you mean --batch --batch-size {following}?")
+def _values_of(words: list[str]) -> dict[str, Any]:
+    """The setting that each flag gives, by name, as text; of a flag that is given twice, the later one.
+
+    Raises ConfigError for a flag that does not exist or has too many or too few values.
+    """
+    values: dict[str, Any] = {}
+    for given, *following in _by_flag(words):
+        typed, _, value = given.partition("=")
+        if "=" in given:
+            following = [value, *following]
+        name, turns_on = _setting(typed)
+        taken = [each for each in alternatives(HINTS[name]) if each is not NoneType]
+        if taken == [bool]:
+            if following:
+                raise ConfigError(_takes_no_value(typed, following))
+            values[name] = turns_on
+            continue
+        if not any(following):
+            fix = "leave it out to ask all questions" if name in FILTERS else f"it takes {accepted(HINTS[name])}"
+            raise ConfigError(f"{typed} is given without a value: {fix}")
+        texts = [Path(each) if Path in taken else argument_text(each) for each in following]
+        several = any(get_origin(each) is tuple for each in taken)
+        if len(texts) > 1 and not several:
+            quote = ": put quotes around a text of several words" if str in taken else ""
+            raise ConfigError(f"{typed} takes one value, got {' '.join(map(str, texts))}{quote}")
+        values[name] = tuple(texts) if several and texts != ["auto"] else texts[0]
+    return values
 
 
-def _names_in(flags: list[str]) -> set[str]:
-    """The settings that flags give a value, whatever it is."""
-    words = {word.partition("=")[0].replace("_", "-") for word in flags}
-    return {name for name in SECTION_OF if words & {flag(name), flag(f"no_{name}")}}
+def _by_flag(words: list[str]) -> Iterator[list[str]]:
+    """Each flag with the words after it. Raises ConfigError for words before the first flag."""
+    group: list[str] = []
+    for word in words:
+        if word.startswith("--"):
+            if group:
+                yield group
+            group = [word]
+        elif group:
+            group.append(word)
+        else:
+            raise ConfigError(f"there is no flag {word}; --help lists the flags")
+    if group:
+        yield group
 
 
-def _decoded(value: Any) -> Any:
-    """The value of a flag, texts decoded as UTF-8 whatever the locale."""
-    if isinstance(value, tuple):
-        return tuple(map(_decoded, value))
-    return argument_text(value) if isinstance(value, str) else value
+def _setting(typed: str) -> tuple[str, bool]:
+    """The setting of a flag, and False for the `--no-` form of a switch; raises ConfigError if there is none."""
+    wanted = typed.replace("_", "-")
+    if wanted in FOREIGN:
+        raise ConfigError(f"there is no flag {wanted}; did you mean {FOREIGN[wanted]}?")
+    if wanted in FLAGS:
+        return FLAGS[wanted]
+    near = get_close_matches(wanted, [*FLAGS, "--config"], n=1)
+    fix = f"did you mean {near[0]}?" if near else "--help lists the flags"
+    raise ConfigError(f"there is no flag {typed}; {fix}")
+
+
+def _takes_no_value(switch: str, given: list[str]) -> str:
+    """That a switch is given a value, and what is likely meant."""
+    first, *_ = given
+    if switch == "--batch" and first.isdecimal():
+        return f"{switch} takes no value; did you mean --batch --batch-size {first}?"
+    if switch == "--batch" and Path(first).suffix in QUESTION_FILES:
+        return f"{switch} takes no value; did you mean --batch --questions {first}?"
+    if first.lower() in ("false", "no", "off", "0") and not switch.startswith("--no"):
+        return f"{switch} takes no value: write {flag('no_' + switch[2:])}"
+    return f"{switch} takes no value: leave out {' '.join(given)}"
 
 
 def resumed(saved: RunConfig, given: Given) -> RunConfig:

@@ -633,7 +633,8 @@ def _in_words(problem: Any, name: str, value: Any, shown: Callable[[str], str]) 
     if problem["type"] == "value_error":  # raised by a function above
         return problem["msg"].removeprefix("Value error, ")
     takes = "a finite number" if problem["type"] == "finite_number" else accepted(HINTS[name])
-    return f"{shown(name)} takes {takes}, got {value if shown is flag else repr(value)}"
+    got = " ".join(map(str, value)) if isinstance(value, tuple) else value
+    return f"{shown(name)} takes {takes}, got {got if shown is flag else repr(value)}"
 
 
 def _unknown(name: str) -> str:
@@ -653,6 +654,15 @@ def accepted(hint: Any) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
+def alternatives(hint: Any) -> list[Any]:
+    """The types of a setting's values: the members of a union, or the type alone, without what annotates them."""
+    if get_origin(hint) is Annotated:
+        return alternatives(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [each for member in get_args(hint) for each in alternatives(member)]
+    return [hint]
+
+
 def _alternatives(hint: Any, bounds: tuple[Any, ...]) -> list[str]:
     """The members of a union in words. `bounds` are those of the union."""
     if get_origin(hint) is Annotated:
@@ -663,7 +673,9 @@ def _alternatives(hint: Any, bounds: tuple[Any, ...]) -> list[str]:
     if get_origin(hint) is Literal:
         return list(map(str, get_args(hint)))
     if get_origin(hint) is tuple:
-        return ["a list of texts"] if get_args(hint)[-1] is ... else ["two whole numbers of at least 1"]
+        return (
+            ["a list of texts"] if get_args(hint)[-1] is ... else ["two whole numbers of at least 1 (width and height)"]
+        )
     if hint is NoneType:  # the default, which means that the setting is not given
         return []
     kind = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]

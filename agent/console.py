@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
@@ -62,23 +62,35 @@ class ConsoleHandler(logging.Handler):
         self.setFormatter(LogFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line without interpreting markup. If that fails, as on a full disk, stops printing."""
-        try:
-            console.print(self.format(record), markup=False, emoji=False, highlight=False, soft_wrap=True)
-        except OSError:
-            console.on_broken_pipe()
+        """Print one line."""
+        print_to_console(self.format(record))
 
 
-def log_to_console(every_turn: bool) -> None:
-    """Print the package's log lines to standard output; with `every_turn`, also each reply and its action.
+def print_to_console(content: RenderableType) -> None:
+    """Print a line without interpreting markup, or a picture. If that fails, as on a full disk, stops printing."""
+    try:
+        console.print(content, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    except OSError:
+        console.on_broken_pipe()
+
+
+def log_to_console() -> None:
+    """Print the package's log lines to standard output, without details that only run.log has.
 
     Characters that the output's encoding lacks are printed as escapes.
     """
     replace_unencodable(sys.stdout)
     handler = ConsoleHandler()
-    handler.addFilter(lambda record: record.levelno >= logging.INFO or (every_turn and record.name == TURNS_LOGGER))
+    handler.setLevel(logging.INFO)
     logging.getLogger().addHandler(handler)
     _log_everything()
+
+
+def log_turns_to_console() -> None:
+    """Also print each reply and its action; call it once, after `log_to_console`."""
+    handler = ConsoleHandler()
+    handler.addFilter(lambda record: record.levelno < logging.INFO)
+    logging.getLogger(TURNS_LOGGER).addHandler(handler)
 
 
 def _log_everything() -> None:

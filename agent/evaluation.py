@@ -6,6 +6,8 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
 from roomscout.runs.baselines import BLIND
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
+from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
 
@@ -68,12 +71,14 @@ def main_vsi_bench_loop(
     asked: Asked | None = None,
     show_progress: bool = True,
     started: Started | None = None,
+    show_view: Callable[[QuestionState, Path], None] | None = None,
 ) -> Outcome:
     """Answer every question of a run and score it.
 
     `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `asked` the
     questions that it names for a new run. With `show_progress`, a terminal has a bar. `started` has the model and the
-    scans of earlier runs, which outlive this one. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
+    scans of earlier runs, which outlive this one. `show_view` is called with each question that takes a turn, and with
+    the file that its view is going to be saved to. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
     ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be written.
     """
     policy, config = with_policy(policy, config.checked())
@@ -114,6 +119,8 @@ def main_vsi_bench_loop(
             log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log)
+            if show_view is not None:
+                run = replace(run, turn_begins=partial(_show, show_view, run_log.folder))
             scheduler = schedule(
                 questions,
                 run_log,
@@ -140,6 +147,11 @@ def main_vsi_bench_loop(
             if run_log is None:
                 raise
             return interrupted(run_log, stack)
+
+
+def _show(show_view: Callable[[QuestionState, Path], None], folder: Path, state: QuestionState) -> None:
+    """Show the view of the turn that a question takes next, with the file that it is going to be saved to."""
+    show_view(state, folder / str(state.episode) / image_name(state.turn))
 
 
 def guesses_of(questions: Sequence[Question], asked: Asked, config: RunConfig) -> Guesses | None:

@@ -1,8 +1,9 @@
 """Question after question about one scan, with the model and the scan kept in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from roomscout.agent.builders import asked_of, questions_of, with_policy
 from roomscout.agent.config import ConfigError, RunConfig
@@ -10,6 +11,7 @@ from roomscout.agent.console import console
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.startup import start
+from roomscout.agent.state import QuestionState
 from roomscout.data.questions import QuestionError
 from roomscout.data.text import escaped
 
@@ -18,11 +20,13 @@ NOMINAL_QUESTION = "How many chairs and tables are in this room, and which of th
 ASKS = "\nQuestion (options after |, an empty line ends): "
 
 
-def ask_repeatedly(config: RunConfig) -> Iterator[Outcome]:
+def ask_repeatedly(
+    config: RunConfig, show_view: Callable[[QuestionState, Path], None] | None = None
+) -> Iterator[Outcome]:
     """Answer the question of `config`, if it has one, then those that the user types, until an empty line or the end.
 
     Each is a run with its own folder, whose outcome is returned. A question that cannot be asked is refused, and the
-    next one is read. Raises the errors of `main_vsi_bench_loop`.
+    next one is read. `show_view` and the errors raised are as for `main_vsi_bench_loop`.
     """
     config.checked()
     about = config.having(interactive=False)
@@ -37,7 +41,8 @@ def ask_repeatedly(config: RunConfig) -> Iterator[Outcome]:
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
-            yield main_vsi_bench_loop(current, policy=policy, asked=asked, started=replace(started, config=current))
+            begun = replace(started, config=current)
+            yield main_vsi_bench_loop(current, policy=policy, asked=asked, started=begun, show_view=show_view)
 
 
 def _each_question(config: RunConfig) -> Iterator[RunConfig]:

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from PIL import Image
 
 from roomscout.agent.builders import camera_of
 from roomscout.agent.config import RunConfig
-from roomscout.agent.console import console
+from roomscout.agent.console import console, print_to_console
+from roomscout.agent.state import QuestionState
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
 
 log = logging.getLogger(__name__)
@@ -31,38 +33,58 @@ def shows_pictures() -> bool:
     return os.environ.get("TERM") != "dumb" and console.color_system in ("256", "truecolor")
 
 
-def show_view(png: bytes, path: Path) -> None:
-    """Print a view, or the path of its file where the terminal shows no pictures."""
+def show_view(view: Image.Image, path: Path, what: str) -> None:
+    """Print a view below `what` it is, or the path of its file after that where the terminal shows no pictures."""
     if not shows_pictures():
-        log.info("  view: %s", path)
+        print_to_console(f"{what} {path}")
         return
     from textual_image.renderable import Image as Picture  # asks the terminal what it can show, so not before
 
     logging.getLogger("textual_image").setLevel(logging.ERROR)  # it warns if a terminal hides its cell size
-    with Image.open(io.BytesIO(png)) as view:
-        console.print(Picture(view, width=min(WIDTH_COLUMNS, console.width), height="auto"))
+    print_to_console(f"{what}:")
+    print_to_console(Picture(view, width=min(WIDTH_COLUMNS, console.width), height="auto"))
+
+
+class TurnViews:
+    """Shows the view of each turn of --ply as the turn begins; the first view perhaps earlier, by `show_first`."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # the first view comes on a thread
+        self._first_was_shown = self._has_begun = False
+
+    def show_first(self, look: FirstLook, model: str, path: Path) -> None:
+        """Show the first view while a model is loaded, unless turn 0 has begun; writes it to a file at `path`."""
+        with self._lock:
+            if self._has_begun:
+                return
+            path.write_bytes(look.png)
+            log.info("A room of %s m; its first view is drawn in %.1f s; loading %s", look.size, look.seconds, model)
+            with Image.open(io.BytesIO(look.png)) as view:
+                show_view(view, path, "First view")
+            self._first_was_shown = shows_pictures()
+
+    def show(self, state: QuestionState, path: Path) -> None:
+        """Show the view of the turn that a question takes next, unless it was shown as the first view."""
+        with self._lock:
+            self._has_begun = True
+            shown, self._first_was_shown = self._first_was_shown, False
+        if state.turn > 0 or not shown:
+            show_view(Image.fromarray(state.observation.view), path, f"[{state.label}] turn {state.turn} sees")
 
 
 @contextmanager
-def first_look(config: RunConfig) -> Iterator[None]:
+def first_look(config: RunConfig) -> Iterator[TurnViews]:
     """Show the first view of --ply inside this block as soon as it is drawn, while a model's libraries are imported.
 
-    Does nothing for other runs, and for those that import no such libraries and so start at once.
+    Not for runs that import no such libraries and so start at once. Yields what shows the views of the turns.
     """
-    what, views = config.what_to_run, config.views
+    what, views, turns = config.what_to_run, config.views, TurnViews()
     seen = what.ply is not None and what.ply.is_file() and views.renderer != "blind" and not what.plan
     if not seen or not config.model.loads_weights:
-        yield
+        yield turns
         return
     settings = FirstLookSettings(str(what.ply), views.up_axis, views.scale, camera_of(config.view, views))
     with tempfile.TemporaryDirectory(prefix="roomscout_") as folder:
         path = Path(folder) / "first_view.png"
-
-        def show(look: FirstLook) -> None:
-            path.write_bytes(look.png)
-            about = f"First view, drawn in {look.seconds:.1f} s, of a room of {look.size} m"
-            log.info("%s; loading %s", about, config.model.model)
-            show_view(look.png, path)
-
-        with FirstLookProcess(settings, show):
-            yield
+        with FirstLookProcess(settings, lambda look: turns.show_first(look, config.model.model, path)):
+            yield turns

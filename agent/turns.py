@@ -40,13 +40,15 @@ QUESTIONS_NAMED = 3
 class Run:
     """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering.
 
-    `turn_taken` is called after each turn, also for those that a resumed question has taken before.
+    `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
+    error. `turn_taken` is called after each turn, also for those that a resumed question has taken before.
     """
 
     library: SceneLibrary
     policy: Policy
     log: Journal
     pool: Executor
+    turn_begins: Callable[[QuestionState], None] = lambda state: None
     turn_taken: Callable[[], None] = lambda: None
 
 
@@ -90,6 +92,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     Raises ModelError (including OutOfMemory) before any question has advanced, so the turn can be retried, and
     PolicyError for any other error of the policy. A RenderError fails only its own question.
     """
+    for state in states:
+        run.turn_begins(state)
     try:
         decisions = run.policy.decide(states)
     except ModelError:

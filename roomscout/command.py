@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 from roomscout.rendering.interrupts import INTERRUPTS, deferred_interrupts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from roomscout.agent.command_line import Given
     from roomscout.agent.config import RunConfig
+    from roomscout.agent.evaluation import Outcome
+    from roomscout.agent.state import QuestionState
+    from roomscout.agent.terminal_views import TurnViews
 
 
 def main(argv: list[str]) -> int:
@@ -44,11 +50,11 @@ def main(argv: list[str]) -> int:
             from roomscout.rendering.renderers import RenderError
             from roomscout.runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-        log_to_console(every_turn=config.what_to_run.ply is not None)
+        log_to_console()
         if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
             config.checked()  # before anything is drawn
-        with first_look(config):
-            return run(config, given)
+        with first_look(config) as views:
+            return run(config, given, views)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -71,13 +77,14 @@ def main(argv: list[str]) -> int:
             signal.signal(each, signal.SIG_IGN)
 
 
-def run(config: "RunConfig", given: "Given") -> int:
-    """Run a configuration, or resume the run that it names with what is `given`; returns the exit status."""
+def run(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
+    """Run a configuration, or resume the run that it names with what is `given`; returns the exit status.
+
+    `views` shows the views of --ply.
+    """
     with deferred_interrupts():
         from roomscout.agent.command_line import resumed
-        from roomscout.agent.evaluation import main_vsi_bench_loop
         from roomscout.agent.interactive import ask_repeatedly
-        from roomscout.agent.ray_run import answer_on_ray
         from roomscout.agent.resuming import with_absolute_paths
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
         from roomscout.reports import finish
@@ -88,7 +95,7 @@ def run(config: "RunConfig", given: "Given") -> int:
             config = resumed(saved_config(folder), given)
             if "questions" in given.settings:
                 questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-            return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config, folder), config)
+            return finish(answer(config, views, folder), config)
         config = config.having(continue_from=None, retry_failed=False)
     if what.demo:
         from roomscout.agent.demo import demo_defaults, run_demo  # loads SciPy
@@ -97,9 +104,29 @@ def run(config: "RunConfig", given: "Given") -> int:
         return [finish(outcome, config) for outcome in run_demo(config)][-1]
     config = with_absolute_paths(config)
     if what.interactive:  # an interrupt ends one question
-        statuses = [finish(outcome, config) for outcome in ask_repeatedly(config)]
+        statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, shown_turns(config, views))]
         return max((status for status in statuses if status != 130), default=0)
-    return finish((answer_on_ray if config.cluster.ray else main_vsi_bench_loop)(config), config)
+    return finish(answer(config, views), config)
+
+
+def answer(config: "RunConfig", views: "TurnViews", folder: "Path | None" = None) -> "Outcome":
+    """Begin a run, or resume the one in `folder`; shows the turns of --ply."""
+    with deferred_interrupts():
+        from roomscout.agent.evaluation import main_vsi_bench_loop
+        from roomscout.agent.ray_run import answer_on_ray
+    if config.cluster.ray:
+        return answer_on_ray(config, folder)
+    return main_vsi_bench_loop(config, folder, show_view=shown_turns(config, views))
+
+
+def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
+    """Print each turn of --ply from now on; returns what shows its view, None for grey views and for other runs."""
+    from roomscout.agent.console import log_turns_to_console
+
+    if config.what_to_run.ply is None:
+        return None
+    log_turns_to_console()
+    return None if config.views.renderer == "blind" else views.show
 
 
 def refuse(error: Exception) -> int:

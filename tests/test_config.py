@@ -1,6 +1,7 @@
 """Flags, YAML files and saved configurations."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,15 @@ import pytest
 from conftest import run_command
 
 from roomscout.agent.command_line import Given, parse_command_line, resumed
-from roomscout.agent.config import SECTIONS, ConfigError, ModelSettings, RunConfig, config_from_dict, config_to_dict
+from roomscout.agent.config import (
+    SECTIONS,
+    ConfigError,
+    ModelSettings,
+    RunConfig,
+    config_from_dict,
+    config_to_dict,
+    flag,
+)
 from roomscout.agent.demo import demo_defaults
 from roomscout.agent.resuming import changed_answers, with_absolute_paths
 from roomscout.models import EXPLORER, ModelError
@@ -69,7 +78,10 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"camera_height": 0.0}, "--camera-height takes a number above 0"),
         ({"focal": float("nan")}, "--focal"),
         ({"camera_pitch": 90.0}, "--camera-pitch takes a number above -90 and below 90"),
-        ({"image_size": (640, 0)}, "--image-size takes two whole numbers of at least 1 or auto"),
+        (
+            {"image_size": (640, 0)},
+            r"--image-size takes two whole numbers of at least 1 \(width and height\) or auto, got 640 0",
+        ),
         ({"device": "cuda:0,1"}, "--device takes one device"),
         ({"device": "balanced"}, "--device takes one device"),
         ({"plan": True, "check_data": True}, "--check-data"),
@@ -264,6 +276,44 @@ def test_every_setting_that_can_change_an_answer_is_named():
 def test_a_filter_without_a_value_is_refused(flags):
     with pytest.raises(ConfigError, match=f"{flags[0]} is given without a value"):
         given("--batch", *flags)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--image-size 640", "--image-size takes two whole numbers of at least 1 (width and height) or auto, got 640"),
+        ("--image-size", "--image-size is given without a value: it takes two whole numbers"),
+        ("--steps=", "--steps is given without a value: it takes a whole number of at least 0"),
+        ("--samples 1 2", "--samples takes one value, got 1 2"),
+        ("--samples many", "--samples takes a whole number of at least 1, got many"),
+        ("--plan-device k80", "--plan-device takes h200, h100, a100-80, a100-40, l40s or rtx4090, got k80"),
+        ("--question How many", "--question takes one value, got How many: put quotes around a text"),
+        ("--refill true", "--refill takes no value: leave out true"),
+        ("--kv_reuse=false", "--kv_reuse takes no value: write --no-kv-reuse"),
+        ("--batch q.csv", "--batch takes no value; did you mean --batch --questions q.csv?"),
+        ("--stepz 3", "there is no flag --stepz; did you mean --steps?"),
+        ("--no-steps", "there is no flag --no-steps; did you mean --steps?"),
+        ("-n 3", "there is no flag -n; --help lists the flags"),
+    ],
+)
+def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str):
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        given(*typed.split())
+
+
+@pytest.mark.parametrize("name", RunConfig().settings)
+@pytest.mark.parametrize("value", [[], ["nonsense"], ["1", "2", "3"], [""], ["-7"]], ids=str)
+def test_a_value_that_a_flag_does_not_take_is_refused_by_its_name(name: str, value: list[str]):
+    """Whatever the value, it is accepted, or refused with the name of its flag."""
+    switch = flag(name)
+    try:
+        assert given(switch, *value).settings.keys() == {name}
+    except ConfigError as refused:
+        assert str(refused).startswith(f"{switch} ") and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
+
+
+def test_the_later_of_two_values_of_a_flag_counts():
+    assert given("--steps", "3", "--ids", "a", "b", "--steps=4", "--ids", "c").settings == {"steps": 4, "ids": ("c",)}
 
 
 def test_help_loads_neither_torch_nor_a_renderer():

@@ -28,7 +28,7 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.console import log_to_console
 from roomscout.agent.ray_run import answer_on_ray
 
-log_to_console(every_turn=False)
+log_to_console()
 sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=5.0).status)
 """
 """The command, except that it waits only 5 seconds for a live node."""

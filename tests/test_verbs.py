@@ -85,7 +85,7 @@ def test_help_begins_with_examples_and_the_verbs():
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("--batch --limit 3", "there is no --limit; did you mean --num-questions?"),
+        ("--batch --limit 3", "there is no flag --limit; did you mean --num-questions?"),
         ("--batch --output-dir=out", "did you mean --log-root?"),
         ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
         ("--batch 8", "did you mean --batch --batch-size 8?"),
