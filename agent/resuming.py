@@ -20,6 +20,7 @@ from roomscout.agent.config import (
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.data.text import on_disk
 from roomscout.models import EMBEDDED
+from roomscout.runs.records import SETTINGS_ADDED
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens", "tell")
@@ -109,7 +110,8 @@ def repeat_command(saved: dict[str, Any]) -> str:
 
     Raises ConfigError if this version does not know one of the settings.
     """
-    return shlex.join(["roomscout", *flags_of(changed_settings(RunConfig(), config_from_dict(saved, "run.json")))])
+    config = config_from_dict({"tell": SETTINGS_ADDED["tell"], **saved}, "run.json")
+    return shlex.join(["roomscout", *flags_of(changed_settings(RunConfig(), config))])
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any
 
 from roomscout.agent.policies import Decision, Policy, PolicyError
+from roomscout.agent.policies.controlled import Controlled
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
 from roomscout.data.scans import ScanNotFound
@@ -144,7 +145,8 @@ def require_decisions(decisions: object, policy: Policy, states: Sequence[Questi
 def source_of_decisions(policy: Policy, states: Sequence[QuestionState]) -> str:
     """The method that decided and the first questions of its batch, for error messages."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
-    where = f"{type(policy).__name__}.decide, asked about {shown}"
+    decider = policy.policy if isinstance(policy, Controlled) else policy
+    where = f"{type(decider).__name__}.decide, asked about {shown}"
     more = len(states[QUESTIONS_NAMED:])
     return f"{where} and {more} more" if more else where
 

@@ -303,7 +303,7 @@ def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) ->
     given_away = [
         each.name
         for each in benchmark.types
-        if each.told_by_extent and summary["types"].get(each.name, {}).get("percent")
+        if each.told_by_extent and summary["types"].get(each.name, {}).get("percent") is not None
     ]
     if not told or not given_away:
         return []

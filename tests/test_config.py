@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,19 +182,22 @@ def test_two_config_files_are_refused():
         given("--config", "a.yaml", "--config=b.yaml")
 
 
+TRAINED = ViewSettings((288, 160), 105.0, 320, ("pose", "extent", "turns"))
+
+
 @pytest.mark.parametrize("name", ["embedded", "the folder", "a copy"])
 def test_the_explorer_gets_the_view_settings_of_its_training_by_any_name(tmp_path: Path, name: str):
     copy = tmp_path / "elsewhere"
     copy.mkdir()
     shutil.copy(EXPLORER / "views.json", copy)
     model = {"embedded": "embedded", "the folder": str(EXPLORER), "a copy": str(copy)}[name]
-    assert given("--batch", "--model", model).over(RunConfig()).view == ViewSettings((288, 160), 105.0, 320)
-    assert RunConfig.of(model=model).view == ViewSettings((288, 160), 105.0, 320)
+    assert given("--batch", "--model", model).over(RunConfig()).view == TRAINED
+    assert RunConfig.of(model=model).view == TRAINED
 
 
 def test_given_views_win_over_those_of_the_model():
     config = given("--model", "embedded", "--focal", "90", "--image-size", "64", "32").over(RunConfig())
-    assert config.view == ViewSettings((64, 32), 90.0, 320)
+    assert config.view == replace(TRAINED, image_size=(64, 32), focal=90.0)
 
 
 def test_other_models_get_the_usual_views():
@@ -357,7 +361,7 @@ def test_every_setting_is_in_one_section_of_the_help():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
     shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
-    titles = ["main", "question", "scan and view", "model", "batch", "server", "vLLM", "output", "cluster"]
+    titles = ["main", "question", "scan and view", "model", "batch", "control", "server", "vLLM", "output", "cluster"]
     places = [shown.index(f"─ {title} options ─") for title in titles]
     assert places == sorted(places) and len(titles) == len(SECTIONS)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):

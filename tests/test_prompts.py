@@ -16,6 +16,7 @@ from roomscout.agent.policies.prompts import (
     explorer_prompts,
     load_prompts,
     prompts_of,
+    run_prompts,
     system_message,
     turn_message,
 )
@@ -218,7 +219,7 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
     config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
-    prompts = prompts_of(config.model, config.questions.benchmark)
+    prompts = run_prompts(config)
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
     assert facts.prompts["sha256"] == prompts.sha256

@@ -104,7 +104,7 @@ def test_a_run_of_an_earlier_version_has_no_baseline(interrupted: Path):
 
 
 def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
-    facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig())
+    facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig.of(tell="pose,extent,turns"))
     later = [name for name in answer_settings() if name not in facts.config]
     assert "samples" in later and {name: facts.setting(name) for name in later} == {name: now[name] for name in later}
 

@@ -1,0 +1,433 @@
+"""Controls: who moves the camera, how views are presented, which answers count, and what the prompts reveal."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from conftest import RoomScans, only_run, pixels, results, run_in_process, scripted, trajectories
+from simple_rooms import box, closed_room, scene_of
+
+from roomscout import explore
+from roomscout.agent.config import ConfigError, ControlSettings, MoverName, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.movers import MOVERS, GreedyCoverage
+from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.state import QuestionState
+from roomscout.data.questions import load_questions
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv
+from roomscout.envs.library import CameraSettings, OneSceneLibrary
+from roomscout.models.conversation import Conversation
+from roomscout.models.scripted import ScriptedBackend
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.coverage import SurfaceCoverage
+from roomscout.rendering.motion import move
+from roomscout.rendering.renderers import make_renderer
+from roomscout.rendering.scene import Scene
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, Turn
+from tests.conftest import vsi_question
+
+CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
+QUESTION = vsi_question("1", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "1")
+START = CameraPose(1.5, 2.5, 1.6, 0.0, -15.0)
+DIVIDED = scene_of(box((0, 0, 0), (6, 5, 2.5)), box((2.95, 0, 0), (3.05, 3.4, 2.5)))
+"""A room with a wall at x = 3 that leaves a door at y = 3.4..5."""
+FIRST = EpisodeId(1)
+COUNTING: dict[str, Any] = {"question_types": ("object_counting",), "num_questions": 1}
+
+
+def answering(answer_from: int = 0, **numbers: float) -> ModelPolicy:
+    """A model that asks for the same move in every turn, and also answers from a turn on."""
+
+    def reply(conversation: Conversation) -> str:
+        done = len(conversation.images) > answer_from
+        return json.dumps({**numbers, "answer": "2" if done else None, "done": done})
+
+    return ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
+
+
+def moved(scene: Scene, mover: Any, steps: int) -> list[CameraPose]:
+    """The poses through which a mover takes a camera in a scene."""
+    library = OneSceneLibrary(scene, {"1": START}, make_renderer("raycast"), CAMERA)
+    env = ExplorationEnv(library, steps)
+    env.reset(QUESTION)
+    state = QuestionState(1, QUESTION, steps)
+    state.begin(env)
+    poses = [START]
+    for _ in range(steps):
+        after = env.step(mover.next_move(state).action)
+        state.observations.append(after)
+        state.turns.append(None)  # type: ignore[arg-type]  # movers read only how many there are
+        poses.append(after.pose)
+    return poses
+
+
+def _along(before: CameraPose, after: CameraPose) -> tuple[float, float, float]:
+    """Metres forward, left and up from one pose to another, along the axes of the first."""
+    step = after.position - before.position
+    return float(step @ before.forward), float(step @ before.left), float(step[2])
+
+
+def turns_of(folder: Path, episode: EpisodeId = FIRST) -> list[Turn]:
+    return RunReader(folder).turns(episode)
+
+
+def mover(name: str, translation: bool = True) -> Any:
+    return MOVERS[name](0, CAMERA.intrinsics, translation)
+
+
+class TestMovers:
+    def test_each_mover_of_the_flag_exists(self):
+        assert set(MOVERS) | {"model"} == set(get_args(MoverName))
+
+    @pytest.mark.parametrize("steps", [1, 3, 8])
+    def test_the_views_of_a_spin_divide_the_circle_evenly(self, steps: int):
+        poses = moved(closed_room(), mover("spin"), steps)
+        headings = [pose.heading_deg for pose in poses]
+        assert headings == pytest.approx(np.arange(steps + 1) * 360 / (steps + 1), abs=0.05 * steps)
+        assert all(np.array_equal(pose.position, START.position) for pose in poses)
+
+    def test_a_random_move_is_never_stopped(self):
+        poses = moved(DIVIDED, mover("random"), 30)
+        assert len({pose.heading_deg for pose in poses}) > 20
+        for before, after in pairwise(poses):
+            step = float(np.linalg.norm(after.position - before.position))
+            outcome = move(DIVIDED, before, 0, *_along(before, after))
+            assert outcome.moved_m == pytest.approx(outcome.requested_m) == pytest.approx(step)
+
+    def test_random_moves_without_translation_only_turn(self):
+        poses = moved(DIVIDED, mover("random", translation=False), 6)
+        assert {tuple(pose.position) for pose in poses} == {tuple(START.position)}
+
+    def test_coverage_takes_the_reachable_pose_that_shows_the_most_new_surface(self):
+        steps = 3
+        poses = moved(DIVIDED, mover("coverage"), steps)
+        library = OneSceneLibrary(DIVIDED, {"1": START}, make_renderer("raycast"), CAMERA)
+        coverage = SurfaceCoverage(DIVIDED)
+        for here, chosen in pairwise(poses):
+            coverage.add(here, CAMERA.intrinsics)
+            env = ExplorationEnv(library, 1)
+            env.reset_at(DIVIDED, here)
+            shown = [
+                np.count_nonzero(coverage.seen_from(pose, CAMERA.intrinsics) & ~coverage.seen)
+                for direction in GreedyCoverage.DIRECTIONS_DEG
+                for distance in (0.0, *GreedyCoverage.DISTANCES_M)
+                for place in [env.outcome(CameraAction(direction, distance)).pose]
+                for pose in [place.turned(turn) for turn in GreedyCoverage.HEADINGS_DEG]
+            ]
+            best = np.count_nonzero(coverage.seen_from(chosen, CAMERA.intrinsics) & ~coverage.seen)
+            assert best >= max(shown) - 5  # the action is rounded to millimetres
+
+    def test_coverage_finds_the_door_and_sees_what_is_behind_the_wall(self):
+        poses = moved(DIVIDED, mover("coverage"), 8)
+        coverage = SurfaceCoverage(DIVIDED)
+        for pose in poses:
+            coverage.add(pose, CAMERA.intrinsics)
+        behind = coverage.points[:, 0] > 3.2
+        assert coverage.seen[behind].mean() > 0.5
+
+    def test_coverage_shows_more_than_a_spin(self):
+        def share(name: str) -> float:
+            coverage = SurfaceCoverage(DIVIDED)
+            return [coverage.add(pose, CAMERA.intrinsics) for pose in moved(DIVIDED, mover(name), 8)][-1]
+
+        assert share("coverage") > share("spin")
+
+    def test_coverage_without_translation_stays_in_place(self):
+        poses = moved(DIVIDED, mover("coverage", translation=False), 4)
+        assert {tuple(pose.position) for pose in poses} == {tuple(START.position)}
+
+
+class TestWhoMoves:
+    @pytest.mark.parametrize("moves", ["spin", "random", "coverage"])
+    def test_moves_depend_on_neither_batch_nor_replies(self, rooms: RoomScans, tmp_path: Path, moves: str):
+        one = run_in_process(rooms.config(tmp_path / "1", moves=moves, steps=3, batch_size=1), scripted(1))
+        many = run_in_process(rooms.config(tmp_path / "2", moves=moves, steps=3, batch_size=8), scripted(2))
+        poses = [
+            {episode: [turn.pose for turn in turns_of(folder, episode)] for episode in RunReader(folder).begun}
+            for folder in (one, many)
+        ]
+        assert poses[0] == poses[1]
+
+    def test_only_the_answer_to_the_last_view_counts(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=3, **COUNTING), answering())
+        turns = turns_of(folder)
+        assert [turn.action.done for turn in turns] == [False, False, False, True]
+        assert [row["answer"] for row in results(folder)] == ["2"]
+
+    def test_what_the_model_asked_for_is_recorded_and_not_carried_out(self, rooms: RoomScans, tmp_path: Path):
+        model = answering(answer_from=2, forward_meters=1.0)
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=3, **COUNTING), model)
+        first, second, third, last = turns_of(folder)
+        assert first.requested == second.requested == CameraAction(forward_meters=1.0)
+        assert third.requested == CameraAction(forward_meters=1.0, answer="2", done=True)
+        assert last.requested is None and len({turn.pose.position.tobytes() for turn in (first, last)}) == 1
+
+    def test_an_answer_that_does_not_count_is_reported_to_the_model(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=1, **COUNTING), answering())
+        told = RunReader(folder).messages(FIRST)[-2]["text"]
+        assert told.startswith(
+            "Your answer was recorded, but only the answer to the last view counts. Turned 180 degrees left."
+        )
+
+    def test_nobody_moves_and_the_first_view_is_the_only_one(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="none", **COUNTING), answering())
+        assert len(turns_of(folder)) == 1
+        assert "This is the only view" in RunReader(folder).messages(FIRST)[1]["text"]
+        assert "0 moves" in RunReader(folder).facts.protocol
+
+    def test_a_model_that_cannot_move_is_not_told_that_it_can(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING), answering())
+        read = [each["text"] for each in RunReader(folder).messages(FIRST) if each["role"] != "assistant"]
+        said = "\n".join(read)
+        assert not [words for words in ("1 move left", "move again", "that you control", "exploring") if words in said]
+        assert "which you do not control" in said
+
+    def test_an_engine_that_batches_itself_gives_the_same_trajectories(self, rooms: RoomScans, tmp_path: Path):
+        config = {"moves": "random", "steps": 3}
+        batched = run_in_process(rooms.config(tmp_path / "1", **config), scripted())
+        concurrent = scripted()
+        concurrent.concurrent = True
+        own_threads = run_in_process(rooms.config(tmp_path / "2", **config), concurrent)
+        assert trajectories(batched) == trajectories(own_threads)
+
+    def test_python_takes_the_same_settings(self, rooms: RoomScans):
+        (found,) = explore(
+            load_questions(rooms.questions)[:1], policy=answering(), scan_root=rooms.root, moves="spin", steps=2,
+            renderer="raycast", image_size=(96, 64), focal=45.0, progress=False,
+        )  # fmt: skip
+        assert [turn.action.rotation_angle_degrees for turn in found.turns[:-1]] == [120.0, 120.0]
+
+    def test_policies_without_a_model_are_moved_too(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING))
+        assert [turn.action.rotation_angle_degrees for turn in turns_of(folder)[:-1]] == [120.0, 120.0]
+
+
+class TestOwnMoves:
+    def test_no_answer_counts_before_min_turns(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, min_turns=2, steps=5, **COUNTING), answering(forward_meters=0.1))
+        turns = turns_of(folder)
+        assert len(turns) == 3
+        assert turns[0].requested == CameraAction(forward_meters=0.1, answer="2", done=True)
+        assert turns[0].action == CameraAction(forward_meters=0.1)
+        said = [message["text"] for message in RunReader(folder).messages(FIRST) if message["role"] == "user"]
+        assert "Answer as soon as you are sure, but not before turn 2." in said[0]
+        assert said[1].startswith("Your answer was recorded, but no answer before turn 2 counts. Did not turn.")
+
+    def test_without_translation_the_camera_only_turns(self, rooms: RoomScans, tmp_path: Path):
+        model = answering(answer_from=2, rotation_angle_degrees=30.0, forward_meters=5.0)
+        folder = run_in_process(rooms.config(tmp_path, translation=False, steps=5, **COUNTING), model)
+        turns = turns_of(folder)
+        assert [turn.action for turn in turns[:2]] == [CameraAction(30.0)] * 2
+        assert turns[0].requested == CameraAction(30.0, 2.0)
+        assert turns[0].clamped == ()
+        system = RunReader(folder).messages(FIRST)[0]["text"]
+        assert "forward" not in system and '{"rotation_angle_degrees": 0, "answer": null, "done": false}' in system
+
+
+@pytest.fixture(scope="module")
+def explored(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model moves and answers at random."""
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("explored"), steps=4), scripted(3))
+
+
+class TestMovesOf:
+    def test_another_model_is_shown_the_same_views(self, rooms: RoomScans, explored: Path, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves_of=explored, steps=4), scripted(4))
+        for episode in RunReader(explored).begun:
+            theirs, ours = turns_of(explored, episode), turns_of(folder, episode)
+            assert [turn.pose for turn in ours] == [turn.pose for turn in theirs]
+            names = [f"{episode}/render_{turn.turn:02d}.png" for turn in theirs]
+            assert [pixels(folder / name) for name in names] == [pixels(explored / name) for name in names]
+
+    def test_fewer_steps_repeat_only_the_first_moves(self, rooms: RoomScans, explored: Path, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves_of=explored, steps=1), scripted(4))
+        assert max(len(turns_of(folder, episode)) for episode in RunReader(folder).begun) == 2
+
+    def test_other_views_are_refused_with_the_flags_to_add(self, rooms: RoomScans, explored: Path, tmp_path: Path):
+        with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75.0$"):
+            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
+
+    def test_a_question_that_the_run_lacks_is_named(self, rooms: RoomScans, tmp_path: Path):
+        few = run_in_process(rooms.config(tmp_path / "few", steps=1, num_questions=2), scripted())
+        missing = rooms.rows[2]["id"]
+        with pytest.raises(ConfigError, match=f"has no question {missing}: ask only its questions"):
+            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=few), policy=scripted())
+
+    def test_a_question_that_asks_something_else_is_named(self, rooms: RoomScans, explored: Path, tmp_path: Path):
+        rows = rooms.rows
+        other = tmp_path / "other.jsonl"
+        other.write_text(json.dumps({**rows[1], "id": rows[0]["id"]}) + "\n")
+        with pytest.raises(ConfigError, match=f"asks something else as question {rows[0]['id']}"):
+            main_vsi_bench_loop(rooms.config(tmp_path, questions=other, moves_of=explored), policy=scripted())
+
+    def test_an_unfinished_question_is_named_with_the_way_to_finish_it(
+        self, rooms: RoomScans, explored: Path, tmp_path: Path
+    ):
+        unfinished = Path(shutil.copytree(explored, tmp_path / "unfinished"))
+        lines = (unfinished / "results.jsonl").read_text().splitlines(keepends=True)
+        (unfinished / "results.jsonl").write_text("".join(lines[:-1]))
+        with pytest.raises(ConfigError, match=r"has not finished question .*: resume it with --continue"):
+            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=unfinished), policy=scripted())
+
+    def test_another_scan_fails_its_questions(self, rooms: RoomScans, explored: Path, tmp_path: Path):
+        root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
+        scene = rooms.rows[0]["scene_name"]
+        (scan,) = root.rglob(f"{scene}*.ply")
+        (other,) = [each for each in root.rglob("room_*.ply") if each != scan]
+        shutil.copyfile(other, scan)
+        folder = run_in_process(rooms.config(tmp_path / "logs", scan_root=root, moves_of=explored), scripted())
+        row = RunReader(folder).rows[0]
+        assert (row.status, row.failed_part) == ("failed", "scene")
+        assert row.error and f"has seen {scene} in another scan" in row.error
+
+
+class TestPresentation:
+    def test_at_once_shows_what_turns_show(self, rooms: RoomScans, tmp_path: Path):
+        config = {"moves": "coverage", "steps": 3, **COUNTING}
+        by_turns = run_in_process(rooms.config(tmp_path / "1", **config), answering())
+        once = run_in_process(rooms.config(tmp_path / "2", present="once", **config), answering())
+        names = [f"q001/render_{turn:02d}.png" for turn in range(4)]
+        assert [pixels(once / name) for name in names] == [pixels(by_turns / name) for name in names]
+        _, user, _ = RunReader(once).messages(FIRST)
+        assert user["images"] == [Path(name).name for name in names]
+        told = [message["text"] for message in RunReader(by_turns).messages(FIRST) if message["role"] == "user"]
+        for number, text in enumerate(told):
+            position = next(part for part in text.split("\n\n") if part.startswith("The camera is at"))
+            assert position in next(line for line in user["text"].split("\n") if line.startswith(f"View {number}:"))
+
+    def test_at_once_the_model_sees_the_images_in_their_order(self, rooms: RoomScans, tmp_path: Path):
+        asked: list[Conversation] = []
+
+        def reply(conversation: Conversation) -> str:
+            asked.append(conversation)
+            return '{"answer": "2", "done": true}'
+
+        policy = ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", present="once", steps=3, **COUNTING), policy)
+        (conversation,) = asked
+        shown = turns_of(folder)
+        assert [turn.reply.text for turn in shown[:-1]] == ["", "", ""]
+        assert len(conversation.images) == len(shown) == 4
+        assert all(np.array_equal(a, turn.view) for a, turn in zip(conversation.images, shown, strict=True))
+
+    def test_a_request_to_a_server_has_all_images_before_the_text(self):
+        from roomscout.models.conversation import Message
+        from roomscout.models.openai.dialect import chat_message
+
+        views = [np.full((4, 4, 3), value, np.uint8) for value in (0, 128, 255)]
+        sent = json.loads(chat_message(Message("user", "look", views[-1], earlier=tuple(views[:-1]))))
+        kinds = [part["type"] for part in sent["content"]]
+        assert kinds == ["image_url", "image_url", "image_url", "text"]
+        assert len({part["image_url"]["url"] for part in sent["content"][:-1]}) == 3
+
+
+CONTROLS: dict[str, dict[str, Any]] = {
+    "spin": {"moves": "spin"},
+    "once": {"moves": "random", "present": "once"},
+    "coverage": {"moves": "coverage"},
+    "min_turns": {"min_turns": 3},
+    "turning": {"translation": False},
+}
+
+
+class TestResuming:
+    @pytest.mark.parametrize("name", [*CONTROLS, "moves_of"])
+    def test_a_run_interrupted_under_a_control_ends_like_an_undisturbed_one(
+        self, rooms: RoomScans, explored: Path, tmp_path: Path, name: str
+    ):
+        controls = CONTROLS.get(name, {"moves_of": explored})
+        config = rooms.config(tmp_path / "whole", steps=4, **controls)
+        whole = run_in_process(config, scripted())
+        cut = Path(shutil.copytree(whole, tmp_path / "cut"))
+        (cut / "results.jsonl").write_text("")
+        for journal in cut.glob("q*/turns.jsonl"):
+            journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))
+            (journal.parent / "messages.json").unlink()
+        main_vsi_bench_loop(config, cut, scripted())
+        assert results(cut) == results(whole)
+        assert trajectories(cut) == trajectories(whole)
+
+    def test_another_control_is_refused(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING), answering())
+        with pytest.raises(ConfigError, match="--moves would change answers of this run"):
+            main_vsi_bench_loop(rooms.config(tmp_path, moves="random", steps=2, **COUNTING), folder, answering())
+
+    def test_a_run_that_told_everything_keeps_telling_it(self, rooms: RoomScans, tmp_path: Path):
+        """Runs of earlier versions have no such settings."""
+        folder = run_in_process(rooms.config(tmp_path, tell="pose,extent,turns", steps=2), answering(answer_from=3))
+        facts = json.loads((folder / "run.json").read_text())
+        for name in ("moves", "moves_of", "present", "min_turns", "translation", "tell"):
+            del facts["config"][name]
+        (folder / "run.json").write_text(json.dumps(facts))
+        before = trajectories(folder)
+        (folder / "results.jsonl").write_text("")
+        journal = folder / "q001" / "turns.jsonl"
+        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
+        main_vsi_bench_loop(rooms.config(tmp_path, steps=2), folder, answering(answer_from=3))
+        assert trajectories(folder) == before
+
+
+class TestTell:
+    def said(self, rooms: RoomScans, log_root: Path, tell: str) -> str:
+        folder = run_in_process(rooms.config(log_root, tell=tell, steps=1, **COUNTING), answering(answer_from=1))
+        return "\n".join(message["text"] for message in RunReader(folder).messages(FIRST))
+
+    def test_the_extent_is_not_told_by_default(self, rooms: RoomScans, tmp_path: Path):
+        said = self.said(rooms, tmp_path, "auto")
+        assert "The room spans" not in said
+        assert "The camera is at x" in said and "1 move left" in said
+
+    def test_nothing_can_be_told(self, rooms: RoomScans, tmp_path: Path):
+        said = self.said(rooms, tmp_path, "nothing")
+        assert not [words for words in ("spans", "is at", "left. ", "Turn 0") if words in said]
+
+    def test_a_score_of_room_sizes_is_marked_if_the_extent_was_told(self, rooms: RoomScans, tmp_path: Path):
+        sizes = {"question_types": ("room_size_estimation",), "steps": 0, "questions": rooms.root / "questions.jsonl"}
+        run_in_process(rooms.config(tmp_path / "1", tell="pose extent", **sizes), answering())
+        (warning,) = RunReader(only_run(tmp_path / "1")).summary["warnings"]
+        assert warning.startswith("The prompts told the room's extent, which nearly gives away room_size_estimation")
+        run_in_process(rooms.config(tmp_path / "2", tell="pose", **sizes), answering())
+        assert "warnings" not in RunReader(only_run(tmp_path / "2")).summary
+
+    @pytest.mark.parametrize("given", ["turns,pose", ["turns", "pose"], "pose turns", ["pose,turns"]])
+    def test_names_may_be_divided_by_commas_or_blanks(self, given: Any):
+        assert RunConfig.of(tell=given).controls.tell == ("pose", "turns")
+
+    def test_an_unknown_name_is_refused(self):
+        with pytest.raises(ConfigError, match="takes some of pose, extent, turns, or nothing, or auto; got poses"):
+            RunConfig.of(tell="poses")
+
+    def test_the_explorer_is_told_the_extent(self):
+        assert RunConfig.of(model="embedded").view.tell == ("pose", "extent", "turns")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"moves": "spin", "moves_of": "run"}, "both say who moves the camera: choose one"),
+        ({"present": "once"}, "the model cannot move before it has seen a view: add --moves spin"),
+        ({"present": "once", "moves": "none"}, "there is one view only: add --moves spin"),
+        ({"moves": "spin", "min_turns": 2}, "with --moves spin only the answer in the last turn counts"),
+        ({"min_turns": 9}, "--min-turns 9 is after the last turn, which is turn 8"),
+        ({"moves": "spin", "translation": False}, "--no-translation has no effect with --moves spin"),
+        ({"moves_of": "run", "translation": False}, "--no-translation has no effect with --moves-of run"),
+    ],
+)
+def test_controls_that_conflict_are_refused(settings: dict[str, Any], why: str):
+    with pytest.raises(ConfigError, match=why):
+        RunConfig.of(batch=True, **settings).checked()
+
+
+EVERYTHING = ("pose", "extent", "turns")
+
+
+@pytest.mark.parametrize("prompts", [Prompts(), explorer_prompts()], ids=["default", "explorer"])
+def test_without_controls_the_prompts_are_unchanged(prompts: Prompts):
+    assert prompts.under(ControlSettings(), EVERYTHING).sha256 == prompts.sha256
