@@ -70,6 +70,13 @@ def _wrong(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _rescore(arguments: Sequence[str]) -> int:
+    from roomscout.agent.policies.replies import parse_action
+    from roomscout.analysis.rescore import main
+
+    return main(arguments, parse_action)
+
+
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -144,6 +151,15 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_wrong,
+    ),
+    "rescore": Verb(
+        "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
+        (
+            "roomscout rescore experiment_logs/20261123_211500_batched",
+            "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
+        ),
+        "RUN [FLAGS]",
+        command=_rescore,
     ),
 }
 

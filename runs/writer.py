@@ -236,7 +236,7 @@ class RunWriter:
             summary["baselines"] = baselines
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
-        self._replace("results.csv", _csv(rows))
+        self._replace("results.csv", as_csv(rows))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
@@ -400,10 +400,13 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, str]]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a table, with a column for each of their further scores; options are a JSON list."""
+def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
+    """Result rows as the table results.csv, with a column for each of their further scores; options are a JSON list.
+
+    `more` names keys of the rows that are columns too.
+    """
     names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [name for name in field_names(ResultRow) if name != "scores"]
+    columns = [*(name for name in field_names(ResultRow) if name != "scores"), *more]
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns, *(f"scores.{name}" for name in names)], extrasaction="ignore")
     writer.writeheader()
