@@ -70,6 +70,12 @@ def _wrong(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _export(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.exports.command import main
+
+    return main(arguments)
+
+
 def _rescore(arguments: Sequence[str]) -> int:
     from roomscout.agent.policies.replies import parse_action
     from roomscout.analysis.rescore import main
@@ -160,6 +166,15 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_rescore,
+    ),
+    "export": Verb(
+        "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
+        (
+            "roomscout export experiment_logs/20261123_211500_batched --to inspect",
+            "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
+        ),
+        "RUN --to FORMAT [FLAGS]",
+        command=_export,
     ),
 }
 

@@ -92,7 +92,8 @@ def test_help_begins_with_examples_and_the_verbs():
         ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
         (
             "fly",
-            "there is no verb fly; use ask, eval, resume, plan, check, preview, rooms, report, merge, wrong or rescore",
+            "there is no verb fly; use ask, eval, resume, plan, check, preview, rooms, report, merge, wrong, rescore "
+            "or export",
         ),
         ("ask --steps 2", "ask takes a scan and a question"),
     ],
