@@ -96,10 +96,23 @@ def _failures(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _export(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.exports.command import main
+
+    return main(arguments)
+
+
 def _boxes(arguments: Sequence[str]) -> int:
     from roomscout.envs.import_boxes import main
 
     return main(arguments)
+
+
+def _rescore(arguments: Sequence[str]) -> int:
+    from roomscout.agent.policies.replies import parse_action
+    from roomscout.analysis.rescore import main
+
+    return main(arguments, parse_action)
 
 
 def _version(arguments: Sequence[str]) -> int:
@@ -218,6 +231,24 @@ VERBS = {
         ),
         "FILE... [FLAGS]",
         command=_boxes,
+    ),
+    "rescore": Verb(
+        "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
+        (
+            "roomscout rescore experiment_logs/20261123_211500_batched",
+            "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
+        ),
+        "RUN [FLAGS]",
+        command=_rescore,
+    ),
+    "export": Verb(
+        "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
+        (
+            "roomscout export experiment_logs/20261123_211500_batched --to inspect",
+            "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
+        ),
+        "RUN --to FORMAT [FLAGS]",
+        command=_export,
     ),
 }
 

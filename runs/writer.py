@@ -251,7 +251,7 @@ class RunWriter:
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         seen = {(each.number, each.sample): columns_of(each) for each in sights.values()}
-        self._replace("results.csv", _csv([row | seen.get((row["number"], row["sample"]), {}) for row in rows]))
+        self._replace("results.csv", as_csv([row | seen.get((row["number"], row["sample"]), {}) for row in rows]))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
@@ -431,13 +431,14 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a table, with a column for each of their further scores and of SIGHT_COLUMNS, if any row has it.
+def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
+    """Result rows as the table results.csv, with a column for each of their further scores and of SIGHT_COLUMNS, if any
+    row has it; options are a JSON list.
 
-    Options are a JSON list.
+    `more` names keys of the rows that are columns too.
     """
     names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [name for name in field_names(ResultRow) if name != "scores"]
+    columns = [*(name for name in field_names(ResultRow) if name != "scores"), *more]
     columns += [f"scores.{name}" for name in names]
     columns += [name for name in SIGHT_COLUMNS if any(name in row for row in rows)]
     text = io.StringIO()

@@ -1,0 +1,84 @@
+"""The verb `roomscout export`: writes the finished answers of a run in the format of another tool."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roomscout.analysis.exports import inspect_log, lmms_eval, messages, vlmevalkit
+from roomscout.analysis.exports.answers import Exported
+from roomscout.analysis.outputs import require_free
+from roomscout.analysis.report.contents import RunContents
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.runs import RunError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what writes it, what the default name of its file adds to that of the run, and what reads it."""
+
+    write: Callable[[RunContents, Path], Exported]
+    ending: str
+    reader: str
+
+
+FORMATS = {
+    "inspect": Format(inspect_log.write, ".eval", "inspect view (needs the package inspect-ai)"),
+    "lmms-eval": Format(lmms_eval.write, "_samples_vsibench.jsonl", "lmms-eval, as samples of its task vsibench"),
+    "vlmevalkit": Format(vlmevalkit.write, "_VSI-Bench.tsv", "VLMEvalKit, as predictions for VSI-Bench"),
+    "messages": Format(messages.write_as_text, "_messages.jsonl", "fine-tuning with ms-swift or LLaMA-Factory"),
+    "trl": Format(messages.write_as_parts, "_trl.jsonl", "fine-tuning with TRL"),
+}
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
+    """Run the verb; returns 0, or 2 after printing why nothing was written."""
+    options = _parser(prog).parse_args(arguments)
+    log_to_stream(sys.stdout)
+    try:
+        run = RunContents.read(options.run.expanduser().absolute())
+        out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
+        require_free(out, run.folder, options.force)
+        exported = _write(run, FORMATS[options.to], out)
+    except RunError as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    if run.pending:
+        log.warning("%d answers of the run are not finished, and not exported", run.pending)
+    for sentence in (*run.missing, *exported.remarks):
+        log.warning("%s", sentence)
+    log.info("%d answers, for %s: %s", exported.answers, FORMATS[options.to].reader, out)
+    return 0
+
+
+def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
+    """Write a file completely, or not at all; raises RunError."""
+    if not run.rows:
+        raise RunError(f"{run.folder} has no finished question to export: resume it")
+    draft = out.with_name(out.name + ".tmp")
+    try:
+        exported = chosen.write(run, draft)
+        draft.replace(out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return exported
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Write the finished answers of a run in the format of another tool. The run is not changed.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="formats:\n" + "\n".join(f"  {name:<12}{each.reader}" for name, each in FORMATS.items()),
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    parser.add_argument("--to", choices=FORMATS, required=True, help="the format, see below")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the file (in this folder, named after RUN)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    return parser

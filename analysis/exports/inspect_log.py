@@ -1,0 +1,217 @@
+"""Exports a run as a log of Inspect (https://inspect.aisi.org.uk), for `inspect view` and its data frames.
+
+Written by `write_eval_log` of inspect-ai itself, from its own records (tested with inspect-ai 0.3.285).
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from roomscout.analysis.exports.answers import Exported, camera_of, finished, id_of, view_of
+from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.data.text import escaped, escaped_text
+from roomscout.runs import RunError
+from roomscout.runs.records import Turn
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalSample, EvalScore
+    from inspect_ai.model import ChatMessage, ModelUsage
+
+SCORE = "score"
+
+
+def write(run: RunContents, out: Path) -> Exported:
+    """Write an .eval file that stands alone: it has the views, the replies and the scores.
+
+    A view that is missing is named in its message. Raises RunError without inspect-ai. Keeps all views in memory.
+    """
+    try:
+        from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats, write_eval_log
+    except ImportError:
+        raise RunError('--to inspect needs the package inspect-ai: pip install "roomscout[inspect]"') from None
+    facts, model = run.facts, _model(run)
+    task = run.benchmark.title if run.benchmark else str(facts.setting("benchmark"))
+    missing: list[Path] = []
+    samples = [_sample(run, answer, missing) for answer in finished(run)]
+    seconds = sum(session["seconds"] for session in run.summary.get("sessions", ()))
+    log = EvalLog(
+        status="cancelled" if run.pending else "success",
+        eval=EvalSpec(
+            eval_id=run.folder.name,
+            run_id=run.folder.name,
+            created=facts.started,
+            task=task,
+            task_id=facts.questions_sha256[:16],
+            dataset=EvalDataset(
+                name=task,
+                samples=facts.questions,
+                sample_ids=list(dict.fromkeys(sample.id for sample in samples)),
+            ),
+            model=f"roomscout/{model}",
+            config=EvalConfig(epochs=facts.samples),
+            packages={name: version for name, version in facts.last_versions["packages"].items() if version},
+            metadata={
+                "protocol": facts.protocol,
+                "run_folder": str(run.folder),
+                "git_revision": facts.last_versions["git_revision"],
+                "config": facts.config,
+            },
+        ),
+        results=EvalResults(
+            total_samples=facts.episodes,
+            completed_samples=sum(sample.error is None for sample in samples),
+            scores=[_score_of_run(run), *_further_scores(run)],
+        ),
+        stats=EvalStats(
+            started_at=facts.started,
+            completed_at=(datetime.fromisoformat(facts.started) + timedelta(seconds=seconds)).isoformat(),
+            model_usage={
+                model: _added(model_usage for sample in samples for model_usage in sample.model_usage.values())
+            },
+        ),
+        samples=samples,
+    )
+    write_eval_log(log, out, format="eval")
+    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
+    return Exported(len(samples), (lacking,) if lacking else ())
+
+
+def _model(run: RunContents) -> str:
+    """The name of the model or of the policy."""
+    return str(run.facts.setting("policy") or run.facts.setting("model"))
+
+
+def _id(answer: QuestionContents) -> int | str:
+    id = id_of(answer)
+    return escaped(id) if isinstance(id, str) else id
+
+
+def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "EvalSample":
+    from inspect_ai.log import EvalError, EvalSample
+    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.scorer import Score
+
+    row, model = answer.row, _model(run)
+    assert row is not None, "a finished answer has a result"
+    messages, usage = _messages(run, answer, missing), _usage(answer.turns)
+    replies = [message for message in messages if isinstance(message, ChatMessageAssistant)]
+    clipped = bool(answer.turns) and answer.turns[-1].reply.finish_reason == "length"
+    scores = {}
+    if row.score is not None:
+        scores[SCORE] = Score(value=row.score, answer=row.answer, explanation=row.status)
+        scores |= {name: Score(value=value, answer=row.answer) for name, value in row.scores.items()}
+    return EvalSample(
+        id=_id(answer),
+        epoch=answer.episode.sample,
+        input=escaped_text(answer.question),
+        choices=[escaped(option) for option in answer.options] or None,
+        target=answer.truth or "",
+        messages=messages,
+        output=ModelOutput(
+            model=model,
+            choices=[ChatCompletionChoice(message=replies[-1], stop_reason="max_tokens" if clipped else "stop")]
+            if replies
+            else [],
+            usage=usage,
+        ),
+        scores=scores or None,
+        metadata={
+            "dataset": answer.dataset,
+            "scene_name": answer.scene,
+            "question_type": answer.question_type,
+            "status": row.status,
+            "parse_errors": row.parse_errors,
+            "folder": str(answer.episode),
+            "turns": camera_of(answer),
+        },
+        model_usage={model: usage},
+        total_time=row.seconds,
+        error=EvalError(message=escaped_text(row.error or ""), traceback="", traceback_ansi="") if row.failed else None,
+    )
+
+
+def _messages(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "list[ChatMessage]":
+    """The conversation; for a policy without a model, each view and what the policy did. Adds to `missing` views."""
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ContentImage, ContentText
+
+    def seen(text: str, view: Path | None) -> ChatMessageUser:
+        if view is None:
+            return ChatMessageUser(content=text)
+        try:
+            image = "data:image/png;base64," + base64.b64encode(view.read_bytes()).decode("ascii")
+        except FileNotFoundError:
+            missing.append(view)
+            return ChatMessageUser(content=f"[{view.name} is missing]\n{text}")
+        return ChatMessageUser(content=[ContentImage(image=image), ContentText(text=text)])
+
+    found: list[ChatMessage] = []
+    for message in answer.messages:
+        text = escaped_text(message["text"])
+        if message["role"] == "system":
+            found.append(ChatMessageSystem(content=text))
+        elif message["role"] == "user":
+            found.append(seen(text, view_of(run, answer, message)))
+        else:
+            found.append(ChatMessageAssistant(content=text, model=_model(run)))
+    if not found:
+        for turn in answer.turns:
+            found.append(seen(f"turn {turn.turn}", turn.seen.path))
+            found.append(ChatMessageAssistant(content=turn.action.in_words, model=_model(run)))
+    return found
+
+
+def _usage(turns: Sequence[Turn]) -> "ModelUsage":
+    """Tokens of all turns; those that a turn reused from the turns before count as read from a cache."""
+    from inspect_ai.model import ModelUsage
+
+    tokens: Counter[str] = Counter()
+    for turn in turns:
+        tokens["new"] += turn.reply.prompt_tokens - turn.reply.reused_tokens
+        tokens["reused"] += turn.reply.reused_tokens
+        tokens["generated"] += turn.reply.generated_tokens
+    return ModelUsage(
+        input_tokens=tokens["new"],
+        input_tokens_cache_read=tokens["reused"],
+        output_tokens=tokens["generated"],
+        total_tokens=tokens.total(),
+    )
+
+
+def _added(usages: "Iterable[ModelUsage]") -> "ModelUsage":
+    from inspect_ai.model import ModelUsage
+
+    return sum(usages, ModelUsage())
+
+
+def _score_of_run(run: RunContents) -> "EvalScore":
+    """The means of the run's summary, from 0 to 1: the overall under its label, then the tasks."""
+    from inspect_ai.log import EvalMetric, EvalScore
+
+    asked = run.summary.get("asked", {})
+    label = asked.get("overall_label")
+    percents = ({label: asked[label]} if label else {}) | asked.get("tasks", {})
+    metrics = {name: EvalMetric(name=name, value=round(percent / 100, 6)) for name, percent in percents.items()}
+    return EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.get("scored"), metrics=metrics)
+
+
+def _further_scores(run: RunContents) -> "list[EvalScore]":
+    """The mean of each further score, such as relative_error, over the answers that have it."""
+    from inspect_ai.log import EvalMetric, EvalScore
+
+    values: dict[str, list[float]] = {}
+    for row in run.rows.values():
+        for name, value in row.scores.items():
+            values.setdefault(name, []).append(value)
+    return [
+        EvalScore(
+            name=name,
+            scorer=name,
+            scored_samples=len(found),
+            metrics={"mean": EvalMetric(name="mean", value=mean(found))},
+        )
+        for name, found in values.items()
+    ]

@@ -1,0 +1,85 @@
+"""Exports conversations for fine-tuning: JSON lines with `messages` and `images`.
+
+There are two forms, which differ in how a message refers to its image. Each image is the next entry of `images`.
+
+- As text: `<image>` in the message. ms-swift (`docs/source_en/Customization/Custom-dataset.md`) and LLaMA-Factory
+  (`data/README.md`, format "sharegpt" with the tags of OpenAI) read it.
+- As parts: a list with `{"type": "image"}` and the text. TRL reads it (`trl/data_utils.py`,
+  `prepare_multimodal_messages`), and puts all images into the first message of a conversation in the other form.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from roomscout.analysis.exports.answers import Exported, finished, view_of
+from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.runs import RunError
+
+TAG = "<image>"
+_TAGS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image)>")
+"""What these tools replace (ms-swift: `swift/template/base.py`); in a reply or a question it is ordinary text."""
+
+
+def _write(content: Callable[[str, bool], Any], run: RunContents, out: Path) -> Exported:
+    """Write the conversations, with absolute paths of their views; `content` makes a message of text and "has a view".
+
+    Leaves out failed questions, and conversations without all of their views. Raises RunError if none is left.
+    """
+    written, remarks, without = 0, [], 0
+    with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
+        for answer in finished(run):
+            assert answer.row is not None, "a finished answer has a result"
+            if answer.row.failed or not answer.messages or answer.messages[-1]["role"] != "assistant":
+                without += 1
+                continue
+            views = [view_of(run, answer, message) for message in answer.messages]
+            if missing := [view for view in views if view is not None and not view.is_file()]:
+                remarks.append(f"{missing[0]} is missing, so {answer.episode} is left out: restore it")
+                continue
+            line = {
+                "messages": [
+                    {"role": message["role"], "content": content(message["text"], view is not None)}
+                    for message, view in zip(answer.messages, views, strict=True)
+                ],
+                "images": [str(view) for view in views if view is not None],
+                **_facts(answer),
+            }
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            written += 1
+    if not written:
+        raise RunError(
+            f"{run.folder} has no finished conversation with all its views: a policy without a model has none"
+        )
+    if without:
+        remarks.append(f"{without} answers are left out: failed, or without a conversation")
+    return Exported(written, tuple(remarks))
+
+
+def _facts(answer: QuestionContents) -> dict[str, Any]:
+    """The columns to filter by."""
+    assert answer.row is not None, "a finished answer has a result"
+    return {
+        "id": answer.id,
+        "sample": answer.episode.sample,
+        "question_type": answer.question_type,
+        "scene_name": answer.scene,
+        "status": answer.row.status,
+        "score": answer.row.score,
+    }
+
+
+def _as_text(text: str, has_view: bool) -> str:
+    plain = _TAGS.sub(r"< \1 >", text)
+    return f"{TAG}\n{plain}" if has_view else plain
+
+
+def _as_parts(text: str, has_view: bool) -> list[dict[str, str]]:
+    return [*([{"type": "image"}] if has_view else []), {"type": "text", "text": text}]
+
+
+write_as_text = partial(_write, _as_text)
+write_as_parts = partial(_write, _as_parts)

@@ -1,0 +1,15 @@
+"""Where the verbs that read a run may write."""
+
+from pathlib import Path
+
+from roomscout.runs import RunError
+
+
+def require_free(out: Path, run: Path, force: bool) -> None:
+    """Raise RunError if `out` is in the run folder, is a folder itself, or exists and `force` is not given."""
+    if out.resolve().is_relative_to(run.resolve()):
+        raise RunError(f"--out {out} is in the run folder, which stays as it is: choose a file outside it")
+    if out.is_dir():
+        raise RunError(f"--out {out} is a folder: name a file in it")
+    if out.exists() and not force:
+        raise RunError(f"{out} exists: choose another --out, or replace it with --force")

@@ -1,0 +1,245 @@
+"""The verb `roomscout rescore`: applies today's parser and scorer to the replies of a run, without a model."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from roomscout.analysis.outputs import require_free
+from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.questions import Question, QuestionError
+from roomscout.data.scoring import summarize
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.envs.actions import CameraAction
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import ResultRow, Turn
+from roomscout.runs.writer import as_csv
+
+log = logging.getLogger(__name__)
+
+MOST_LISTED = 50
+"""The most answers that are listed; --out has all."""
+COMPARED = ("answer", "score", "status")
+"""The columns in which a rescored row may differ. The table of --out also has them as recorded."""
+
+
+class Parsed(Protocol):
+    """The action of a reply; `error` says why the reply could not be parsed."""
+
+    @property
+    def action(self) -> CameraAction:
+        """The action, a small rotation for a reply that could not be parsed."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the reply could not be parsed; None if it could."""
+
+
+Parser = Callable[[str, Question, bool], Parsed]
+"""Parses a reply to a question; the flag says that no move is left, so that the reply must answer."""
+
+Answered = tuple[Question, str | None]
+"""A question and its final answer, None if it has none."""
+Scores = tuple[float | None, dict[str, float]]
+"""The score of an answer, None without one, and its further scores by name."""
+Scorer = Callable[[Sequence[Answered]], list[Scores]]
+"""Scores answers, all at once, so that it may ask a judge about many in one call."""
+
+
+def scored_by_kind(answers: Sequence[Answered]) -> list[Scores]:
+    """The scores by the rules of each question's kind of answer."""
+    return [(question.score(answer), question.more_scores(answer)) for question, answer in answers]
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A result as recorded and as today's parser and scorer have it. `note` says where a new run would differ."""
+
+    recorded: ResultRow
+    row: ResultRow
+    note: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the answer, the score or the outcome differs."""
+        return any(getattr(self.recorded, name) != getattr(self.row, name) for name in COMPARED)
+
+    def to_csv(self) -> dict[str, Any]:
+        """The row, with what was recorded in the columns that may differ, and the note."""
+        recorded = {f"recorded_{name}": getattr(self.recorded, name) for name in COMPARED}
+        return self.row.to_json() | recorded | {"note": self.note}
+
+
+def main(
+    arguments: Sequence[str], parse: Parser, score: Scorer = scored_by_kind, prog: str = "roomscout rescore"
+) -> int:
+    """Run the verb with a parser of replies and a scorer; returns 0, or 2 after printing why it cannot."""
+    options = _parser(prog).parse_args(arguments)
+    log_to_stream(sys.stdout)
+    damaged: list[str] = []
+    try:
+        reader = RunReader(options.run.expanduser().absolute(), damaged)
+        out = options.out and options.out.expanduser().absolute()
+        if out is not None:
+            require_free(out, reader.folder, options.force)
+        found = rescored(reader, parse, score)
+        lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
+        if out is not None:
+            _write(found, out)
+    except (RunError, BenchmarkError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    for sentence in damaged:
+        log.warning("%s", sentence)
+    for line in lines:
+        log.info("%s", line)
+    if out is not None:
+        log.info("Rescored rows: %s", out)
+    return 0
+
+
+def rescored(reader: RunReader, parse: Parser, score: Scorer = scored_by_kind) -> list[Rescored]:
+    """The finished answers of a run, in their order, parsed and scored again; raises RunError."""
+    steps, questions = reader.facts.setting("steps"), _questions(reader)
+    rows = reader.rows
+    if not rows:
+        raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
+    if lost := [row.id for row in rows if row.id not in questions]:
+        raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
+    parsed = [_parsed(row, questions[row.id], reader.turns(row.episode), steps, parse) for row in rows]
+    scores = score([(questions[each.row.id], each.row.answer) for each in parsed])
+    return [
+        replace(each, row=replace(each.row, score=value, scores=more))
+        for each, (value, more) in zip(parsed, scores, strict=True)
+    ]
+
+
+def _questions(reader: RunReader) -> dict[str, Question]:
+    """The questions by id; raises RunError if they cannot be read."""
+    try:
+        return {question.id: question for question in reader.questions}
+    except QuestionError as error:
+        raise RunError(
+            f"{reader.folder} has no questions.jsonl, since an earlier version began it: restore the file that it read "
+            f"its questions from ({error})"
+        ) from None
+
+
+def _parsed(row: ResultRow, question: Question, turns: Sequence[Turn], steps: int, parse: Parser) -> Rescored:
+    """Parse the replies of an answer up to the first that ends the question; its scores are still those recorded.
+
+    `steps` is how many moves the run allowed. The recorded outcome stays if the question failed, if it has no replies,
+    as those of a policy without a model, or if turns are missing. If today's parser takes an action that the run did
+    not take, the later views would be others: a note says so, and the recorded replies are used all the same.
+    """
+    if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
+        return Rescored(row, row)
+    if len(turns) != row.turns:
+        return Rescored(row, row, f"only {len(turns)} of {row.turns} turns can be read, so its recorded answer stays")
+    note, errors = "", 0
+    for turn in turns:
+        must_answer = turn.turn == steps or (turn.is_final and not turn.action.done)
+        parsed = parse(turn.reply.text, question, must_answer)
+        errors += parsed.error is not None
+        if must_answer or parsed.action.done:
+            answer = parsed.action.answer if parsed.error is None else None
+            if not turn.is_final:
+                note = f"ends at turn {turn.turn} instead of {turns[-1].turn}"
+            return Rescored(row, _with_answer(row, question, answer, turn, errors), note)
+        if not note and not turn.is_final and _moves(parsed.action) != _moves(turn.action):
+            note = f"acts differently at turn {turn.turn}, so a new run would see other views"
+    note = f"does not end at turn {turns[-1].turn}, so a new run would take more turns"
+    return Rescored(row, _with_answer(row, question, None, turns[-1], errors), note)
+
+
+def _moves(action: CameraAction) -> CameraAction:
+    """The action without what it says of the answer."""
+    return replace(action, answer=None, done=False)
+
+
+def _with_answer(row: ResultRow, question: Question, answer: str | None, last: Turn, errors: int) -> ResultRow:
+    return replace(
+        row,
+        answer=answer,
+        answer_text=question.text_of(answer),
+        status="exhausted" if answer is None else "answered",
+        turns=last.turn + 1,
+        parse_errors=errors,
+    )
+
+
+def changes(found: Sequence[Rescored]) -> list[str]:
+    """How many answers change, then a line for each of them, and one for each note on an answer that does not."""
+    changed = [each for each in found if each.changed]
+    noted = [each for each in found if each.note and not each.changed]
+    better = sum((each.row.score or 0.0) > (each.recorded.score or 0.0) for each in changed)
+    worse = sum((each.row.score or 0.0) < (each.recorded.score or 0.0) for each in changed)
+    lines = [f"{len(changed)} of {len(found)} answers change: {better} score more, {worse} less"]
+    for each in [*changed, *noted][:MOST_LISTED]:
+        words = [f"{name} {_shown(then)} -> {_shown(now)}" for name, then, now in _differences(each)] or ["unchanged"]
+        lines.append(
+            f"  {each.row.episode}, {each.row.question_type}: {', '.join(words)}{each.note and '; '}{each.note}"
+        )
+    if (more := len(changed) + len(noted) - MOST_LISTED) > 0:
+        lines.append(f"  and {more} more: --out FILE has all")
+    return lines
+
+
+def _differences(each: Rescored) -> list[tuple[str, Any, Any]]:
+    values = [(name, getattr(each.recorded, name), getattr(each.row, name)) for name in COMPARED]
+    return [(name, then, now) for name, then, now in values if then != now]
+
+
+def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> list[str]:
+    """A table of percent per type and task and overall, as recorded and rescored; raises BenchmarkError."""
+    then = _percents([each.recorded for each in found], benchmark, pending)
+    now = _percents([each.row for each in found], benchmark, pending)
+    width = max(map(len, ("percent", *then, *now))) + 2
+    lines = [f"{'percent':<{width}}{'recorded':>10}{'rescored':>10}"]
+    return lines + [f"{name:<{width}}{_decimal(then.get(name))}{_decimal(now.get(name))}" for name in {**then, **now}]
+
+
+def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
+    """Percent per type, per task of several types, and the overall under its label."""
+    summary = summarize([row.to_json() for row in rows], benchmark, pending)
+    asked, label = summary["asked"], summary["asked"]["overall_label"]
+    types = {name: counts["percent"] for name, counts in summary["types"].items() if name != "all"}
+    return types | asked["tasks"] | ({label: asked[label]} if label else {})
+
+
+def _shown(value: str | float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _decimal(value: float | None) -> str:
+    return f"{'-' if value is None else f'{value:.1f}':>10}"
+
+
+def _write(found: Sequence[Rescored], out: Path) -> None:
+    more = (*(f"recorded_{name}" for name in COMPARED), "note")
+    try:
+        out.write_text(
+            as_csv([each.to_csv() for each in found], more), encoding="utf-8", errors="backslashreplace", newline=""
+        )
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Apply today's parser and scorer to the replies of a run, without a model, and show what changes. "
+        "The run is not changed.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    return parser
