@@ -104,13 +104,13 @@ def main(
 
 def rescored(reader: RunReader, parse: Parser, score: Scorer = scored_by_kind) -> list[Rescored]:
     """The finished answers of a run, in their order, parsed and scored again; raises RunError."""
-    steps, questions = reader.facts.setting("steps"), _questions(reader)
-    rows = reader.rows
+    counted_from, questions = _counted_from(reader), _questions(reader)
+    steps, rows = reader.facts.setting("steps"), reader.rows
     if not rows:
         raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
     if lost := [row.id for row in rows if row.id not in questions]:
         raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
-    parsed = [_parsed(row, questions[row.id], reader.turns(row.episode), steps, parse) for row in rows]
+    parsed = [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]
     scores = score([(questions[each.row.id], each.row.answer) for each in parsed])
     return [
         replace(each, row=replace(each.row, score=value, scores=more))
@@ -129,12 +129,22 @@ def _questions(reader: RunReader) -> dict[str, Question]:
         ) from None
 
 
-def _parsed(row: ResultRow, question: Question, turns: Sequence[Turn], steps: int, parse: Parser) -> Rescored:
+def _counted_from(reader: RunReader) -> int | None:
+    """The first turn whose answer counts; None if only the last one's does, since a control moved the camera."""
+    setting = reader.facts.setting
+    moved_by_control = setting("moves") != "model" or setting("moves_of") is not None
+    return None if moved_by_control else setting("min_turns")
+
+
+def _parsed(
+    row: ResultRow, question: Question, turns: Sequence[Turn], steps: int, counted_from: int | None, parse: Parser
+) -> Rescored:
     """Parse the replies of an answer up to the first that ends the question; its scores are still those recorded.
 
-    `steps` is how many moves the run allowed. The recorded outcome stays if the question failed, if it has no replies,
-    as those of a policy without a model, or if turns are missing. If today's parser takes an action that the run did
-    not take, the later views would be others: a note says so, and the recorded replies are used all the same.
+    `steps` is how many moves the run allowed, and `counted_from` is that of `_counted_from`. The recorded outcome stays
+    if the question failed, if it has no replies, as those of a policy without a model, or if turns are missing. If
+    today's parser takes an action that the run did not take, the later views would be others: a note says so, and the
+    recorded replies are used all the same.
     """
     if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
         return Rescored(row, row)
@@ -142,15 +152,19 @@ def _parsed(row: ResultRow, question: Question, turns: Sequence[Turn], steps: in
         return Rescored(row, row, f"only {len(turns)} of {row.turns} turns can be read, so its recorded answer stays")
     note, errors = "", 0
     for turn in turns:
-        must_answer = turn.turn == steps or (turn.is_final and not turn.action.done)
+        if not turn.is_final and not turn.reply.text and not turn.reply.prompt_tokens:
+            continue  # with --present once, the model saw this view in the last turn
+        must_answer = turn.turn == steps or (turn.is_final and (counted_from is None or not turn.action.done))
+        counts = counted_from is not None and turn.turn >= counted_from
         parsed = parse(turn.reply.text, question, must_answer)
         errors += parsed.error is not None
-        if must_answer or parsed.action.done:
+        if must_answer or (parsed.action.done and counts):
             answer = parsed.action.answer if parsed.error is None else None
             if not turn.is_final:
                 note = f"ends at turn {turn.turn} instead of {turns[-1].turn}"
             return Rescored(row, _with_answer(row, question, answer, turn, errors), note)
-        if not note and not turn.is_final and _moves(parsed.action) != _moves(turn.action):
+        asked = turn.requested or turn.action
+        if not note and not turn.is_final and counted_from is not None and _moves(parsed.action) != _moves(asked):
             note = f"acts differently at turn {turn.turn}, so a new run would see other views"
     note = f"does not end at turn {turns[-1].turn}, so a new run would take more turns"
     return Rescored(row, _with_answer(row, question, None, turns[-1], errors), note)

@@ -154,3 +154,19 @@ def test_bad_input_is_refused_in_one_sentence(
     assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split(), parse_action) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.parametrize(
+    "controls",
+    [{"moves": "spin"}, {"moves": "spin", "present": "once"}, {"min_turns": 3}, {"translation": False}],
+    ids=lambda controls: "_".join(controls),
+)
+def test_an_answer_that_a_control_did_not_count_is_not_counted_again(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture, controls: dict[str, object]
+):
+    folder = run_in_process(rooms.config(tmp_path, steps=4, **controls))
+    caplog.set_level("INFO")
+    caplog.clear()
+    assert main([str(folder)], parse_action) == 0
+    assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
+    assert "new run" not in caplog.text
