@@ -18,6 +18,8 @@ ENOUGH_FILLED = 0.85
 """The search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS."""
 ATTEMPTS = 4
 MARGIN = 1.02
+POINT_CELLS = 2.0
+"""The distance between the mean places in two cells that share a side, at most, in cells."""
 PIECES_PER_FACE = 4
 """A textured mesh is split into at most this many pieces for each face that is wanted."""
 
@@ -37,6 +39,11 @@ class Simplified:
     cell_m: float = 0.0
     point_m: float = 0.0
 
+    @property
+    def size(self) -> int:
+        """The number of triangles, or of points of a cloud."""
+        return len(self.faces) or len(self.vertices)
+
 
 def simplified(scene: Scene, most: int) -> Simplified:
     """The scan with at most `most` triangles, or points of a cloud; textures become vertex colours.
@@ -50,12 +57,7 @@ def simplified(scene: Scene, most: int) -> Simplified:
         whole = _near_mesh(_vertex_coloured(scene.surface, most), lower, upper)
     else:
         whole = _near_cloud(scene, lower, upper)
-    return whole if _size(whole) <= most else _finest(whole, most)
-
-
-def _size(mesh: Simplified) -> int:
-    """The number of triangles, or of points of a cloud."""
-    return len(mesh.faces) or len(mesh.vertices)
+    return whole if whole.size <= most else _finest(whole, most)
 
 
 def _finest(whole: Simplified, most: int) -> Simplified:
@@ -66,14 +68,14 @@ def _finest(whole: Simplified, most: int) -> Simplified:
     attempts = 0
     while not fitting or attempts < ATTEMPTS:
         found = _clustered(whole, cell_m)
-        filled = _size(found) / most
+        filled = found.size / most
         if filled <= 1:
             fitting.append(found)
         if ENOUGH_FILLED < filled <= 1:
             break
         cell_m = max(FINEST_CELL_M, cell_m * MARGIN * filled**0.5)  # the number of cells falls with their size squared
         attempts += 1
-    return max(fitting, key=_size)
+    return max(fitting, key=lambda each: each.size)
 
 
 def _near_cloud(scene: Scene, lower: np.ndarray, upper: np.ndarray) -> Simplified:
@@ -171,5 +173,5 @@ def _clustered(whole: Simplified, cell_m: float) -> Simplified:
         faces.astype(np.int32),
         (colours + 0.5).astype(np.uint8),
         cell_m,
-        whole.point_m and max(whole.point_m, cell_m),
+        whole.point_m and max(whole.point_m, POINT_CELLS * cell_m),
     )

@@ -9,22 +9,25 @@ import numpy as np
 from roomscout.rendering.simplify import Simplified
 
 COLUMNS = ("places", "colours", "faces")
-STEPS = 65535
-"""Places are rounded to this many steps of the mesh's extent, for a building of 20 m a third of a millimetre."""
+FINEST_STEP_M = 1e-3
+"""Places are rounded to steps of this size, or of what makes 16 bits span the mesh."""
+MOST_STEPS = 65535
+BLOCK_BITS = 5
+"""Vertices are ordered by blocks of 2 ** BLOCK_BITS steps."""
 
 
 def packed(mesh: Simplified) -> dict[str, Any]:
     """A mesh as columns in which neighbours in space are neighbours, each compressed by zlib, in base64.
 
-    `places` has all x, then all y and z, as 16 bits of the box from `lower` with `extent`, each as the difference from
-    the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the difference from
-    the face before, then both others as differences from the first; of each of the three, the lowest bytes come first,
-    then the second ones, and so on. All numbers are little-endian.
+    `places` has all x, then all y and z, as 16 bits from `lower` over `extent`, both in world metres, each as the
+    difference from the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the
+    difference from the face before, then both others as differences from the first; of each of the three, the lowest
+    bytes come first, then the second ones, and so on. All numbers are little-endian.
     """
     lower = mesh.vertices.min(axis=0)
-    extent = np.maximum(mesh.vertices.max(axis=0) - lower, 1e-6)
-    places = ((mesh.vertices - lower) / extent * STEPS).round().astype(np.int64)
-    order = np.lexsort((places >> 8).T[::-1])
+    step_m = max(FINEST_STEP_M, float((mesh.vertices.max(axis=0) - lower).max()) / MOST_STEPS)
+    places = ((mesh.vertices - lower) / step_m).round().astype(np.int64)
+    order = np.lexsort((places >> BLOCK_BITS).T[::-1])
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order))
     faces = np.sort(number[mesh.faces], axis=1)
@@ -33,7 +36,7 @@ def packed(mesh: Simplified) -> dict[str, Any]:
     in_bytes = np.stack(steps).astype("<u4").view(np.uint8).reshape(3, -1, 4)
     return {
         "lower": [round(float(value), 4) for value in lower],
-        "extent": [round(float(value), 4) for value in extent],
+        "extent": step_m * MOST_STEPS,
         "places": _compressed(np.diff(places[order], axis=0, prepend=0).T.astype("<u2")),
         "colours": _compressed(mesh.colours[order].T),
         "faces": _compressed(in_bytes.transpose(0, 2, 1)),

@@ -23,11 +23,12 @@ from roomscout.rendering.scene import Scene
 from roomscout.rendering.simplify import Simplified, simplified
 from roomscout.runs.records import Turn
 
-MOST_FACES = (600_000, 400_000, 250_000, 150_000)
-"""The most triangles, or points of a cloud, in a page: the first number whose mesh has at most MOST_MESH_BYTES."""
-MOST_MESH_BYTES = 2_100_000
-MOST_VIEW_BYTES = 1_200_000
-"""The most bytes of all views in a page, as JPEGs; more and larger views are scaled down."""
+MOST_FACES = 600_000
+"""The most triangles, or points of a cloud, in a page."""
+MOST_BYTES = 3_700_000
+"""The most bytes of the views and of the scan in a page."""
+MOST_VIEW_BYTES = 1_600_000
+"""The most bytes of all views; more and larger views are scaled down."""
 VIEW_WIDTHS_PX = (640, 480, 320, 240, 160)
 JPEG_QUALITY = 85
 SMALLEST_POINT_M = 0.01
@@ -93,7 +94,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "question": answer_values(replay.question),
         "turns": shown,
         "missing": missing,
-        "scan": _scan(replay.scene),
+        "scan": _scan(replay.scene, MOST_BYTES - sum(map(len, views.values()))),
     }
 
 
@@ -130,30 +131,26 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def _jpegs(turns: Iterable[Turn]) -> dict[Path, str]:
-    """The views that can be read as data: URLs, by their file; all are scaled down until they fit a page."""
+    """The views that can be read as data: URLs, by their file; all are scaled down until they fit."""
     views = {turn.seen.path: view for turn in turns if (view := turn.seen.load()) is not None}
     for width in VIEW_WIDTHS_PX:
-        encoded = {path: _jpeg(Image.fromarray(view), width) for path, view in views.items()}
-        if sum(map(len, encoded.values())) <= MOST_VIEW_BYTES:
+        addresses = {path: _jpeg_address(Image.fromarray(view), width) for path, view in views.items()}
+        if sum(map(len, addresses.values())) <= MOST_VIEW_BYTES:
             break
-    return {path: f"data:image/jpeg;base64,{_base64(content)}" for path, content in encoded.items()}
+    return addresses
 
 
-def _jpeg(image: Image.Image, width: int) -> bytes:
+def _jpeg_address(image: Image.Image, width: int) -> str:
     if image.width > width:
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
     content = io.BytesIO()
     image.save(content, format="JPEG", quality=JPEG_QUALITY)
-    return content.getvalue()
+    return f"data:image/jpeg;base64,{_base64(content.getvalue())}"
 
 
-def _scan(scene: Scene) -> dict[str, Any]:
+def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
     """The scan as the page draws it, and what the page says about it. `cut_z` hides the ceiling, world metres."""
-    for most in MOST_FACES:
-        mesh = simplified(scene, most)
-        columns = packed(mesh)
-        if sum(len(columns[name]) for name in COLUMNS) <= MOST_MESH_BYTES:
-            break
+    mesh, columns = _fitting(scene, most_bytes)
     height = float(scene.bounds.upper[2]) - scene.floor_z_m
     return {
         "about": _about(scene, mesh),
@@ -166,11 +163,22 @@ def _scan(scene: Scene) -> dict[str, Any]:
     }
 
 
+def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]:
+    """The scan with as many triangles or points as fit, and packed. Noisy scans take twice the bytes of smooth ones."""
+    most = MOST_FACES
+    while True:
+        mesh = simplified(scene, most)
+        columns = packed(mesh)
+        size = sum(len(columns[name]) for name in COLUMNS)
+        if size <= most_bytes:
+            return mesh, columns
+        most = int(0.95 * mesh.size * most_bytes / size)
+
+
 def _about(scene: Scene, mesh: Simplified) -> str:
-    whole, kept = (len(each.faces) or len(each.vertices) for each in (scene, mesh))
     made_of = "triangles" if len(scene.faces) else "points"
-    simpler = f", drawn as {kept:,}, simplified in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
-    return f"{escaped(scene.name)}: {scene.size} m, {whole:,} {made_of}{simpler}"
+    simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
+    return f"{escaped(scene.name)}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}"
 
 
 def _base64(content: bytes) -> str:

@@ -25,7 +25,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)
     recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-    mesh = simplified(replay.scene, MOST_FACES[0])
+    mesh = simplified(replay.scene, MOST_FACES)
     if len(mesh.faces):
         scan = rerun.Mesh3D(vertex_positions=mesh.vertices, triangle_indices=mesh.faces, vertex_colors=mesh.colours)
     else:

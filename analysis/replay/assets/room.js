@@ -44,8 +44,8 @@ const makeRoom = (() => {
     layout(location = 1) in vec3 colour;
     layout(location = 2) in vec2 uv;
     uniform mat4 matrix;
-    uniform vec3 lower, extent;
-    uniform float pointPx;
+    uniform vec3 lower;
+    uniform float extent, pointPx;
     out vec3 tint;
     out vec2 at;
     out float height;
@@ -208,15 +208,17 @@ const makeRoom = (() => {
       return [level * Math.cos(orbit.yaw), level * Math.sin(orbit.yaw), -Math.sin(orbit.pitch)];
     }
 
+    /* Half the height of what the canvas shows at distance 1. */
+    const verticalOf = (aspect) => (through ? verticalHalf(turns[current].place.half, aspect) : Math.tan(FIELD_OF_VIEW / 2) * Math.max(1, 1 / aspect));
+
     /* The matrix from world to clip coordinates. */
     function observed(aspect) {
       if (through) {
-        const { eye, ahead, down, half } = turns[current].place;
-        return product(perspective(verticalHalf(half, aspect), aspect, NEAR_M, 10 * size), looking(eye, ahead, scaled(down, -1)));
+        const { eye, ahead, down } = turns[current].place;
+        return product(perspective(verticalOf(aspect), aspect, NEAR_M, 10 * size), looking(eye, ahead, scaled(down, -1)));
       }
       const ahead = orbitAhead(), eye = minus(orbit.target, scaled(ahead, orbit.distance));
-      const vertical = Math.tan(FIELD_OF_VIEW / 2) * Math.max(1, 1 / aspect);
-      return product(perspective(vertical, aspect, orbit.distance / 100, orbit.distance + 10 * size), looking(eye, ahead, [0, 0, 1]));
+      return product(perspective(verticalOf(aspect), aspect, orbit.distance / 100, orbit.distance + 10 * size), looking(eye, ahead, [0, 0, 1]));
     }
 
     function draw() {
@@ -239,8 +241,8 @@ const makeRoom = (() => {
       gl.useProgram(program);
       gl.uniformMatrix4fv(at.matrix, false, matrix);
       gl.uniform3fv(at.lower, scan.mesh.lower);
-      gl.uniform3fv(at.extent, scan.mesh.extent);
-      gl.uniform1f(at.pointPx, scan.point_m * canvas.height);
+      gl.uniform1f(at.extent, scan.mesh.extent);
+      gl.uniform1f(at.pointPx, (scan.point_m * canvas.height) / (2 * verticalOf(width / height)));
       gl.uniform1f(at.cut, through || ceiling ? EVERYTHING_M : scan.cut_z);
       gl.uniform1i(at.textured, 0);
       gl.bindVertexArray(mesh.array);
@@ -254,7 +256,7 @@ const makeRoom = (() => {
 
     function paintCameras() {
       gl.uniform3f(at.lower, 0, 0, 0);
-      gl.uniform3f(at.extent, 1, 1, 1);
+      gl.uniform1f(at.extent, 1);
       gl.uniform1f(at.cut, EVERYTHING_M);
       path.forEach((step, i) => paintPlain(step, i < current ? BLUE : GREY));
       cameras.forEach((camera, i) => {
