@@ -149,6 +149,7 @@ def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, 
         "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
+        "requested": escaped(turn.requested.in_words) if turn.requested else "",
         "answers": turn.action.done,
         "camera": camera_in_words(turn),
         "stopped": bool(turn.move and (turn.move.blocked or turn.move.clipped)),
