@@ -16,8 +16,9 @@ from roomscout.agent.config import ConfigError, ControlSettings, MoverName, RunC
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import MOVERS, GreedyCoverage
-from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Prompts, explorer_prompts, load_prompts
 from roomscout.agent.state import QuestionState
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
@@ -428,6 +429,41 @@ def test_controls_that_conflict_are_refused(settings: dict[str, Any], why: str):
 EVERYTHING = ("pose", "extent", "turns")
 
 
-@pytest.mark.parametrize("prompts", [Prompts(), explorer_prompts()], ids=["default", "explorer"])
+PROMPTS = [Prompts(), explorer_prompts()]
+
+
+@pytest.mark.parametrize("prompts", PROMPTS, ids=["default", "explorer"])
 def test_without_controls_the_prompts_are_unchanged(prompts: Prompts):
     assert prompts.under(ControlSettings(), EVERYTHING).sha256 == prompts.sha256
+
+
+@pytest.mark.parametrize(
+    ("controls", "tell", "default", "explorer"),
+    [
+        ({}, ("pose", "turns"), "68bf89f3bdc0fec7", "5b854ad94341cfee"),
+        ({}, (), "ae5fcf7fd276a24b", "b38e078963828af1"),
+        ({"moves": "spin"}, EVERYTHING, "500706ee1d3b1c63", "e07d11ebed70739d"),
+        ({"moves": "none"}, EVERYTHING, "0255e6b041bddef9", "e07d11ebed70739d"),
+        ({"moves": "spin", "present": "once"}, EVERYTHING, "2c18dac3f2bec1bb", "0a038785e63dc744"),
+        ({"min_turns": 3}, EVERYTHING, "5b67c50f68696fcf", "80b83ca090fa9ed7"),
+        ({"translation": False}, EVERYTHING, "ef1afd613683c99a", "cd0d3806bf611807"),
+    ],
+)
+def test_the_prompts_of_controls_are_pinned(
+    controls: dict[str, Any], tell: tuple[str, ...], default: str, explorer: str
+):
+    """Scores of different prompts are not comparable: change them on purpose only."""
+    read = [each.with_advice_of(BENCHMARK).under(ControlSettings(**controls), tell) for each in PROMPTS]
+    assert [each.sha256[:16] for each in read] == [default, explorer]
+
+
+def test_a_file_of_prompts_may_have_its_own_words_for_controls(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("variants:\n  watching: Look at what you are shown. {action}\n")
+    read = load_prompts(tmp_path / "mine.yaml").under(ControlSettings(moves="spin"), EVERYTHING)
+    assert read.system == "Look at what you are shown. {action}"
+
+
+def test_words_for_controls_that_cannot_be_filled_in_are_refused(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("variants:\n  rule_early: From turn {turn} on.\n")
+    with pytest.raises(ValueError, match=r"variants.rule_early cannot be filled in .*: it takes \{first\}"):
+        load_prompts(tmp_path / "mine.yaml")

@@ -181,6 +181,7 @@ def turn_values(
         "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
+        "requested": escaped(turn.requested.in_words) if turn.requested else "",
         "answers": turn.action.done,
         "camera": turn.camera_in_words,
         "stopped": turn.stopped,

@@ -279,7 +279,7 @@ const roomscout = (() => {
     const spent = `${prompt.toLocaleString("en")} prompt tokens (${reused.toLocaleString("en")} reused), ${generated.toLocaleString("en")} generated; `
       + `prefill ${fixed(preprocess + prefill, 2)} s, decoding ${fixed(decode, 2)} s in a batch of ${turn.batch}; move and view ${fixed(render, 2)} s`
       + (turn.retries ? `; ${turn.retries} failed requests before this reply` : "");
-    const noted = [turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)].filter(Boolean);
+    const noted = [turn.requested && `The model asked for: ${turn.requested}`, turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)].filter(Boolean);
     const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, view, element("div", { class: "text" },
       element("h3", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action)),
       turn.camera ? element("p", { class: turn.stopped ? "noted" : null }, `Camera: ${turn.camera}`) : null,
