@@ -110,9 +110,29 @@ def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_p
         main_vsi_bench_loop(config, folder)
 
 
+PAUSING = """
+import time
+from roomscout.agent.policies.controls import RandomPolicy
+
+class Pausing(RandomPolicy):
+    def decide(self, states):
+        if states[0].turn == 1:
+            time.sleep(600)
+        return super().decide(states)
+"""
+
+
+def that_pauses(rooms: RoomScans, tmp_path: Path) -> tuple[list[str], int]:
+    """The command of a run that does not end by itself, and the turns that it has written when it pauses."""
+    policy = tmp_path / "pausing.py"
+    policy.write_text(PAUSING)
+    return rooms.command(tmp_path, "--policy", f"{policy}:Pausing"), len(rooms.rows)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans, tmp_path: Path, how: signal.Signals):
-    process = stop_after(rooms.command(tmp_path), tmp_path, 10, how)
+    command, turns = that_pauses(rooms, tmp_path)
+    process = stop_after(command, tmp_path, turns, how)
     assert process.stdout is not None
     assert process.returncode == 130
     assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
@@ -120,8 +140,9 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans,
 
 @pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.01, 0.03, 0.1))])
 def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
-    process = subprocess.Popen(rooms.command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while turns_on_disk(tmp_path) < 10 and process.poll() is None:
+    command, turns = that_pauses(rooms, tmp_path)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while turns_on_disk(tmp_path) < turns and process.poll() is None:
         time.sleep(0.002)
     process.terminate()
     time.sleep(pause)
