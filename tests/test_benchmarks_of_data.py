@@ -118,7 +118,10 @@ def test_a_known_type_keeps_its_kind(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("vsibench", "there is no such benchmark; there is vsi-bench, or name your own as path/to/file.py:NAME"),
+        (
+            "vsibench",
+            "no such benchmark; there is rooms, vsi-bench, vsi-bench-debiased, or name your own as path/to/file.py",
+        ),
         ("nowhere.py:TOY", "^--benchmark nowhere.py:TOY: there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
         (TOY.replace("TOY", "LETTER_KIND"), "Letter is not a Benchmark"),

@@ -286,8 +286,8 @@ def find_benchmark(name: str) -> Benchmark:
             raise BenchmarkError(f"--benchmark {name}: {error}") from None
     if ":" not in name:
         raise BenchmarkError(
-            f"--benchmark {name}: there is no such benchmark or folder; there is {', '.join(benchmark_names())}, or "
-            f"name your own as path/to/file.py:NAME, or a folder with a {BENCHMARK_YAML}"
+            f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name your "
+            f"own as path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}"
         )
     try:
         found = load_attribute(name)
