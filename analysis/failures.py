@@ -43,13 +43,21 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
         seen = see(reader)
         lines = failure_lines(reader.rows, seen, options.types, options.scenes)
         if seen.computed and not options.no_save:
-            save(options.run, seen)
+            _save_if_possible(options.run, seen)
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
     return 0
+
+
+def _save_if_possible(folder: Path, seen: Seen) -> None:
+    """Save what was in view; logs a warning if the run is in progress or its folder cannot be written."""
+    try:
+        save(folder, seen)
+    except RunError as error:
+        log.warning("Not saved in the run folder: %s", error)
 
 
 def log_split(folder: Path) -> None:

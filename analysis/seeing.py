@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,8 @@ def see(reader: RunReader) -> Seen:
     Keeps what seen.jsonl has of the same turns, scan and boxes. Raises RunError for a run without cameras or of grey
     views, and if no answer has turns.
     """
-    camera = camera_of(reader.facts, reader.folder)
+    facts = reader.facts
+    camera = camera_of(facts, reader.folder)
     kept, known, missing = reader.sights, KnownBoxes(), list[str]()
     sights: dict[EpisodeId, Sight] = {}
     computed = 0
@@ -60,7 +61,7 @@ def see(reader: RunReader) -> Seen:
         fresh = {episode: sight for episode, sight in old.items() if sight.made_of == wanted[episode]}
         if len(fresh) < len(wanted):
             try:
-                views = _ScanViews(scan, boxes, camera, reader.facts, answers[0].row.scene_name)
+                views = _ScanViews(scan, answers[0].row.scene_name, boxes, facts, camera)
             except (SceneError, BoxError) as error:
                 missing.append(f"{error}.")
                 continue
@@ -133,22 +134,23 @@ def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
         yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for row in rows]
 
 
-@dataclass
 class _ScanViews:
     """What views of a scan show, each pose once: at how many pixels each box's object, and which surface points."""
 
-    scan: ScanRecord
-    boxes: tuple[ObjectBox, ...]
-    camera: Intrinsics
-    facts: RunFacts
-    scene_name: str
-    _seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        scan: ScanRecord,
+        scene_name: str,
+        boxes: tuple[ObjectBox, ...],
+        facts: RunFacts,
+        camera: Intrinsics,
+    ) -> None:
         """Load the scan; raises SceneError, and BoxError if the boxes are in other coordinates."""
-        scene = _load(self.scan, self.facts)
-        require_same_frame(scene, self.boxes, f"{boxes_file(Path(self.scan.file))}, scene {self.scene_name}")
-        self._scene, self._geometry, self._coverage = scene, geometry_of(self.boxes), SurfaceCoverage(scene)
+        self.boxes, self.camera = boxes, camera
+        self._scene = _load(scan, facts)
+        require_same_frame(self._scene, boxes, f"{boxes_file(Path(scan.file))}, scene {scene_name}")
+        self._geometry, self._coverage = geometry_of(boxes), SurfaceCoverage(self._scene)
+        self._seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = {}
 
     def at(self, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
         """(K,) the pixels of each box's object, and (P,) which points of the surface are seen."""

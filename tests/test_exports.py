@@ -108,7 +108,7 @@ def test_an_inspect_log_names_a_missing_view(copy: Path, tmp_path: Path, caplog:
     second, _ = samples_and_rows(log, copy)[1]
     assert second.messages[1].text.startswith("[render_00.png is missing]")
     missing = copy / "q002" / "render_00.png"
-    assert f"views that are missing, as their messages say: 1; the first: {missing}" in caplog.messages
+    assert f"views that are missing, as their messages say: 1; first: {missing}" in caplog.messages
 
 
 def test_without_inspect_the_package_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

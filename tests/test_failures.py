@@ -12,11 +12,14 @@ from roomscout.analysis.failures import failure_lines, log_split, main
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
 from roomscout.analysis.wrong import report_wrong
 from roomscout.data.boxes import named_in, read_boxes, record_of
+from roomscout.reports import repeat_command_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, enough_pixels, split
+from roomscout.runs.writer import RunWriter
 
 OLD_RUN = Path(__file__).parent / "data" / "run_schema1" / "interrupted"
 
@@ -145,6 +148,18 @@ def test_nothing_is_changed_without_saving(copied: Path):
     assert not (copied / "seen.jsonl").exists()
 
 
+def test_a_run_in_progress_is_split_without_saving(copied: Path, capsys: pytest.CaptureFixture[str], caplog):
+    (copied / "seen.jsonl").unlink()
+    writer = RunWriter(copied)
+    try:
+        assert main([str(copied)]) == 0
+    finally:
+        writer.close()
+    assert "answers below full score: " in capsys.readouterr().out
+    assert "is being written by process" in caplog.text
+    assert not (copied / "seen.jsonl").exists()
+
+
 def test_a_blind_run_saw_nothing(rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog):
     run = run_in_process(rooms.config(tmp_path, renderer="blind", steps=0))
     assert main([str(run)]) == 2
@@ -180,6 +195,16 @@ def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp
     for turn, shown in enumerate(page["turns"]):
         assert [pixels for _, pixels, _ in shown["objects"]] == [each.at(turn) for each in sight.objects]
         assert shown["surface"] == round(100 * sight.surface[turn])
+
+
+def test_the_report_splits_the_scores(seen_run: Path, tmp_path: Path):
+    page = write_report(seen_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert "What was in view" in page and '<select name="sight">' in page
+
+
+def test_a_report_without_it_has_neither_table_nor_filter(one_run: Path, tmp_path: Path):
+    page = write_report(one_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert "What was in view" not in page and "<label hidden>Sight" in page
 
 
 def sight_of(*objects: SeenObjects) -> Sight:

@@ -187,11 +187,20 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "scores": scores,
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
+        "by_sight": _by_sight(run.summary),
         "plots": plots_of(entries, run.summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
         "only": entries[0].name if len(entries) == 1 else "",
     }
+
+
+def _by_sight(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """How the scores depend on what was in view, with escaped names of types; None if that is not known."""
+    found = summary.get("sight")
+    if not found or not found["types"]:
+        return None
+    return found | {"types": {escaped(name): groups for name, groups in found["types"].items()}}
 
 
 def _plans(run: RunContents, folder: Path) -> FloorPlans:
