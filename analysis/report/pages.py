@@ -84,7 +84,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "failed": row.failed_part if row and row.failed_part else "",
         "distance": round(entry.distance_m, 2),
         "seconds": round(sum(entry.cost["seconds"].values()), 2),
-        "folder": str(run.folder / str(question.episode)),
+        "folder": str(run.folder_of(question.episode)),
         "system": _system(question),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
         "turns": turns,
@@ -138,7 +138,7 @@ def hfov_deg(facts: RunFacts) -> float | None:
 
 
 def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]) -> dict[str, Any]:
-    view = run.folder / str(question.episode) / image_name(turn.turn)
+    view = run.folder_of(question.episode) / image_name(turn.turn)
     there = view.is_file()
     if not there:
         missing.append(f"The view {view.name} is missing.")
