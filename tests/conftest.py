@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from browsing import CHROMIUM
 from PIL import Image
 
 from roomscout.agent.builders import questions_of
@@ -132,6 +133,21 @@ def six_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
 def one_run(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process makes of the six rooms; nobody may change it."""
     return run_in_process(six_rooms.config(tmp_path_factory.mktemp("one_run")))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, headless."""
+    if CHROMIUM is None:
+        if os.environ.get("ALL_RENDERERS"):
+            pytest.fail("Chromium is not installed: sudo apt-get install -y chromium")
+        pytest.skip("Chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,14 @@
 
 import csv
 import json
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import OpenPage
 from conftest import RoomScans, run_in_process
 from simple_rooms import RED, box, scene_of
 
@@ -30,62 +29,8 @@ from roomscout.reports import finish, repeat_command_of, write_after_run
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OLD_RUN = Path(__file__).parent / "data" / "run_schema1" / "interrupted"
 MARKUP = "<script>window.hacked = true</script><img src=x onerror='window.hacked = true'><!-- \u2028 </script>"
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium, headless."""
-    if CHROMIUM is None:
-        if os.environ.get("ALL_RENDERERS"):
-            pytest.fail("Chromium is not installed: sudo apt-get install -y chromium")
-        pytest.skip("Chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-class OpenPage:
-    """A page with the report at an address; `problems` has what it logged, threw, or requested from elsewhere."""
-
-    def __init__(self, browser: Any, address: str, **options: Any):
-        self.problems: list[str] = []
-        self.page = browser.new_page(**options)
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("requestfailed", lambda request: self.problems.append(request.url))
-        self.page.on("request", self._note)
-        self.page.goto(address)
-
-    def _note(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "data:")):
-            self.problems.append(request.url)
-
-    def names(self) -> list[str]:
-        """The questions that the table shows, in its order."""
-        self.page.locator("#table .tabulator-row").first.wait_for(timeout=5000)
-        return self.page.locator("#table .tabulator-row a").all_inner_texts()
-
-    def until(self, condition: str) -> None:
-        """Wait for a JavaScript condition, without the `eval` in the page that its policy forbids."""
-        ends = time.monotonic() + 10
-        while not self.page.evaluate(condition):
-            assert time.monotonic() < ends, condition
-            self.page.wait_for_timeout(20)
-
-    def until_heading(self, name: str) -> None:
-        """Wait for the page of a question."""
-        self.until(f"document.querySelector('#question h1').textContent === '{name}'")
-
-    def heading(self) -> str:
-        """The heading of the question that is open."""
-        self.page.wait_for_selector("#question .asked")
-        return self.page.inner_text("#question h1")
 
 
 @pytest.fixture
