@@ -1,7 +1,7 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -132,12 +132,14 @@ class RunContents:
 
     `benchmark` is None if it cannot be loaded. `questions` are those by number that could be read, in a part also those
     of the others. `begun` has the answers with a turn, and who reads each: of a run on Ray in progress, `rows` and
-    `begun` include what its `parts` have. `summary` describes the rows; it is summary.json if that is up to date.
-    `missing` says what could not be read, a sentence each; reading a question may append to it.
+    `begun` include what its `parts` have, except of the answers that are `final` in the run itself. `summary` describes
+    the rows; it is summary.json if that is up to date. `missing` says what could not be read, a sentence each; reading
+    a question may append to it.
     """
 
     reader: RunReader
     parts: tuple[RunReader, ...]
+    final: frozenset[EpisodeId]
     facts: RunFacts
     benchmark: Benchmark | None
     questions: dict[int, Question]
@@ -150,23 +152,27 @@ class RunContents:
     def read(cls, folder: Path, earlier: Self | None = None) -> Self:
         """Read a run folder without its turns; raises RunError if run.json is missing, damaged or of another schema.
 
-        Takes the questions, which never change, from an `earlier` reading of the same folder.
+        Takes the questions, which never change, and what was missing from an `earlier` reading of the same folder.
         """
-        missing: list[str] = []
+        missing = list(dict.fromkeys(earlier.missing)) if earlier else []
         reader = RunReader(folder, damaged=missing)
         facts = reader.facts
         benchmark = _benchmark(reader, missing)
         questions = earlier.questions if earlier and earlier.questions else _questions(reader, missing)
-        rows, begun = {row.episode: row for row in reader.rows}, dict.fromkeys(reader.begun, reader)
-        final = {episode for episode, row in rows.items() if not row.failed}  # workers may retry those that failed
-        parts: list[RunReader] = []
+        rows = {row.episode: row for row in reader.rows}
+        final = frozenset(episode for episode, row in rows.items() if not row.failed)  # workers may retry failed ones
+        parts: tuple[RunReader, ...] = ()
         if len(final) < facts.episodes:
-            parts = [RunReader(part, damaged=missing) for part in parts_of_ray_run(folder)]
+            parts = tuple(RunReader(part, damaged=missing) for part in parts_of_ray_run(folder))
         for part in parts:
             rows |= {row.episode: row for row in part.rows if row.episode not in final}
-            begun |= {episode: part for episode in part.begun if episode not in final}
+        begun = _begun(reader, parts, final)
         summary = _summary(reader, facts, benchmark, rows, missing)
-        return cls(reader, tuple(parts), facts, benchmark, questions, rows, begun, summary, missing)
+        return cls(reader, parts, final, facts, benchmark, questions, rows, begun, summary, missing)
+
+    def with_begun(self) -> Self:
+        """This reading of a run with the answers that have begun since, of which `rows` has none."""
+        return replace(self, begun=_begun(self.reader, self.parts, self.final))
 
     @property
     def folder(self) -> Path:
@@ -234,6 +240,12 @@ class RunContents:
         except RunError as error:
             self.missing.append(f"{error}.")
             return ()
+
+
+def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:
+    """The answers with a turn, and who reads each."""
+    in_parts = {episode: part for part in parts for episode in part.begun if episode not in final}
+    return dict.fromkeys(reader.begun, reader) | in_parts
 
 
 def _benchmark(reader: RunReader, missing: list[str]) -> Benchmark | None:

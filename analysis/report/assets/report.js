@@ -10,9 +10,11 @@ const roomscout = (() => {
   const field = (name) => form.elements.namedItem(name);
   const pages = new Map();
   const waiting = new Map();
-  let rows = [];
-  let byName = new Map();
+  const cards = new Map();
+  const rows = [];
+  const byName = new Map();
   let table = null;
+  let built = null;
   let shown = null;
   let seen = false;
   let returnTo = { hash: "", scroll: 0 };
@@ -36,18 +38,65 @@ const roomscout = (() => {
   /* The table */
 
   function index(data) {
-    rows = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres], position) => ({
-      position, name, type: data.types[type], scene: data.scenes[scene], question, outcome: data.outcomes[outcome],
-      order: outcome, score, answer, truth, turns, metres,
-    }));
-    byName = new Map(rows.map((row) => [row.name, row]));
-    for (const [name, values] of [["type", data.types], ["scene", data.scenes]])
-      for (const value of [...values].sort()) field(name).append(element("option", { value }, value));
+    take(data);
     restoreFilters();
     makeTable();
     addEventListener("hashchange", route);
     if (!location.hash && document.body.dataset.only) location.replace("#" + document.body.dataset.only);
     else route();
+  }
+
+  /* Adds the rows of an index to those known, or replaces them; returns the rows, and whether any is new. */
+  function take(data) {
+    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres]) => ({
+      position: position(name), name, type: data.types[type], scene: data.scenes[scene], question,
+      outcome: data.outcomes[outcome], order: outcome, score, answer, truth, turns, metres,
+    }));
+    const before = rows.length;
+    for (const row of taken) {
+      if (byName.has(row.name)) Object.assign(byName.get(row.name), row);
+      else {
+        byName.set(row.name, row);
+        rows.push(row);
+      }
+    }
+    rows.sort((a, b) => a.position - b.position);
+    for (const [name, values] of [["type", data.types], ["scene", data.scenes]]) offer(field(name), values);
+    return [taken, rows.length > before];
+  }
+
+  function position(name) {
+    const [, number, sample] = /^q(\d+)(?:_s(\d+))?$/.exec(name);
+    return 1e6 * Number(number) + Number(sample || 1);
+  }
+
+  /* Adds the values that a select lacks, in their order. */
+  function offer(select, values) {
+    for (const value of [...values].sort()) {
+      const [, ...options] = select.options;
+      if (options.some((option) => option.value === value)) continue;
+      select.add(element("option", { value }, value), options.find((option) => option.value > value) || null);
+    }
+  }
+
+  /* Shows the rows of an index that have changed since the page was loaded. Keeps filters, sorting and scrolling. */
+  async function update(data) {
+    const [changed, anyNew] = take(data);
+    for (const row of changed) pages.delete(row.name);
+    await built;
+    const holder = table.element.querySelector(".tabulator-tableholder");
+    const { scrollTop, scrollLeft } = holder;
+    if (anyNew) await table.replaceData(rows);
+    else {
+      await table.updateData(changed);
+      table.refreshFilter();
+      if (table.getSorters().length) table.setSort(table.getSorters().map(({ field, dir }) => ({ column: field, dir })));
+    }
+    holder.scrollTop = scrollTop;
+    holder.scrollLeft = scrollLeft;
+    seen = seen && shown === null;
+    const name = shown;
+    if (changed.some((row) => row.name === name)) load(name).then((now) => { if (shown === name) refresh(name, now); }, () => {});
   }
 
   function makeTable() {
@@ -81,6 +130,7 @@ const roomscout = (() => {
     table.on("rowClick", (event, row) => { if (!event.target.closest("a")) location.hash = row.getData().name; });
     table.on("dataFiltered", count);
     table.on("dataSorted", rememberState);
+    built = new Promise((resolve) => table.on("tableBuilt", resolve));
     table.on("tableBuilt", () => {
       applyFilters();
       for (const each of table.getColumns()) sortableByKeyboard(each);
@@ -155,6 +205,7 @@ const roomscout = (() => {
   function open(name) {
     if (shown === null) returnTo = { hash: table && table.initialized ? stateHash() : "", scroll: scrollY };
     shown = name;
+    cards.clear();
     run.hidden = true;
     page.hidden = false;
     document.title = `${name} – RoomScout`;
@@ -228,6 +279,25 @@ const roomscout = (() => {
   }
 
   function show(name, data) {
+    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type), summary(data),
+      element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map(cardOf)));
+    scrollTo({ top: 0, behavior: "instant" });
+    page.querySelector("h1").focus({ preventScroll: true });
+  }
+
+  /* Shows what has changed of a question that is open, and leaves its other turns as they are. */
+  function refresh(name, data) {
+    page.querySelector("nav").replaceWith(bar(name));
+    page.querySelector(".columns").replaceWith(summary(data));
+    const list = page.querySelector(".turns");
+    data.turns.map(cardOf).forEach((made, at) => {
+      if (at >= list.children.length) list.append(made);
+      else if (list.children[at] !== made) list.children[at].replaceWith(made);
+    });
+  }
+
+  /* The question with its answer, and the map. */
+  function summary(data) {
     const facts = element("dl", {});
     const fact = (label, value, css) => { if (value !== "" && value !== null) facts.append(element("dt", {}, label), element("dd", { class: css || null }, value)); };
     const score = data.score === null ? "" : `, score ${fixed(data.score, 2)}`;
@@ -248,11 +318,14 @@ const roomscout = (() => {
       options.length ? element("ul", { class: "options" }, ...options) : null, facts,
       data.missing.length ? element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))) : null,
       data.system ? element("details", {}, element("summary", {}, "What the model was told"), element("pre", {}, data.system)) : null);
-    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type),
-      element("div", { class: "columns page" }, about, data.map ? map(data) : null),
-      element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map((turn) => card(turn))));
-    scrollTo({ top: 0, behavior: "instant" });
-    page.querySelector("h1").focus({ preventScroll: true });
+    return element("div", { class: "columns page" }, about, data.map ? map(data) : null);
+  }
+
+  /* The card of a turn, the same one while the turn is the same. */
+  function cardOf(turn) {
+    const key = JSON.stringify(turn);
+    if (!cards.has(key)) cards.set(key, card(turn));
+    return cards.get(key);
   }
 
   function card(turn) {
@@ -362,5 +435,5 @@ const roomscout = (() => {
     if (inline) index(JSON.parse(inline.textContent));
   });
 
-  return { index, question };
+  return { index, question, update };
 })();
