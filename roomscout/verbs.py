@@ -58,6 +58,13 @@ def _report(arguments: Sequence[str]) -> int:
     return main(arguments, repeat_command_of)
 
 
+def _serve(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.serve.command import main
+    from roomscout.reports import repeat_command_of
+
+    return main(arguments, repeat_command_of)
+
+
 def _preview(arguments: Sequence[str]) -> int:
     from roomscout.agent.preview import main
 
@@ -129,6 +136,12 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_report,
+    ),
+    "serve": Verb(
+        "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
+        ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
+        "RUN [FLAGS]",
+        command=_serve,
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",

