@@ -50,7 +50,7 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without a DNS query for the name of this computer."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = self.socket.getsockname()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log the traceback of an unexpected error; browsers that leave a page are none."""

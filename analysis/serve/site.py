@@ -53,7 +53,7 @@ class RunSite:
             case ["data", file] if file.endswith(".js"):
                 name = file.removesuffix(".js")
                 found = self._run.question(name)
-                return found and Page(script("question", name, found).encode(), JAVASCRIPT)
+                return Page(script("question", name, found).encode(), JAVASCRIPT) if found else None
             case ["views", name, file]:
                 return _png(self._run.view(name, file))
             case ["maps", file]:
