@@ -103,7 +103,7 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
         **page_values(run, entries, repeat),
         data=f"{prefix}/data",
         nonce="",
-        styles=[f"{prefix}/assets/{Path(name).name}" for name in STYLES],
+        styles=style_addresses(f"{prefix}/"),
         scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
     ).dump(str(draft), encoding="utf-8")
     draft.replace(out)
@@ -182,6 +182,7 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "more_facts": facts[MAIN_FACTS:],
         "command": command,
         "scores": scores,
+        "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
         "plots": plots_of(entries, run.summary),
@@ -205,6 +206,11 @@ def assets() -> Any:
 def template() -> Any:
     """The template of a report, for `page_values`."""
     return templates("roomscout.analysis.report").get_template("report.html.j2")
+
+
+def style_addresses(prefix: str = "") -> list[str]:
+    """The addresses of the style sheets in a folder `assets`."""
+    return [f"{prefix}assets/{Path(name).name}" for name in STYLES]
 
 
 def templates(package: str) -> Any:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of
-from roomscout.analysis.report.writer import SCRIPTS, STYLES, Repeat, page_values, plans_of, template
+from roomscout.analysis.report.writer import SCRIPTS, Repeat, page_values, plans_of, style_addresses, template
 from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
 from roomscout.runs.reader import journal_path
 from roomscout.runs.records import EpisodeId
@@ -57,7 +57,7 @@ class LiveRun:
                 **self._values(),
                 data="data",
                 nonce="",
-                styles=[f"assets/{Path(name).name}" for name in STYLES],
+                styles=style_addresses(),
                 scripts=[*(f"assets/{Path(name).name}" for name in SCRIPTS), "data/index.js", "assets/live.js"],
             )
 

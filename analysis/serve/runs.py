@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import ScoreRow, about_in_words, is_blind, scores_of
-from roomscout.analysis.report.writer import templates
+from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
@@ -42,7 +42,9 @@ class RunList:
     def page(self) -> str:
         """The page that lists them."""
         found = self._runs()
-        return _template().render(title=escaped(self.folder.name), runs=found, live=_version(found))
+        return _template().render(
+            title=escaped(self.folder.name), runs=found, live=_version(found), styles=style_addresses()
+        )
 
     def changes(self, since: str) -> dict[str, Any]:
         """The list, if it is not that of a version; see `LiveRun.changes`."""

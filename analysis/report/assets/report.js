@@ -42,6 +42,10 @@ const roomscout = (() => {
     restoreFilters();
     makeTable();
     addEventListener("hashchange", route);
+    run.addEventListener("click", (event) => { // a link to the filters that are set already changes no address
+      const link = event.target.closest('a[href^="#questions?"]');
+      if (link && link.hash === location.hash) route();
+    });
     if (!location.hash && document.body.dataset.only) location.replace("#" + document.body.dataset.only);
     else route();
   }
@@ -111,14 +115,14 @@ const roomscout = (() => {
     const sort = new URLSearchParams(location.hash.split("?")[1] || "").get("sort") || "";
     const [column, direction] = sort.split(".");
     const columns = [
-      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 104, responsive: 0 },
-      { title: "Type", field: "type", formatter: words, minWidth: 206, responsive: 3 },
+      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 116, responsive: 0 },
+      { title: "Type", field: "type", formatter: words, minWidth: 222, responsive: 3 },
       { title: "Scene", field: "scene", formatter: words, minWidth: 136, responsive: 6 },
       { title: "Text", field: "question", formatter: words, widthGrow: 4, minWidth: 130, responsive: 1 },
       { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 118, responsive: 0 },
       { title: "Score", field: "score", formatter: digits(2), width: 86, responsive: 2, sorter: "number", ...right },
-      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
-      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
+      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
     ];
@@ -189,7 +193,7 @@ const roomscout = (() => {
 
   function restoreFilters() {
     const state = new URLSearchParams(location.hash.startsWith("#questions?") ? location.hash.split("?")[1] : "");
-    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) if (state.has(name)) field(name).value = state.get(name);
+    for (const name of ["q", "type", "scene", "outcome", "from", "to"]) field(name).value = state.get(name) || "";
   }
 
   /* The page of a question */
@@ -199,7 +203,11 @@ const roomscout = (() => {
     if (found) return open(found[1]);
     seen = seen || shown === null;
     if (shown !== null) close();
-    else if (location.hash.startsWith("#questions?")) document.getElementById("questions").scrollIntoView();
+    else if (location.hash.startsWith("#questions?")) {
+      restoreFilters();
+      if (table.initialized) applyFilters();
+      document.getElementById("questions").scrollIntoView();
+    }
   }
 
   function open(name) {
@@ -317,7 +325,7 @@ const roomscout = (() => {
     const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
       options.length ? element("ul", { class: "options" }, ...options) : null, facts,
       data.missing.length ? element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))) : null,
-      data.system ? element("details", {}, element("summary", {}, "What the model was told"), element("pre", {}, data.system)) : null);
+      data.system ? element("details", {}, element("summary", {}, "System message"), element("pre", {}, data.system)) : null);
     return element("div", { class: "columns page" }, about, data.map ? map(data) : null);
   }
 
@@ -369,7 +377,9 @@ const roomscout = (() => {
       const middle = [0, 1].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / corners.length);
       const half = 3.6 * name.length + 4;
       const x = Math.min(Math.max(middle[0], half), Math.max(width - half, half));
-      svg.append(drawn("text", { class: "name", x, y: middle[1] + 4 }, name));
+      const [top, bottom] = [Math.min, Math.max].map((edge) => edge(...corners.map((corner) => corner[1])));
+      const above = bottom - top < 26 && top > 16; // else the name would hide the object
+      svg.append(drawn("text", { class: "name", x, y: above ? top - 5 : middle[1] + 4 }, name));
     }
     const line = path.map((point) => point.join(",")).join(" ");
     svg.append(drawn("polyline", { class: "halo", points: line }), drawn("polyline", { class: "path", points: line }));
