@@ -125,18 +125,20 @@ class LiveRun:
         values = page_values(self._run, self._entries(), self._repeat)
         return values | {"outcomes": OUTCOMES, "live": self._version_name, "home": self._home}
 
+    def look(self) -> None:
+        """Read what has changed."""
+        stamps = stamps_of(self._folder)
+        changed = stamps != self._stamps
+        self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
+        self._read_changed(force=changed)
+        self._stamps = stamps
+
     def _look(self) -> None:
         """Read what has changed, unless that was done a moment ago."""
         started = time.monotonic()
         if started < self._look_at:
             return
-        stamps = stamps_of(self._folder)
-        if self._stamps is None or stamps != self._stamps:
-            self._run = RunContents.read(self._folder, self._run)
-        else:
-            self._run = self._run.with_begun()
-        self._read_changed(force=stamps != self._stamps)
-        self._stamps = stamps
+        self.look()
         ended = time.monotonic()
         self._look_at = ended + max(REST_S, (ended - started) / LOOKING_SHARE)
 
