@@ -120,13 +120,11 @@ def log_turn(state: QuestionState, turn: Turn) -> None:
 
 
 def what_happened(turn: Turn) -> str:
-    """A turn's action and what came of it: "right 60°, forward 1 m; moved 0.3 of 1.0 m, then blocked by a surface"."""
-    move = turn.move
-    ended_without_answer = move is None and not turn.action.done
+    """A turn's action and what came of it: "forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
+    ended_without_answer = turn.is_final and not turn.action.done
     words = [turn.parse_error, "no turns left" if ended_without_answer else turn.action.in_words]
-    if move is not None and (move.blocked or move.clipped):
-        stopped = "then blocked by a surface" if move.blocked else "to the edge of the scan"
-        words.append(f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {stopped}")
+    if turn.stopped:
+        words.append(turn.camera_in_words)
     return "; ".join(filter(None, words))
 
 

@@ -65,6 +65,12 @@ def _serve(arguments: Sequence[str]) -> int:
     return main(arguments, repeat_command_of)
 
 
+def _replay(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.replay.command import main
+
+    return main(arguments)
+
+
 def _preview(arguments: Sequence[str]) -> int:
     from roomscout.agent.preview import main
 
@@ -142,6 +148,15 @@ VERBS = {
         ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
         "RUN [FLAGS]",
         command=_serve,
+    ),
+    "replay": Verb(
+        "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
+        (
+            "roomscout replay experiment_logs/20261123_211500_batched q036",
+            "roomscout replay experiment_logs/20261123_211500_batched q036 --out to_mail.html",
+        ),
+        "RUN Q [FLAGS]",
+        command=_replay,
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",

@@ -214,6 +214,24 @@ class Turn(Record):
         return self.move is None
 
     @property
+    def stopped(self) -> bool:
+        """Whether a surface or the edge of the scan stopped its move."""
+        return self.move is not None and (self.move.blocked or self.move.clipped)
+
+    @property
+    def camera_in_words(self) -> str:
+        """What the camera did, such as "moved 0.42 of 1.50 m, then blocked by a surface"; empty for the final turn."""
+        move = self.move
+        if move is None:
+            return ""
+        if self.stopped:
+            why = "then blocked by a surface" if move.blocked else "to the edge of the scan"
+            return f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {why}"
+        if move.moved_m:
+            return f"moved {move.moved_m:.2f} m"
+        return "turned" if self.action.rotation_angle_degrees else "stayed"
+
+    @property
     def view(self) -> np.ndarray:
         """What the camera saw, (H, W, 3) uint8 RGB.
 

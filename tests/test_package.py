@@ -53,7 +53,7 @@ def test_every_folder_of_the_package_is_in_the_wheel():
         *(f"roomscout.{'.'.join(each.parts)}" for each in folders),
     }
     assert set(settings["packages"]) == expected
-    data = {"analysis/report": settings["package-data"]["roomscout.analysis.report"]}
+    data = {name.replace(".", "/").removeprefix("roomscout/"): each for name, each in settings["package-data"].items()}
     declared = {path for folder, patterns in data.items() for each in patterns for path in (ROOT / folder).glob(each)}
     others = {path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()} - declared
     assert not [path for path in others if path.suffix not in (".py", ".pyc")], "declare it as package-data"

@@ -147,7 +147,7 @@ def map_of(
         "poses": [
             [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), _tenth(turn.pose.heading_deg)] for turn in turns
         ],
-        "stops": [_stop(turn, place) for turn in turns if turn.move and (turn.move.blocked or turn.move.clipped)],
+        "stops": [_stop(turn, place) for turn in turns if turn.stopped],
         "boxes": [[box.category, [_pixel(place, *corner) for corner in box.footprint]] for box in boxes],
     }
 

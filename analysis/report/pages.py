@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import RunFacts, Turn
 
-Link = Callable[[Path], str]
-"""The address of an image in a page."""
+Link = Callable[[Path], str | None]
+"""The address of an image in a page; None if it cannot be shown."""
 
 
 def script(function: str, *values: Any) -> str:
@@ -57,13 +58,39 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
-    """The page of a question. `link` gives the address of an image file; texts are escaped for display."""
-    row, entry = question.row, question.entry
+    """The page of a question. `link` gives the address of an image file; texts are escaped for display.
+
+    "replay" is for the address of its replay, if there is one.
+    """
     missing: list[str] = []
     plan, drawn, about_map = _map(question, run.facts, plans, missing)
-    turns = [_turn(turn, question, run, link, missing) for turn in question.turns]
-    if row is not None and not question.turns and row.status != "failed":
+    turns = [turn_values(turn, question, run, link, missing) for turn in question.turns]
+    if question.row is not None and not question.turns and question.row.status != "failed":
         missing.append("The folder has no turns of this question.")
+    return {
+        **answer_values(question),
+        "folder": str(run.folder_of(question.episode)),
+        "replay": None,
+        "replay_command": escaped(_replay_command(question, run)),
+        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "turns": turns,
+        "missing": missing,
+    }
+
+
+def replay_file(run: Path, name: str) -> Path:
+    """Where `roomscout replay` writes the replay of an answer by default, from the name of its folder."""
+    return run / f"replay_{name}.html"
+
+
+def _replay_command(question: QuestionContents, run: RunContents) -> str:
+    """The command that writes the replay of an answer; empty if it has no turns."""
+    return shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)]) if question.turns else ""
+
+
+def answer_values(question: QuestionContents) -> dict[str, Any]:
+    """What was asked and how it ended, without the turns; texts are escaped for display."""
+    row, entry = question.row, question.entry
     return {
         "id": escaped(question.id),
         "type": escaped(question.question_type),
@@ -84,11 +111,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "failed": row.failed_part if row and row.failed_part else "",
         "distance": round(entry.distance_m, 2),
         "seconds": round(sum(entry.cost["seconds"].values()), 2),
-        "folder": str(run.folder_of(question.episode)),
         "system": _system(question),
-        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
-        "turns": turns,
-        "missing": missing,
     }
 
 
@@ -137,7 +160,10 @@ def hfov_deg(facts: RunFacts) -> float | None:
     return round(2 * math.degrees(math.atan(size[0] / 2 / focal)), 1)
 
 
-def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]) -> dict[str, Any]:
+def turn_values(
+    turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]
+) -> dict[str, Any]:
+    """What was seen, said and done in a turn; texts are escaped for display. A missing view is added to `missing`."""
     view = run.folder_of(question.episode) / image_name(turn.turn)
     there = view.is_file()
     if not there:
@@ -150,8 +176,8 @@ def _turn(turn: Turn, question: QuestionContents, run: RunContents, link: Link, 
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
         "answers": turn.action.done,
-        "camera": camera_in_words(turn),
-        "stopped": bool(turn.move and (turn.move.blocked or turn.move.clipped)),
+        "camera": turn.camera_in_words,
+        "stopped": turn.stopped,
         "reply": escaped_text(reply.text),
         "read": _read_in(turn, question),
         "error": escaped_text(turn.parse_error) if turn.parse_error else "",
@@ -168,27 +194,3 @@ def _read_in(turn: Turn, question: QuestionContents) -> str:
     """The text that the model read with a turn's view."""
     of_user = [message for message in question.messages if message.get("image") == image_name(turn.turn)]
     return escaped_text(of_user[0]["text"]) if of_user else ""
-
-
-def camera_in_words(turn: Turn) -> str:
-    """What the camera did in a turn, such as "moved 0.42 of 1.5 m: blocked by a surface"; empty for the final turn."""
-    move = turn.move
-    if move is None:
-        return ""
-    why = [
-        words
-        for stopped, words in (
-            (move.blocked, "blocked by a surface"),
-            (move.clipped, "stopped at the edge of the room"),
-        )
-        if stopped
-    ]
-    if not why:
-        return (
-            f"moved {move.moved_m:.2f} m"
-            if move.moved_m
-            else "turned"
-            if turn.action.rotation_angle_degrees
-            else "stayed"
-        )
-    return f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m: {' and '.join(why)}"

@@ -18,7 +18,7 @@ from PIL import Image
 
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
-from roomscout.analysis.report.pages import index_of, page_of, script, script_json
+from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, is_blind, scores_of
 from roomscout.data.question_files import listed
@@ -28,7 +28,7 @@ from roomscout.runs.records import RunFacts
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
-STYLES = ("tabulator/tabulator.min.css", "report.css")
+STYLES = ("tabulator/tabulator.min.css", "palette.css", "report.css")
 SCRIPTS = ("tabulator/tabulator.min.js", "report.js")
 """The assets that a page loads, in their order."""
 JPEG_QUALITY = 88
@@ -96,6 +96,8 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
 
     for entry, page in _pages(run, plans, link):
         entries.append(entry)
+        if (replay := replay_file(run.folder, entry.name)).is_file():
+            page["replay"] = link(replay)
         _replace(data / f"{entry.name}.js", script("question", entry.name, page))
     _replace(data / "index.js", script("index", index_of(entries)))
     draft = out.with_name(out.name + ".tmp")

@@ -320,6 +320,8 @@ const roomscout = (() => {
     fact("Scene", `${data.scene} (${data.dataset})`);
     fact("Id", data.id);
     fact("Folder", data.folder);
+    if (data.replay) fact("In 3D", element("a", { href: data.replay }, "Replay"));
+    else if (data.replay_command) fact("In 3D", element("code", {}, data.replay_command));
     const options = data.options.map(([text, given, right]) => element("li", { class: [given ? "is-given" : "", right ? "is-right" : ""].join(" ").trim() || null }, text,
       given ? element("em", {}, "given") : null, right ? element("em", {}, "right answer") : null));
     const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
@@ -384,7 +386,7 @@ const roomscout = (() => {
     const line = path.map((point) => point.join(",")).join(" ");
     svg.append(drawn("polyline", { class: "halo", points: line }), drawn("polyline", { class: "path", points: line }));
     for (const [turn, blocked, x, y, goalX, goalY] of stops) {
-      const words = drawn("title", {}, `turn ${turn}: ${blocked ? "blocked by a surface" : "stopped at the edge of the room"}`);
+      const words = drawn("title", {}, `turn ${turn}: ${blocked ? "blocked by a surface" : "stopped at the edge of the scan"}`);
       const cross = drawn("path", { class: "stop", d: `M${x - 6},${y - 6}l12,12m0,-12l-12,12` }, words);
       svg.append(drawn("line", { class: "goal", x1: x, y1: y, x2: goalX, y2: goalY }));
       const length = Math.hypot(goalX - x, goalY - y) || 1;

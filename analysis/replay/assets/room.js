@@ -1,0 +1,374 @@
+"use strict";
+/* Draws the scan of a replay, the camera's path and its views with WebGL 2. World: metres, z up. */
+const makeRoom = (() => {
+  const NEAR_M = 0.03, FIELD_OF_VIEW = 0.9, CLICK_PX = 5, PICK_PX = 30, EVERYTHING_M = 1e9;
+  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18];
+
+  /* Vectors, and 4 x 4 matrices by columns, as WebGL takes them */
+
+  const add = (a, b) => a.map((x, i) => x + b[i]);
+  const minus = (a, b) => a.map((x, i) => x - b[i]);
+  const scaled = (a, factor) => a.map((x) => x * factor);
+  const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+  const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+  const unit = (a) => scaled(a, 1 / (Math.hypot(...a) || 1));
+
+  function product(a, b) {
+    const out = new Float32Array(16);
+    for (let column = 0; column < 4; column++)
+      for (let row = 0; row < 4; row++)
+        for (let k = 0; k < 4; k++) out[4 * column + row] += a[4 * k + row] * b[4 * column + k];
+    return out;
+  }
+
+  function perspective(verticalHalf, aspect, near, far) {
+    return [1 / (verticalHalf * aspect), 0, 0, 0, 0, 1 / verticalHalf, 0, 0, 0, 0, (far + near) / (near - far), -1,
+      0, 0, (2 * far * near) / (near - far), 0];
+  }
+
+  function looking(eye, ahead, up) {
+    const z = scaled(unit(ahead), -1), x = unit(cross(up, z)), y = cross(z, x);
+    return [x[0], y[0], z[0], 0, x[1], y[1], z[1], 0, x[2], y[2], z[2], 0, -dot(x, eye), -dot(y, eye), -dot(z, eye), 1];
+  }
+
+  /* Where a place is on a canvas, in CSS pixels; null behind the observer. */
+  function onScreen(place, matrix, width, height) {
+    const [x, y, , w] = [0, 1, 2, 3].map((row) => dot([matrix[row], matrix[4 + row], matrix[8 + row]], place) + matrix[12 + row]);
+    return w > 0 ? [((x / w + 1) / 2) * width, ((1 - y / w) / 2) * height] : null;
+  }
+
+  /* Shaders and buffers */
+
+  const VERTEX = `#version 300 es
+    layout(location = 0) in vec3 place;
+    layout(location = 1) in vec3 colour;
+    layout(location = 2) in vec2 uv;
+    uniform mat4 matrix;
+    uniform vec3 lower, extent;
+    uniform float pointPx;
+    out vec3 tint;
+    out vec2 at;
+    out float height;
+    void main() {
+      vec3 world = lower + place * extent;
+      gl_Position = matrix * vec4(world, 1.0);
+      gl_PointSize = max(2.0, pointPx / gl_Position.w);
+      tint = colour; at = uv; height = world.z;
+    }`;
+  const FRAGMENT = `#version 300 es
+    precision highp float;
+    in vec3 tint;
+    in vec2 at;
+    in float height;
+    uniform float cut;
+    uniform bool textured;
+    uniform sampler2D view;
+    out vec4 result;
+    void main() {
+      if (height > cut) discard;
+      result = vec4(textured ? texture(view, at).rgb : tint, 1.0);
+    }`;
+
+  function makeProgram(gl) {
+    const made = gl.createProgram();
+    for (const [kind, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+      const shader = gl.createShader(kind);
+      gl.shaderSource(shader, source);
+      gl.compileShader(shader);
+      gl.attachShader(made, shader);
+    }
+    gl.linkProgram(made);
+    if (!gl.getProgramParameter(made, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(made));
+    return made;
+  }
+
+  function makeBuffer(gl, values, target) {
+    gl.bindBuffer(target, gl.createBuffer());
+    gl.bufferData(target, values, gl.STATIC_DRAW);
+  }
+
+  function attribute(gl, location, values, width, type, normalized) {
+    makeBuffer(gl, values, gl.ARRAY_BUFFER);
+    gl.enableVertexAttribArray(location);
+    gl.vertexAttribPointer(location, width, type, normalized, 0, 0);
+  }
+
+  function shape(gl, values, uvs = null) {
+    const array = gl.createVertexArray();
+    gl.bindVertexArray(array);
+    attribute(gl, 0, values, 3, gl.FLOAT, false);
+    if (uvs) attribute(gl, 2, uvs, 2, gl.FLOAT, false);
+    return { array, count: values.length / 3 };
+  }
+
+  /* A bar with a square profile for each edge: WebGL draws lines one pixel wide. */
+  function bars(edges, thickness) {
+    const triangles = [];
+    for (const [a, b] of edges) {
+      const along = unit(minus(b, a));
+      const side = unit(cross(along, Math.abs(along[2]) > 0.9 ? [1, 0, 0] : [0, 0, 1])), other = cross(along, side);
+      const ring = [[1, 1], [-1, 1], [-1, -1], [1, -1]].map(([s, t]) => scaled(add(scaled(side, s), scaled(other, t)), thickness));
+      ring.forEach((corner, i) => {
+        const next = ring[(i + 1) % 4];
+        triangles.push(add(a, corner), add(b, corner), add(b, next), add(a, corner), add(b, next), add(a, next));
+      });
+    }
+    return new Float32Array(triangles.flat());
+  }
+
+  /* Unpacks what packing.py writes; its docstring explains the numbers. */
+  async function unpacked(text, Kind) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Kind(await new Response(stream).arrayBuffer());
+  }
+
+  async function loadMesh(gl, mesh) {
+    const [steps, columns, bytes] = await Promise.all([
+      unpacked(mesh.places, Uint16Array), unpacked(mesh.colours, Uint8Array), unpacked(mesh.faces, Uint8Array)]);
+    const vertices = steps.length / 3, triangles = bytes.length / 12;
+    const places = new Uint16Array(steps.length), colours = new Uint8Array(steps.length), faces = new Uint32Array(3 * triangles);
+    for (let axis = 0; axis < 3; axis++)
+      for (let i = 0, place = 0; i < vertices; i++) {
+        places[3 * i + axis] = place += steps[axis * vertices + i]; // modulo 2 ** 16
+        colours[3 * i + axis] = columns[axis * vertices + i];
+      }
+    const step = (column, i) => {
+      let value = 0;
+      for (let byte = 3; byte >= 0; byte--) value = 256 * value + bytes[(4 * column + byte) * triangles + i];
+      return value;
+    };
+    for (let i = 0, first = 0; i < triangles; i++) {
+      first += step(0, i);
+      faces[3 * i] = first;
+      faces[3 * i + 1] = first + step(1, i);
+      faces[3 * i + 2] = first + step(2, i);
+    }
+    const array = gl.createVertexArray();
+    gl.bindVertexArray(array);
+    attribute(gl, 0, places, 3, gl.UNSIGNED_SHORT, true);
+    attribute(gl, 1, colours, 3, gl.UNSIGNED_BYTE, true);
+    makeBuffer(gl, faces, gl.ELEMENT_ARRAY_BUFFER);
+    return { array, indices: faces.length, points: vertices };
+  }
+
+  /* What is drawn of a turn: its camera, its view in the far end of it, and a move that was stopped. */
+  function makeCamera(gl, turn, thickness, draw) {
+    const { eye, corners: [a, b, c, d] } = turn.place, length = Math.hypot(...minus(a, eye));
+    const edges = [[eye, a], [eye, b], [eye, c], [eye, d], [a, b], [b, c], [c, d], [d, a]];
+    const made = {
+      edges: shape(gl, bars(edges, length / 90)), strong: shape(gl, bars(edges, length / 45)), view: null, image: null,
+      stop: turn.goal && shape(gl, bars([[turn.goal.from, turn.goal.to]], thickness)),
+    };
+    if (turn.view) {
+      const image = new Image();
+      image.onload = () => {
+        const texture = gl.createTexture();
+        gl.bindTexture(gl.TEXTURE_2D, texture);
+        gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB, gl.RGB, gl.UNSIGNED_BYTE, image);
+        gl.generateMipmap(gl.TEXTURE_2D);
+        gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.LINEAR_MIPMAP_LINEAR);
+        made.view = texture;
+        draw();
+      };
+      made.image = shape(gl, new Float32Array([a, b, c, a, c, d].flat()), new Float32Array([0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 1]));
+      image.src = turn.view;
+    }
+    return made;
+  }
+
+  /* Draws into a canvas, with `labels` and a `frame` above it. `picked` is called with the place of a turn in `turns` that
+     was clicked, `moved` when the observer leaves the turn's camera. Throws an Error if the browser cannot draw. */
+  async function makeRoom({ canvas, labels, frame, scan, turns, picked, moved }) {
+    const gl = canvas.getContext("webgl2", { antialias: true });
+    if (!gl) throw new Error("it has no WebGL 2");
+    const middle = scaled(add(scan.room_lower, scan.room_upper), 0.5);
+    const sides = minus(scan.room_upper, scan.room_lower), size = Math.hypot(...sides);
+    const start = () => ({ target: middle, distance: 1.1 * size, yaw: (sides[0] >= sides[1] ? 0.5 : 1) * Math.PI - 0.15, pitch: 1.1 });
+    let orbit = start(), current = 0, through = false, ceiling = false, asked = false;
+
+    const program = makeProgram(gl);
+    const at = Object.fromEntries(["matrix", "lower", "extent", "pointPx", "cut", "textured"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    const mesh = await loadMesh(gl, scan.mesh);
+    const cameras = turns.map((turn) => makeCamera(gl, turn, size / 700, draw));
+    const path = turns.slice(1).map((turn, i) => shape(gl, bars([[turns[i].place.eye, turn.place.eye]], size / 500)));
+    const tags = turns.map((turn) => {
+      const tag = document.createElement("span");
+      tag.textContent = turn.turn;
+      labels.append(tag);
+      return tag;
+    });
+
+    /* The observer: outside, turning around a place, or at a turn's camera */
+
+    const verticalHalf = (half, aspect) => Math.max(half[1], half[0] / aspect); // so that the whole view of a turn fits
+
+    function orbitAhead() {
+      const level = Math.cos(orbit.pitch);
+      return [level * Math.cos(orbit.yaw), level * Math.sin(orbit.yaw), -Math.sin(orbit.pitch)];
+    }
+
+    /* The matrix from world to clip coordinates. */
+    function observed(aspect) {
+      if (through) {
+        const { eye, ahead, down, half } = turns[current].place;
+        return product(perspective(verticalHalf(half, aspect), aspect, NEAR_M, 10 * size), looking(eye, ahead, scaled(down, -1)));
+      }
+      const ahead = orbitAhead(), eye = minus(orbit.target, scaled(ahead, orbit.distance));
+      const vertical = Math.tan(FIELD_OF_VIEW / 2) * Math.max(1, 1 / aspect);
+      return product(perspective(vertical, aspect, orbit.distance / 100, orbit.distance + 10 * size), looking(eye, ahead, [0, 0, 1]));
+    }
+
+    function draw() {
+      if (!asked) requestAnimationFrame(paint);
+      asked = true;
+    }
+
+    function paint() {
+      asked = false;
+      const { clientWidth: width, clientHeight: height } = canvas, ratio = window.devicePixelRatio || 1;
+      if (!width || !height) return;
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.background = through ? scan.background : ""; // behind holes, as the camera saw them
+      const matrix = observed(width / height);
+      gl.viewport(0, 0, canvas.width, canvas.height);
+      gl.clearColor(0, 0, 0, 0);
+      gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+      gl.enable(gl.DEPTH_TEST);
+      gl.useProgram(program);
+      gl.uniformMatrix4fv(at.matrix, false, matrix);
+      gl.uniform3fv(at.lower, scan.mesh.lower);
+      gl.uniform3fv(at.extent, scan.mesh.extent);
+      gl.uniform1f(at.pointPx, scan.point_m * canvas.height);
+      gl.uniform1f(at.cut, through || ceiling ? EVERYTHING_M : scan.cut_z);
+      gl.uniform1i(at.textured, 0);
+      gl.bindVertexArray(mesh.array);
+      if (mesh.indices) gl.drawElements(gl.TRIANGLES, mesh.indices, gl.UNSIGNED_INT, 0);
+      else gl.drawArrays(gl.POINTS, 0, mesh.points);
+      if (!through) paintCameras();
+      gl.bindVertexArray(null);
+      placeLabels(matrix, width, height);
+      placeFrame(width, height);
+    }
+
+    function paintCameras() {
+      gl.uniform3f(at.lower, 0, 0, 0);
+      gl.uniform3f(at.extent, 1, 1, 1);
+      gl.uniform1f(at.cut, EVERYTHING_M);
+      path.forEach((step, i) => paintPlain(step, i < current ? BLUE : GREY));
+      cameras.forEach((camera, i) => {
+        const chosen = i === current;
+        paintPlain(chosen ? camera.strong : camera.edges, chosen ? ORANGE : i < current ? BLUE : GREY);
+        if (camera.stop && i <= current) paintPlain(camera.stop, RED);
+        if (!camera.view || i > current) return;
+        gl.uniform1i(at.textured, 1);
+        gl.bindTexture(gl.TEXTURE_2D, camera.view);
+        gl.bindVertexArray(camera.image.array);
+        gl.drawArrays(gl.TRIANGLES, 0, camera.image.count);
+        gl.uniform1i(at.textured, 0);
+      });
+    }
+
+    function paintPlain(what, colour) {
+      gl.bindVertexArray(what.array);
+      gl.vertexAttrib3fv(1, colour);
+      gl.drawArrays(gl.TRIANGLES, 0, what.count);
+    }
+
+    function placeLabels(matrix, width, height) {
+      tags.forEach((tag, i) => {
+        const { corners } = turns[i].place, above = scaled(add(corners[0], corners[1]), 0.5);
+        const place = through ? null : onScreen(above, matrix, width, height);
+        tag.hidden = !place;
+        tag.classList.toggle("current", i === current);
+        if (place) tag.style.transform = `translate(${place[0]}px, ${place[1]}px) translate(-50%, -100%)`;
+      });
+    }
+
+    /* Around what the camera saw: the canvas shows more above and below it, or on both sides. */
+    function placeFrame(width, height) {
+      const { half } = turns[current].place, vertical = verticalHalf(half, width / height);
+      frame.hidden = !through;
+      frame.style.width = `${(height * half[0]) / vertical}px`;
+      frame.style.height = `${(height * half[1]) / vertical}px`;
+    }
+
+    /* One pointer turns, the right button or two fingers move, the wheel or a pinch zooms. */
+
+    const pointers = new Map();
+    let dragged = 0;
+
+    function leaveCamera() {
+      if (!through) return;
+      through = false;
+      moved();
+    }
+
+    function pan(dx, dy) {
+      const ahead = orbitAhead(), right = unit(cross(ahead, [0, 0, 1])), up = cross(right, ahead);
+      const metres = (2 * Math.tan(FIELD_OF_VIEW / 2) * orbit.distance) / canvas.clientHeight;
+      orbit.target = add(orbit.target, add(scaled(right, -dx * metres), scaled(up, dy * metres)));
+    }
+
+    function zoom(factor) {
+      orbit.distance = Math.min(Math.max(orbit.distance * factor, size / 50), size * 5);
+    }
+
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      pointers.set(event.pointerId, [event.clientX, event.clientY]);
+      dragged = 0;
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const before = pointers.get(event.pointerId);
+      if (!before) return;
+      const here = [event.clientX, event.clientY], [dx, dy] = minus(here, before);
+      dragged += Math.abs(dx) + Math.abs(dy);
+      if (dragged > CLICK_PX) leaveCamera();
+      if (pointers.size === 2) {
+        const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
+        zoom(Math.hypot(...minus(before, other)) / (Math.hypot(...minus(here, other)) || 1));
+        pan(dx / 2, dy / 2);
+      } else if (event.buttons & 2 || event.shiftKey) pan(dx, dy);
+      else {
+        orbit.yaw -= dx * 0.007;
+        orbit.pitch = Math.min(Math.max(orbit.pitch + dy * 0.007, -1.5), 1.5);
+      }
+      pointers.set(event.pointerId, here);
+      draw();
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      pointers.delete(event.pointerId);
+      if (dragged <= CLICK_PX && !through) pick(event);
+    });
+    canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
+    canvas.addEventListener("contextmenu", (event) => event.preventDefault());
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      leaveCamera();
+      zoom(Math.exp(event.deltaY * 0.001));
+      draw();
+    }, { passive: false });
+
+    function pick(event) {
+      const box = canvas.getBoundingClientRect(), matrix = observed(box.width / box.height);
+      const distances = turns.map((turn) => {
+        const place = onScreen(scaled(turn.place.corners.reduce(add), 0.25), matrix, box.width, box.height);
+        return place ? Math.hypot(place[0] + box.left - event.clientX, place[1] + box.top - event.clientY) : Infinity;
+      });
+      const nearest = distances.indexOf(Math.min(...distances));
+      if (distances[nearest] < PICK_PX) picked(nearest);
+    }
+
+    new ResizeObserver(draw).observe(canvas);
+    return {
+      show(place) { current = place; draw(); },
+      lookThrough(camera) { through = camera; draw(); },
+      overview() { through = false; orbit = start(); draw(); },
+      withCeiling(shown) { ceiling = shown; draw(); },
+    };
+  }
+
+  return makeRoom;
+})();

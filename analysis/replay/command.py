@@ -1,0 +1,76 @@
+"""The verb `roomscout replay`."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
+from roomscout.analysis.replay.page import Replay, page
+from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.pages import replay_file
+from roomscout.data.scans import ScanNotFound
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.rendering.scene import SceneError
+from roomscout.runs import RunError
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout replay") -> int:
+    """Run the verb; returns 0, or 2 after printing why there is no replay."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "
+        "the camera's path and what each view saw, and the conversation, turn by turn.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    parser.add_argument("question", metavar="Q", help="the question: its folder (q012, q012_s2), number (12) or id")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/replay_q012.html)")
+    parser.add_argument("--scan-root", metavar="FOLDER", type=Path, help="the folder with the scans, if it has moved")
+    parser.add_argument(
+        "--rrd", action="store_true", help="write a file for the viewer rerun instead (RUN/replay_q012.rrd)"
+    )
+    given = parser.parse_args(arguments)
+    log_to_stream(sys.stdout)
+    try:
+        write_replay(given.run.expanduser(), given.question, given.out, given.scan_root, given.rrd)
+    except (RunError, ScanNotFound, SceneError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    return 0
+
+
+def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:
+    """Write the replay of an answer, by default into the run folder, whose other files stay as they are.
+
+    Logs where it is, and what could not be shown. Raises RunError, ScanNotFound or SceneError.
+    """
+    if rrd:
+        require_rerun()
+    run = RunContents.read(folder.absolute())
+    known = len(run.missing)
+    question = find_answer(run, name)
+    suffix = ".rrd" if rrd else ".html"
+    out = (out.expanduser() if out else replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
+    if out.suffix != suffix or out.is_dir():
+        raise RunError(f"--out {out}: name a file that ends in {suffix}")
+    scene = scene_of(run, question, scan_root and scan_root.expanduser())
+    replay = Replay(run, question, scene, intrinsics_of(run.facts), run.missing[known:])
+    draft = out.with_name(out.name + ".tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if rrd:
+            write_rerun(replay, draft)
+        else:
+            draft.write_text(page(replay), encoding="utf-8")
+        draft.replace(out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
+    for sentence in replay.missing:
+        log.warning("%s", sentence)
+    turns = f"{len(question.turns)} turn{'s' if len(question.turns) > 1 else ''}"
+    log.info("Replay of %s (%s, %.1f MB): %s", question.episode, turns, out.stat().st_size / 1e6, out)
+    return out

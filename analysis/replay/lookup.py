@@ -1,0 +1,107 @@
+"""Finds the answer of a run that a replay shows, its scan and its camera."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.data.question_files import listed
+from roomscout.data.scans import LAYOUTS, find_scan, scan_of, scan_sha256
+from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.scene import Scene, load_scene
+from roomscout.runs import RunError
+from roomscout.runs.records import EpisodeId, RunFacts
+
+IDS_NAMED = 3
+"""The most ids that an error suggests."""
+
+
+def find_answer(run: RunContents, name: str) -> QuestionContents:
+    """The answer with this folder (q012, q012_s2), number (12) or id of its question.
+
+    Raises RunError if there is none, if a number is also the id of another question, or if it has no turn to show.
+    """
+    episode = EpisodeId.parse(name) or _episode_of(run, name)
+    known = len(run.missing)
+    question = run.question(episode)
+    if question.turns:
+        return question
+    if damaged := run.missing[known:]:
+        raise RunError(f"{episode} has no turns to show: {damaged[0].removesuffix('.')}")
+    if question.row is not None and question.row.failed:
+        raise RunError(f"{episode} failed before its first turn: {question.row.error}")
+    begun = listed([str(each) for each in sorted(run.begun)][:IDS_NAMED])
+    if question.row is None and episode not in run.episodes:
+        raise RunError(
+            f"{run.folder} has no {episode}: its questions are q001 to {EpisodeId(run.facts.questions)}"
+            + (f", with q001_s2 to q001_s{run.facts.samples} for further answers" if run.facts.samples > 1 else "")
+        )
+    raise RunError(f"{episode} has no turns to show" + (f"; these have: {begun}" if begun else ""))
+
+
+def _episode_of(run: RunContents, name: str) -> EpisodeId:
+    """The first answer to the question with a number or an id."""
+    ids = _ids(run)
+    by_number = EpisodeId(int(name)) if name.isascii() and name.isdigit() else None
+    by_id = next((EpisodeId(number) for number, id in ids.items() if id == name), None)
+    if by_number and by_id and by_number != by_id and by_number.number in ids:
+        raise RunError(
+            f"{name} is both a number and an id: give {by_number} for the question with this number, or {by_id} for "
+            "the one with this id"
+        )
+    if episode := by_id or by_number:
+        return episode
+    near = get_close_matches(name, ids.values(), n=IDS_NAMED) or list(ids.values())[:IDS_NAMED]
+    raise RunError(
+        f"{run.folder} has no question {name}: give a folder such as q001, or the id of a question"
+        + (f", such as {listed(near)}" if near else "")
+    )
+
+
+def _ids(run: RunContents) -> Mapping[int, str]:
+    """The ids of the run's questions by number, as far as they could be read."""
+    return {episode.number: row.id for episode, row in run.rows.items()} | {
+        number: question.id for number, question in run.questions.items()
+    }
+
+
+def scene_of(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Scene:
+    """The scan that an answer explored: the file that the run recorded, or the one below `scan_root`.
+
+    A run of an earlier version recorded no file; then this looks where the run did. Raises RunError if the file is
+    missing or is not the one that the run used, ScanNotFound, and SceneError.
+    """
+    recorded = question.turns[0].scan
+    path = Path(recorded.file) if recorded is not None and scan_root is None else _scan_below(run, question, scan_root)
+    where = "name the folder that has the run's scans with --scan-root"
+    if not path.is_file():
+        raise RunError(f"the scan {path} is missing: restore it, or {where}")
+    try:
+        changed = recorded is not None and scan_sha256(path) != recorded.sha256
+    except OSError as error:
+        raise RunError(f"the scan {path} cannot be read ({error.strerror or error}): {where}") from None
+    if changed:
+        raise RunError(f"{path} is not the scan that {question.episode} explored, or it has changed since: {where}")
+    return load_scene(path, run.facts.setting("up_axis"), run.facts.setting("scale"))
+
+
+def _scan_below(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Path:
+    """The question's scan file below a folder, by default below the one that the run had."""
+    config = run.facts.config
+    if scan_root is None and config["ply"] is not None:
+        return Path(config["ply"])
+    root = scan_root or Path(config["scan_root"])
+    layouts = {**LAYOUTS, **(run.benchmark.scan_layouts if run.benchmark else {})}
+    asked = run.questions.get(question.episode.number)
+    if asked is None:
+        return find_scan(root, question.dataset, question.scene, layouts)
+    return scan_of(asked, root, layouts)
+
+
+def intrinsics_of(facts: RunFacts) -> Intrinsics:
+    """The camera of a run's views; raises RunError if run.json does not have it."""
+    size, focal_px = facts.setting("image_size"), facts.setting("focal")
+    if not isinstance(size, list) or not isinstance(focal_px, int | float):
+        raise RunError("run.json does not record the size and the focal length of the views, so nothing can be placed")
+    width, height = size
+    return Intrinsics(width, height, focal_px)

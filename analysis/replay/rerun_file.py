@@ -1,0 +1,62 @@
+"""Writes a replay in the format of the viewer rerun (https://rerun.io), with the turns as its timeline."""
+
+from pathlib import Path
+
+import numpy as np
+
+from roomscout.analysis.replay.page import MOST_FACES, Replay
+from roomscout.rendering.simplify import simplified
+from roomscout.runs import RunError
+
+
+def require_rerun() -> None:
+    """Raise RunError if the package that writes .rrd files is not installed."""
+    try:
+        import rerun  # noqa: F401
+    except ImportError as error:
+        raise RunError(f'--rrd needs rerun-sdk ({error}): pip install "roomscout[report]"') from None
+
+
+def write_rerun(replay: Replay, out: Path) -> None:
+    """Write an .rrd file: scan, path, cameras with their views, and the conversation. `rerun FILE` opens it."""
+    import rerun
+
+    turns, lens = replay.question.turns, replay.intrinsics
+    recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
+    recording.save(out)
+    recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
+    mesh = simplified(replay.scene, MOST_FACES[0])
+    if len(mesh.faces):
+        scan = rerun.Mesh3D(vertex_positions=mesh.vertices, triangle_indices=mesh.faces, vertex_colors=mesh.colours)
+    else:
+        scan = rerun.Points3D(mesh.vertices, colors=mesh.colours, radii=mesh.point_m / 2)
+    recording.log("room/scan", scan, static=True)
+    recording.log("question", rerun.TextDocument(_about(replay)), static=True)
+    path = np.array([turn.pose.position for turn in turns])
+    for place, turn in enumerate(turns):
+        recording.set_time("turn", sequence=turn.turn)
+        matrix = turn.pose.camera_to_world
+        recording.log("room/camera", rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]))
+        pinhole = rerun.Pinhole(
+            image_from_camera=lens.matrix,
+            resolution=[lens.width, lens.height],
+            camera_xyz=rerun.ViewCoordinates.RDF,
+        )
+        recording.log("room/camera/view", pinhole)
+        view = turn.seen.load()
+        if view is None:
+            replay.missing.append(f"The view {turn.seen.path.name} is missing or damaged.")
+        else:
+            recording.log("room/camera/view", rerun.Image(view).compress(jpeg_quality=85))
+        recording.log("room/path", rerun.LineStrips3D([path[: place + 1]], colors=[38, 99, 235]))
+        said = [turn.reply.text, turn.action.in_words, turn.camera_in_words, turn.parse_error]
+        recording.log("conversation", rerun.TextDocument("\n\n".join(filter(None, said))))
+    recording.flush()
+
+
+def _about(replay: Replay) -> str:
+    """The question, its options and its outcome."""
+    question = replay.question
+    answer, truth = question.entry.answer, question.entry.truth
+    ended = f"{question.outcome}: {answer}" if answer else question.outcome
+    return "\n".join([question.question, *question.options, ended, *([f"truth: {truth}"] if truth else [])])

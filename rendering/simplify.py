@@ -1,0 +1,175 @@
+"""Simplifies scans for viewers: fewer triangles, one colour per vertex, nothing far outside the room."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roomscout.rendering.discs import CORNERS
+from roomscout.rendering.geometry import face_normals
+from roomscout.rendering.renderers.raycast import sample
+from roomscout.rendering.scene import Scene, Surface
+
+FINEST_CELL_M = 1e-3
+STRAY_EXTENTS = 1.0
+"""Geometry further outside the room's bounds than this many of its longest sides is left out."""
+FACES_PER_CELL = 2.4
+"""Faces of a clustered mesh per cell that its surface crosses: two per vertex, and some cells are crossed twice."""
+ENOUGH_FILLED = 0.85
+"""The search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS."""
+ATTEMPTS = 4
+MARGIN = 1.02
+PIECES_PER_FACE = 4
+"""A textured mesh is split into at most this many pieces for each face that is wanted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Simplified:
+    """A scan for a viewer, world metres.
+
+    `vertices` (N, 3) float32; `faces` (M, 3) int32, M = 0 for a cloud; `colours` (N, 3) uint8. `cell_m` is the side of
+    the grid cells that were merged into one vertex each, 0 if none were. `point_m` is the size at which the points of a
+    cloud close its surfaces, 0 for a mesh.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    colours: np.ndarray
+    cell_m: float = 0.0
+    point_m: float = 0.0
+
+
+def simplified(scene: Scene, most: int) -> Simplified:
+    """The scan with at most `most` triangles, or points of a cloud; textures become vertex colours.
+
+    Clusters vertices in the cells of a grid (Rossignac and Borrel, "Multi-resolution 3D approximations for rendering
+    complex scenes", 1993), since that keeps colours as fine as shapes. A cluster has the mean place and colour.
+    """
+    reach = STRAY_EXTENTS * max(scene.bounds.extent)
+    lower, upper = scene.bounds.lower - reach, scene.bounds.upper + reach
+    if len(scene.faces):
+        whole = _near_mesh(_vertex_coloured(scene.surface, most), lower, upper)
+    else:
+        whole = _near_cloud(scene, lower, upper)
+    return whole if _size(whole) <= most else _finest(whole, most)
+
+
+def _size(mesh: Simplified) -> int:
+    """The number of triangles, or of points of a cloud."""
+    return len(mesh.faces) or len(mesh.vertices)
+
+
+def _finest(whole: Simplified, most: int) -> Simplified:
+    """The scan in about the smallest cells that leave at most `most` triangles or points."""
+    area = _area(whole.vertices, whole.faces) if len(whole.faces) else len(whole.vertices) * whole.point_m**2
+    cell_m = max(FINEST_CELL_M, (FACES_PER_CELL * area / most) ** 0.5)
+    fitting: list[Simplified] = []
+    attempts = 0
+    while not fitting or attempts < ATTEMPTS:
+        found = _clustered(whole, cell_m)
+        filled = _size(found) / most
+        if filled <= 1:
+            fitting.append(found)
+        if ENOUGH_FILLED < filled <= 1:
+            break
+        cell_m = max(FINEST_CELL_M, cell_m * MARGIN * filled**0.5)  # the number of cells falls with their size squared
+        attempts += 1
+    return max(fitting, key=_size)
+
+
+def _near_cloud(scene: Scene, lower: np.ndarray, upper: np.ndarray) -> Simplified:
+    """The points of a cloud within a box, in the colours of their discs."""
+    near = _within(scene.vertices, lower, upper)
+    rims, centres = scene.surface.vertices[:: CORNERS + 2], scene.vertices
+    radius_m = float(np.median(np.linalg.norm(rims - centres, axis=1)))
+    return Simplified(centres[near], scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2][near], 0.0, radius_m)
+
+
+def _near_mesh(mesh: Simplified, lower: np.ndarray, upper: np.ndarray) -> Simplified:
+    """The faces of a mesh within a box, and their vertices."""
+    near = _within(mesh.vertices, lower, upper)[mesh.faces].all(axis=1)
+    used, index = np.unique(mesh.faces[near], return_inverse=True)
+    return Simplified(mesh.vertices[used], index.reshape(-1, 3).astype(np.int32), mesh.colours[used])
+
+
+def _within(vertices: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    return np.all((vertices > lower) & (vertices < upper), axis=1)
+
+
+def _vertex_coloured(surface: Surface, most: int) -> Simplified:
+    """The surface with colours at its vertices alone.
+
+    A textured one is first split into pieces of about equal size, at most a few times `most`, since a wall may be two
+    faces with one image.
+    """
+    texturing = surface.texturing
+    if texturing is None:
+        return Simplified(surface.vertices, surface.faces, surface.colours)
+    side_m = (2 * _area(surface.vertices, surface.faces) / most) ** 0.5
+    corners = surface.vertices[surface.faces]
+    edges_m = np.linalg.norm(corners - corners[:, [1, 2, 0]], axis=2).max(axis=1)
+    side_m = max(side_m, FINEST_CELL_M)
+    while (splits := np.ceil(edges_m / side_m).clip(1)).dot(splits) > PIECES_PER_FACE * most + len(corners):
+        side_m *= 1.2
+    parts = []
+    for split in np.unique(splits):
+        chosen = np.flatnonzero(splits == split)
+        weights, pieces = _split_triangle(int(split))
+        vertices = np.einsum("wc,fcx->fwx", weights, corners[chosen])
+        colours = np.einsum("wc,fcx->fwx", weights, surface.colours[surface.faces[chosen]].astype(np.float32))
+        uv = np.einsum("wc,fcx->fwx", weights, texturing.face_uv[chosen])
+        images = texturing.face_image[chosen]
+        for index in np.unique(images[images >= 0]):
+            here = images == index
+            colours[here] = sample(texturing.images[index], uv[here].reshape(-1, 2)).reshape(-1, len(weights), 3)
+        offsets = np.arange(len(chosen))[:, None, None] * len(weights)
+        parts.append((vertices.reshape(-1, 3), (pieces + offsets).reshape(-1, 3), colours.reshape(-1, 3)))
+    starts = np.cumsum([0, *(len(vertices) for vertices, _, _ in parts[:-1])])
+    return Simplified(
+        np.concatenate([vertices for vertices, _, _ in parts]).astype(np.float32),
+        np.concatenate([faces + start for (_, faces, _), start in zip(parts, starts, strict=True)]).astype(np.int32),
+        (np.concatenate([colours for _, _, colours in parts]) + 0.5).astype(np.uint8),
+    )
+
+
+def _split_triangle(split: int) -> tuple[np.ndarray, np.ndarray]:
+    """The barycentric weights (K, 3) and the pieces (split ** 2, 3) of a triangle with `split` pieces per edge."""
+    rows = [(row, column) for row in range(split + 1) for column in range(split + 1 - row)]
+    number = {place: index for index, place in enumerate(rows)}
+    pieces = []
+    for row, column in rows:
+        if row + column < split:
+            pieces.append((number[row, column], number[row, column + 1], number[row + 1, column]))
+        if row + column < split - 1:
+            pieces.append((number[row, column + 1], number[row + 1, column + 1], number[row + 1, column]))
+    weights = np.array([(split - row - column, column, row) for row, column in rows], dtype=np.float32) / split
+    return weights, np.array(pieces, dtype=np.int64)
+
+
+def _area(vertices: np.ndarray, faces: np.ndarray) -> float:
+    """Square metres."""
+    return float(np.linalg.norm(face_normals(vertices, faces), axis=1).sum(dtype=np.float64)) / 2
+
+
+def _clustered(whole: Simplified, cell_m: float) -> Simplified:
+    """The scan with one vertex per cell; faces within two cells and repeated faces disappear."""
+    cells = ((whole.vertices - whole.vertices.min(axis=0)) / cell_m).astype(np.int64)
+    sizes = cells.max(axis=0) + 1
+    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
+    cluster, members = np.unique(keys, return_inverse=True, return_counts=True)[1:]
+    vertices, colours = (
+        np.stack([np.bincount(cluster, values[:, axis]) / members for axis in range(3)], axis=1)
+        for values in (whole.vertices, whole.colours)
+    )
+    faces = cluster[whole.faces]
+    a, b, c = faces.T
+    faces = faces[(a != b) & (b != c) & (c != a)]
+    faces = np.sort(faces, axis=1)  # a viewer shows both sides, so that the order of corners does not matter
+    faces = faces[np.lexsort(faces.T)]
+    faces = faces[(np.diff(faces, axis=0, prepend=-1) != 0).any(axis=1)]
+    return Simplified(
+        vertices.astype(np.float32),
+        faces.astype(np.int32),
+        (colours + 0.5).astype(np.uint8),
+        cell_m,
+        whole.point_m and max(whole.point_m, cell_m),
+    )
