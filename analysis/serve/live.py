@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
+from roomscout.analysis.replay.page import Replay
+from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of
 from roomscout.analysis.report.writer import SCRIPTS, Repeat, page_values, plans_of, style_addresses, template
 from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
+from roomscout.data.scans import ScanNotFound
+from roomscout.rendering.scene import SceneError
+from roomscout.runs import RunError
 from roomscout.runs.reader import journal_path
 from roomscout.runs.records import EpisodeId
 
@@ -69,13 +75,25 @@ class LiveRun:
 
     def question(self, name: str) -> dict[str, Any] | None:
         """The page of an answer; None if the run has none of this name. Draws the floor plan if there is none yet."""
-        with self._lock:
-            self._look()
-            run, episode = self._run, EpisodeId.parse(name)
-            if episode not in self._known or str(episode) != name:
-                return None
+        run, episode = self._find(name)
+        if episode is None:
+            return None
         with self._drawing:
-            return page_of(run.question(episode), run, self._plans, self._address)
+            values = page_of(run.question(episode), run, self._plans, self._address)
+        return values | {"replay": f"replays/{name}.html" if values["turns"] else None}
+
+    def replay(self, name: str) -> str | None:
+        """The page of an answer in 3D; None if the run has none of this name. Raises RunError without a scan."""
+        run, episode = self._find(name)
+        if episode is None:
+            return None
+        question = find_answer(run, name)
+        try:
+            with self._drawing:
+                scene = scene_of(run, question, None)
+        except (SceneError, ScanNotFound) as error:
+            raise RunError(str(error)) from None
+        return replay_page(Replay(run, question, scene, intrinsics_of(run.facts), []))
 
     def changes(self, since: str) -> dict[str, Any]:
         """What has changed since a version, all of it if the version is unknown: the rows of the table and the blocks.
@@ -100,11 +118,10 @@ class LiveRun:
 
     def view(self, name: str, file: str) -> Path | None:
         """The file of a view; None if it is not one of this run's."""
-        episode = EpisodeId.parse(name)
-        with self._lock:
-            if episode not in self._known or not re.fullmatch(r"render_\d+\.png", file):
-                return None
-            folder = self._run.folder_of(episode).resolve()
+        run, episode = self._find(name)
+        if episode is None or not re.fullmatch(r"render_\d+\.png", file):
+            return None
+        folder = run.folder_of(episode).resolve()
         path = (folder / file).resolve()
         return path if path.parent == folder and path.is_file() else None
 
@@ -112,6 +129,14 @@ class LiveRun:
         """The file of a floor plan; None if it is not drawn."""
         path = self._maps / file
         return path if re.fullmatch(r"[0-9a-f]+\.png", file) and path.is_file() else None
+
+    def _find(self, name: str) -> tuple[RunContents, EpisodeId | None]:
+        """The run as it is now, and its answer of a name; None if it has none."""
+        with self._lock:
+            self._look()
+            episode = EpisodeId.parse(name)
+            known = episode in self._known and str(episode) == name
+            return self._run, episode if known else None
 
     @property
     def _version_name(self) -> str:

@@ -54,6 +54,9 @@ class RunSite:
                 name = file.removesuffix(".js")
                 found = self._run.question(name)
                 return Page(script("question", name, found).encode(), JAVASCRIPT) if found else None
+            case ["replays", file] if file.endswith(".html"):
+                replay = self._run.replay(file.removesuffix(".html"))
+                return Page(replay.encode()) if replay else None
             case ["views", name, file]:
                 return _png(self._run.view(name, file))
             case ["maps", file]:

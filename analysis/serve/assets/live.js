@@ -24,14 +24,14 @@
     const reply = await fetch(`state.json?since=${encodeURIComponent(version)}`).catch(() => null);
     if (reply === null) say("lost", "The server has ended: this page shows the run as it was then.");
     else if (!reply.ok) say("lost", await reply.text());
-    else apply(await reply.json());
+    else await apply(await reply.json());
     setTimeout(poll, PAUSE_MS);
   }
 
-  function apply(news) {
-    say(news.state, news.words);
+  async function apply(news) {
     if (news.blocks) replaceBlocks(news.blocks);
-    if (news.answers) roomscout.update(news.answers);
+    if (news.answers) await roomscout.update(news.answers);
+    say(news.state, news.words);
     version = news.version;
   }
 
