@@ -39,7 +39,7 @@ from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import QUESTIONS_FILE, RunReader, find_part, run_folders
+from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts
 from roomscout.runs.writer import RunWriter
 
@@ -170,7 +170,7 @@ class Parts:
 
     def __init__(self, run_log: RunWriter, config: RunConfig, questions: Sequence[Question], replicas: int):
         self._run_log = run_log
-        self._root = run_log.folder / "parts"
+        self._root = run_log.folder / PARTS_FOLDER
         self._root.mkdir(exist_ok=True)
         what = config.what_to_run
         self._config = config.having(

@@ -58,6 +58,13 @@ def _report(arguments: Sequence[str]) -> int:
     return main(arguments, repeat_command_of)
 
 
+def _serve(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.serve.command import main
+    from roomscout.reports import repeat_command_of
+
+    return main(arguments, repeat_command_of)
+
+
 def _replay(arguments: Sequence[str]) -> int:
     from roomscout.analysis.replay.command import main
 
@@ -174,6 +181,12 @@ VERBS = {
         ),
         "RUN [FLAGS]",
         command=_report,
+    ),
+    "serve": Verb(
+        "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
+        ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
+        "RUN [FLAGS]",
+        command=_serve,
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",

@@ -24,6 +24,8 @@ BASELINES_FILE = "baselines.json"
 """What the most-frequent-answer baseline answers, in a run's folder."""
 SIGHTS_FILE = "seen.jsonl"
 """What was in view in each answer, in a run's folder."""
+PARTS_FOLDER = "parts"
+"""The folder with the parts of a run on Ray, in its folder."""
 
 
 class RunReader:
@@ -224,15 +226,27 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
 
 def find_part(log_root: Path, number: int, of: int) -> Path | None:
     """The newest run of a part directly below `log_root`; None if there is none. Skips damaged runs."""
-    begun = {}
+    return _newest_parts(log_root).get((number, of))
+
+
+def parts_of_ray_run(folder: Path) -> list[Path]:
+    """The newest run folder of each part of a run on Ray, in the order of the parts. Skips damaged ones."""
+    return [part for _, part in sorted(_newest_parts(folder / PARTS_FOLDER).items())]
+
+
+def _newest_parts(log_root: Path) -> dict[tuple[int, int], Path]:
+    """The newest run of each part directly below `log_root`, by its number and how many there are."""
+    begun: dict[tuple[int, int], tuple[float, str, Path]] = {}
     for folder in run_folders(log_root):
         try:
             facts = RunReader(folder).facts
-            if facts.part and (facts.part.number, facts.part.of) == (number, of):
-                begun[folder] = datetime.fromisoformat(facts.started).timestamp(), folder.name
+            if facts.part is not None:
+                key = facts.part.number, facts.part.of
+                found = datetime.fromisoformat(facts.started).timestamp(), folder.name, folder
+                begun[key] = max(found, begun.get(key, found))
         except (RunError, ValueError):
             continue
-    return max(begun, key=begun.__getitem__, default=None)
+    return {key: folder for key, (_, _, folder) in begun.items()}
 
 
 def _batched_and_start(folder: Path) -> tuple[bool, float]:

@@ -120,7 +120,7 @@ def test_code_blocks_can_be_read(page: Path):
 
 
 def test_the_question_file_of_the_documentation_is_accepted(tmp_path: Path):
-    (block,) = fences(ROOT / "docs" / "data.md", "json")
+    block, *_ = fences(ROOT / "docs" / "data.md", "json")
     (tmp_path / "questions.json").write_text(block)
     assert [question.kind.name for question in load_questions(tmp_path / "questions.json")] == [
         "number",

@@ -1,7 +1,7 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +13,7 @@ from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
 from roomscout.runs import RunError
 from roomscout.runs.costs import costs
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import RunReader, parts_of_ray_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
 
@@ -138,36 +138,62 @@ class RunContents:
     """A run, read for a report.
 
     `benchmark` is None if it cannot be loaded. `questions` are those by number that could be read, in a part also those
-    of the others. `summary` describes the rows; it is summary.json if that is up to date. `missing` says what could not
-    be read, a sentence each; reading a question may append to it.
+    of the others. `begun` has the answers with a turn, and who reads each: of a run on Ray in progress, `rows` and
+    `begun` include what its `parts` have, except of the answers that are `final` in the run itself. `summary` describes
+    the rows; it is summary.json if that is up to date. `missing` says what could not be read, a sentence each; reading
+    a question may append to it.
     """
 
     reader: RunReader
+    parts: tuple[RunReader, ...]
+    final: frozenset[EpisodeId]
     facts: RunFacts
     benchmark: Benchmark | None
     questions: dict[int, Question]
     rows: dict[EpisodeId, ResultRow]
-    begun: frozenset[EpisodeId]
+    begun: dict[EpisodeId, RunReader]
     summary: dict[str, Any]
     missing: list[str] = field(default_factory=list)
     sights: dict[EpisodeId, Sight] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read a run folder without its turns; raises RunError if run.json is missing, damaged or of another schema."""
-        missing: list[str] = []
+    def read(cls, folder: Path, earlier: Self | None = None) -> Self:
+        """Read a run folder without its turns; raises RunError if run.json is missing, damaged or of another schema.
+
+        Takes the questions, which never change, and what was missing from an `earlier` reading of the same folder.
+        """
+        missing = list(dict.fromkeys(earlier.missing)) if earlier else []
         reader = RunReader(folder, damaged=missing)
         facts = reader.facts
-        benchmark, questions = _benchmark(reader, missing), _questions(reader, missing)
+        benchmark = _benchmark(reader, missing)
+        questions = earlier.questions if earlier and earlier.questions else _questions(reader, missing)
         rows = {row.episode: row for row in reader.rows}
+        final = frozenset(episode for episode, row in rows.items() if not row.failed)  # workers may retry failed ones
+        parts: tuple[RunReader, ...] = ()
+        if len(final) < facts.episodes:
+            parts = tuple(RunReader(part, damaged=missing) for part in parts_of_ray_run(folder))
+        for part in parts:
+            rows |= {row.episode: row for row in part.rows if row.episode not in final}
+        begun = _begun(reader, parts, final)
         summary = _summary(reader, facts, benchmark, rows, missing)
-        begun, sights = frozenset(reader.begun), reader.sights
-        return cls(reader, facts, benchmark, questions, rows, begun, summary, missing, sights)
+        return cls(reader, parts, final, facts, benchmark, questions, rows, begun, summary, missing, reader.sights)
+
+    def with_begun(self) -> Self:
+        """This reading of a run with the answers that have begun since, of which `rows` has none."""
+        return replace(self, begun=_begun(self.reader, self.parts, self.final))
 
     @property
     def folder(self) -> Path:
         """The run folder."""
         return self.reader.folder
+
+    def reader_of(self, episode: EpisodeId) -> RunReader:
+        """Who reads an answer: the run's reader, or that of a part."""
+        return self.begun.get(episode, self.reader)
+
+    def folder_of(self, episode: EpisodeId) -> Path:
+        """The folder of an answer's turns and views."""
+        return self.reader_of(episode).folder / str(episode)
 
     @property
     def pending(self) -> int:
@@ -181,7 +207,7 @@ class RunContents:
         if self.facts.part is None:
             samples = range(1, self.facts.samples + 1)
             asked = {EpisodeId(number, sample) for number in self.questions for sample in samples}
-        return sorted(asked | self.begun | self.rows.keys())
+        return sorted(asked | self.begun.keys() | self.rows.keys())
 
     def question(self, episode: EpisodeId) -> QuestionContents:
         """Read the turns and the conversation of an answer."""
@@ -213,17 +239,23 @@ class RunContents:
 
     def _turns(self, episode: EpisodeId) -> tuple[Turn, ...]:
         try:
-            return tuple(self.reader.turns(episode))
+            return tuple(self.reader_of(episode).turns(episode))
         except RunError as error:
             self.missing.append(f"{error}.")
             return ()
 
     def _messages(self, episode: EpisodeId) -> tuple[dict[str, str], ...]:
         try:
-            return tuple(self.reader.messages(episode))
+            return tuple(self.reader_of(episode).messages(episode))
         except RunError as error:
             self.missing.append(f"{error}.")
             return ()
+
+
+def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:
+    """The answers with a turn, and who reads each."""
+    in_parts = {episode: part for part in parts for episode in part.begun if episode not in final}
+    return dict.fromkeys(reader.begun, reader) | in_parts
 
 
 def _benchmark(reader: RunReader, missing: list[str]) -> Benchmark | None:

@@ -54,6 +54,7 @@ class FloorPlans:
     def __init__(self, folder: Path, up_axis: UpAxis = "auto", scale: float = 1.0):
         """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
         self._folder, self._up_axis, self._scale = folder, up_axis, scale
+        self._drawn: dict[Path, Place] = {}
         self._failed: dict[str, str] = {}
         self._boxes = KnownBoxes()
 
@@ -63,15 +64,16 @@ class FloorPlans:
         Raises SceneError if the scan is missing, has changed since the run, or cannot be used.
         """
         path = self._folder / f"{self._key(scan)}.png"
-        if (place := _saved_place(path)) is not None:
-            return path, place
+        if path in self._drawn:
+            return path, self._drawn[path]
         if scan.sha256 in self._failed:
             raise SceneError(self._failed[scan.sha256])
         try:
-            return path, self._draw(scan, path)
+            self._drawn[path] = _saved_place(path) or self._draw(scan, path)
         except SceneError as error:
             self._failed[scan.sha256] = str(error)
             raise
+        return path, self._drawn[path]
 
     def _draw(self, scan: ScanRecord, path: Path) -> Place:
         try:

@@ -74,7 +74,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         missing.append("The folder has no turns of this question.")
     return {
         **answer_values(question),
-        "folder": str(run.folder / str(question.episode)),
+        "folder": str(run.folder_of(question.episode)),
         "replay": None,
         "replay_command": escaped(_replay_command(question, run)),
         "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
@@ -170,7 +170,7 @@ def turn_values(
     turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]
 ) -> dict[str, Any]:
     """What was seen, said and done in a turn; texts are escaped for display. A missing view is added to `missing`."""
-    view = run.folder / str(question.episode) / image_name(turn.turn)
+    view = run.folder_of(question.episode) / image_name(turn.turn)
     there = view.is_file()
     if not there:
         missing.append(f"The view {view.name} is missing.")

@@ -88,9 +88,9 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
     for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
         target = files / "assets" / Path(name).name
         target.parent.mkdir(exist_ok=True)
-        with resources.as_file(_assets() / name) as source:
+        with resources.as_file(assets() / name) as source:
             shutil.copyfile(source, target)
-    plans, entries = _plans(run, files / "maps"), []
+    plans, entries = plans_of(run, files / "maps"), []
 
     def link(path: Path) -> str:
         return quote(os.path.relpath(path, out.parent))
@@ -102,11 +102,11 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
         _replace(data / f"{entry.name}.js", script("question", entry.name, page))
     _replace(data / "index.js", script("index", index_of(entries)))
     draft = out.with_name(out.name + ".tmp")
-    _template().stream(
+    template().stream(
         **page_values(run, entries, repeat),
         data=f"{prefix}/data",
         nonce="",
-        styles=[f"{prefix}/assets/{Path(name).name}" for name in STYLES],
+        styles=style_addresses(f"{prefix}/"),
         scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
     ).dump(str(draft), encoding="utf-8")
     draft.replace(out)
@@ -115,18 +115,18 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
 def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
     with ExitStack() as stack:
         maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
-        plans, entries, pages = _plans(run, maps), [], []
+        plans, entries, pages = plans_of(run, maps), [], []
         for entry, page in _pages(run, plans, str):
             entries.append(entry)
             pages.append((entry.name, page))
         drawn = sorted(maps.glob("*.png"))
         draft = out.with_name(out.name + ".tmp")
-        _template().stream(
+        template().stream(
             **page_values(run, entries, repeat),
             data="",
             nonce=secrets.token_urlsafe(),
-            inline_styles=[(_assets() / name).read_text(encoding="utf-8") for name in STYLES],
-            inline_scripts=[(_assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
+            inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
+            inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
             maps=((path.stem, _data_address(path, "PNG")) for path in drawn),
             pages=_embedded(pages),
@@ -185,13 +185,16 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "more_facts": facts[MAIN_FACTS:],
         "command": command,
         "scores": scores,
+        "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
         "by_sight": _by_sight(run.summary),
         "plots": plots_of(entries, run.summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
-        "only": entries[0].name if len(entries) == 1 else "",
+        "only": entries[0].name if entries and run.facts.episodes == 1 else "",
+        "live": "",
+        "home": "",
     }
 
 
@@ -203,25 +206,37 @@ def _by_sight(summary: dict[str, Any]) -> dict[str, Any] | None:
     return found | {"types": {escaped(name): groups for name, groups in found["types"].items()}}
 
 
-def _plans(run: RunContents, folder: Path) -> FloorPlans:
+def plans_of(run: RunContents, folder: Path) -> FloorPlans:
+    """The floor plans of a run, as PNG files in a folder."""
     return FloorPlans(folder, run.facts.setting("up_axis"), run.facts.setting("scale"))
 
 
-def _assets() -> Any:
+def assets() -> Any:
+    """The folder of the files that pages load."""
     return resources.files("roomscout.analysis.report") / "assets"
 
 
-def _template() -> Any:
+def template() -> Any:
+    """The template of a report, for `page_values`."""
+    return templates("roomscout.analysis.report").get_template("report.html.j2")
+
+
+def style_addresses(prefix: str = "") -> list[str]:
+    """The addresses of the style sheets in a folder `assets`."""
+    return [f"{prefix}assets/{Path(name).name}" for name in STYLES]
+
+
+def templates(package: str) -> Any:
+    """The templates of a package, which escape all text."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("roomscout.analysis.report"),
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
 
 
 def _replace(path: Path, text: str) -> None:

@@ -10,9 +10,11 @@ const roomscout = (() => {
   const field = (name) => form.elements.namedItem(name);
   const pages = new Map();
   const waiting = new Map();
-  let rows = [];
-  let byName = new Map();
+  const cards = new Map();
+  const rows = [];
+  const byName = new Map();
   let table = null;
+  let built = null;
   let shown = null;
   let seen = false;
   let returnTo = { hash: "", scroll: 0 };
@@ -36,18 +38,70 @@ const roomscout = (() => {
   /* The table */
 
   function index(data) {
-    rows = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight], position) => ({
-      position, name, type: data.types[type], scene: data.scenes[scene], question, outcome: data.outcomes[outcome],
-      order: outcome, score, answer, truth, turns, metres, sight: sight === null ? "" : data.sights[sight], sightOrder: sight,
-    }));
-    byName = new Map(rows.map((row) => [row.name, row]));
-    for (const [name, values] of [["type", data.types], ["scene", data.scenes]])
-      for (const value of [...values].sort()) field(name).append(element("option", { value }, value));
+    take(data);
     restoreFilters();
     makeTable();
     addEventListener("hashchange", route);
+    run.addEventListener("click", (event) => { // a link to the filters that are set already changes no address
+      const link = event.target.closest('a[href^="#questions?"]');
+      if (link && link.hash === location.hash) route();
+    });
     if (!location.hash && document.body.dataset.only) location.replace("#" + document.body.dataset.only);
     else route();
+  }
+
+  /* Adds the rows of an index to those known, or replaces them; returns the rows, and whether any is new. */
+  function take(data) {
+    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight]) => ({
+      position: position(name), name, type: data.types[type], scene: data.scenes[scene], question,
+      outcome: data.outcomes[outcome], order: outcome, score, answer, truth, turns, metres,
+      sight: sight === null ? "" : data.sights[sight], sightOrder: sight,
+    }));
+    const before = rows.length;
+    for (const row of taken) {
+      if (byName.has(row.name)) Object.assign(byName.get(row.name), row);
+      else {
+        byName.set(row.name, row);
+        rows.push(row);
+      }
+    }
+    rows.sort((a, b) => a.position - b.position);
+    for (const [name, values] of [["type", data.types], ["scene", data.scenes]]) offer(field(name), values);
+    return [taken, rows.length > before];
+  }
+
+  function position(name) {
+    const [, number, sample] = /^q(\d+)(?:_s(\d+))?$/.exec(name);
+    return 1e6 * Number(number) + Number(sample || 1);
+  }
+
+  /* Adds the values that a select lacks, in their order. */
+  function offer(select, values) {
+    for (const value of [...values].sort()) {
+      const [, ...options] = select.options;
+      if (options.some((option) => option.value === value)) continue;
+      select.add(element("option", { value }, value), options.find((option) => option.value > value) || null);
+    }
+  }
+
+  /* Shows the rows of an index that have changed since the page was loaded. Keeps filters, sorting and scrolling. */
+  async function update(data) {
+    const [changed, anyNew] = take(data);
+    for (const row of changed) pages.delete(row.name);
+    await built;
+    const holder = table.element.querySelector(".tabulator-tableholder");
+    const { scrollTop, scrollLeft } = holder;
+    if (anyNew) await table.replaceData(rows);
+    else {
+      await table.updateData(changed);
+      table.refreshFilter();
+      if (table.getSorters().length) table.setSort(table.getSorters().map(({ field, dir }) => ({ column: field, dir })));
+    }
+    holder.scrollTop = scrollTop;
+    holder.scrollLeft = scrollLeft;
+    seen = seen && shown === null;
+    const name = shown;
+    if (changed.some((row) => row.name === name)) load(name).then((now) => { if (shown === name) refresh(name, now); }, () => {});
   }
 
   function makeTable() {
@@ -63,14 +117,14 @@ const roomscout = (() => {
     const sort = new URLSearchParams(location.hash.split("?")[1] || "").get("sort") || "";
     const [column, direction] = sort.split(".");
     const columns = [
-      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 104, responsive: 0 },
-      { title: "Type", field: "type", formatter: words, minWidth: 206, responsive: 3 },
+      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 116, responsive: 0 },
+      { title: "Type", field: "type", formatter: words, minWidth: 222, responsive: 3 },
       { title: "Scene", field: "scene", formatter: words, minWidth: 136, responsive: 6 },
       { title: "Text", field: "question", formatter: words, widthGrow: 4, minWidth: 130, responsive: 1 },
       { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 118, responsive: 0 },
       { title: "Score", field: "score", formatter: digits(2), width: 86, responsive: 2, sorter: "number", ...right },
-      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
-      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 80, responsive: 4 },
+      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
+      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
       ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 112, responsive: 4 }] : []),
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
@@ -83,6 +137,7 @@ const roomscout = (() => {
     table.on("rowClick", (event, row) => { if (!event.target.closest("a")) location.hash = row.getData().name; });
     table.on("dataFiltered", count);
     table.on("dataSorted", rememberState);
+    built = new Promise((resolve) => table.on("tableBuilt", resolve));
     table.on("tableBuilt", () => {
       applyFilters();
       for (const each of table.getColumns()) sortableByKeyboard(each);
@@ -142,7 +197,7 @@ const roomscout = (() => {
 
   function restoreFilters() {
     const state = new URLSearchParams(location.hash.startsWith("#questions?") ? location.hash.split("?")[1] : "");
-    for (const name of ["q", "type", "scene", "outcome", "sight", "from", "to"]) if (state.has(name)) field(name).value = state.get(name);
+    for (const name of ["q", "type", "scene", "outcome", "sight", "from", "to"]) field(name).value = state.get(name) || "";
   }
 
   /* The page of a question */
@@ -152,12 +207,17 @@ const roomscout = (() => {
     if (found) return open(found[1]);
     seen = seen || shown === null;
     if (shown !== null) close();
-    else if (location.hash.startsWith("#questions?")) document.getElementById("questions").scrollIntoView();
+    else if (location.hash.startsWith("#questions?")) {
+      restoreFilters();
+      if (table.initialized) applyFilters();
+      document.getElementById("questions").scrollIntoView();
+    }
   }
 
   function open(name) {
     if (shown === null) returnTo = { hash: table && table.initialized ? stateHash() : "", scroll: scrollY };
     shown = name;
+    cards.clear();
     run.hidden = true;
     page.hidden = false;
     document.title = `${name} – RoomScout`;
@@ -231,6 +291,25 @@ const roomscout = (() => {
   }
 
   function show(name, data) {
+    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type), summary(data),
+      element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map(cardOf)));
+    scrollTo({ top: 0, behavior: "instant" });
+    page.querySelector("h1").focus({ preventScroll: true });
+  }
+
+  /* Shows what has changed of a question that is open, and leaves its other turns as they are. */
+  function refresh(name, data) {
+    page.querySelector("nav").replaceWith(bar(name));
+    page.querySelector(".columns").replaceWith(summary(data));
+    const list = page.querySelector(".turns");
+    data.turns.map(cardOf).forEach((made, at) => {
+      if (at >= list.children.length) list.append(made);
+      else if (list.children[at] !== made) list.children[at].replaceWith(made);
+    });
+  }
+
+  /* The question with its answer, and the map. */
+  function summary(data) {
     const facts = element("dl", {});
     const fact = (label, value, css) => { if (value !== "" && value !== null) facts.append(element("dt", {}, label), element("dd", { class: css || null }, value)); };
     const score = data.score === null ? "" : `, score ${fixed(data.score, 2)}`;
@@ -253,12 +332,15 @@ const roomscout = (() => {
     const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
       options.length ? element("ul", { class: "options" }, ...options) : null, facts,
       data.missing.length ? element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))) : null,
-      data.system ? element("details", {}, element("summary", {}, "What the model was told"), element("pre", {}, data.system)) : null);
-    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type),
-      element("div", { class: "columns page" }, about, data.map ? map(data) : null),
-      element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map((turn) => card(turn))));
-    scrollTo({ top: 0, behavior: "instant" });
-    page.querySelector("h1").focus({ preventScroll: true });
+      data.system ? element("details", {}, element("summary", {}, "System message"), element("pre", {}, data.system)) : null);
+    return element("div", { class: "columns page" }, about, data.map ? map(data) : null);
+  }
+
+  /* The card of a turn, the same one while the turn is the same. */
+  function cardOf(turn) {
+    const key = JSON.stringify(turn);
+    if (!cards.has(key)) cards.set(key, card(turn));
+    return cards.get(key);
   }
 
   /* An object of the question with its pixels in a view: filled if it is seen well, dashed if it is not in view. */
@@ -309,7 +391,9 @@ const roomscout = (() => {
       const middle = [0, 1].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / corners.length);
       const half = 3.6 * name.length + 4;
       const x = Math.min(Math.max(middle[0], half), Math.max(width - half, half));
-      svg.append(drawn("text", { class: "name", x, y: middle[1] + 4 }, name));
+      const [top, bottom] = [Math.min, Math.max].map((edge) => edge(...corners.map((corner) => corner[1])));
+      const above = bottom - top < 26 && top > 16; // else the name would hide the object
+      svg.append(drawn("text", { class: "name", x, y: above ? top - 5 : middle[1] + 4 }, name));
     }
     const line = path.map((point) => point.join(",")).join(" ");
     svg.append(drawn("polyline", { class: "halo", points: line }), drawn("polyline", { class: "path", points: line }));
@@ -375,5 +459,5 @@ const roomscout = (() => {
     if (inline) index(JSON.parse(inline.textContent));
   });
 
-  return { index, question };
+  return { index, question, update };
 })();

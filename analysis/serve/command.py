@@ -1,0 +1,56 @@
+"""The verb `roomscout serve`."""
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from roomscout.analysis.report.writer import Repeat
+from roomscout.analysis.serve.server import ADDRESS, PortError, server_on
+from roomscout.analysis.serve.site import site_of
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.runs import RunError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8765
+
+
+def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout serve") -> int:
+    """Serve until Ctrl-C; `repeat` gives the command that repeats a run.
+
+    Returns 0 after Ctrl-C or SIGTERM, and 2 if there is nothing to serve or the port cannot be used.
+    """
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "
+        "nothing in the run. Only this computer can open the page; from another one, forward the port with ssh -L.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or a folder of run folders")
+    parser.add_argument(
+        "--port", metavar="N", type=_port, default=DEFAULT_PORT, help=f"0 for any free port ({DEFAULT_PORT})"
+    )
+    given = parser.parse_args(arguments)
+    log_to_stream(sys.stdout)
+    folder = given.run.expanduser().absolute()
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="roomscout_serve_") as drafts,
+            server_on(given.port, site_of(folder, repeat, Path(drafts))) as server,
+        ):
+            log.info("Serving %s at http://%s:%d/ (Ctrl-C ends it)", folder, ADDRESS, server.server_port)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        log.info("Stopped serving; the run is not affected.")
+    except (RunError, PortError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: name one between 0 and 65535")
+    return int(text)

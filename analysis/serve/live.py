@@ -1,0 +1,186 @@
+"""The report of a run that may be in progress: reads only what is new, and knows what changed since a version."""
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
+from roomscout.analysis.replay.page import Replay
+from roomscout.analysis.replay.page import page as replay_page
+from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
+from roomscout.analysis.report.maps import FloorPlans
+from roomscout.analysis.report.pages import index_of, page_of
+from roomscout.analysis.report.writer import SCRIPTS, Repeat, page_values, plans_of, style_addresses, template
+from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
+from roomscout.data.scans import ScanNotFound
+from roomscout.rendering.scene import SceneError
+from roomscout.runs import RunError
+from roomscout.runs.reader import journal_path
+from roomscout.runs.records import EpisodeId
+
+BLOCKS = ("about", "missing", "scores", "cautions", "plots")
+"""The blocks of the template that change while a run goes on."""
+REST_S = 1.0
+"""The shortest time between two looks at the disk."""
+LOOKING_SHARE = 0.1
+"""The largest share of the time that looking at the disk may take, so that it does not slow down the run."""
+
+
+@dataclass
+class _Known:
+    """What was read of an answer: its entry, its row or the stamp of its turns, and the version that it came with."""
+
+    entry: Entry
+    seen: Hashable
+    version: int
+
+
+class LiveRun:
+    """A run and its report. Its methods may be called from several threads, and raise RunError."""
+
+    def __init__(self, folder: Path, repeat: Repeat, maps: Path, home: str = ""):
+        """`maps` is a folder for the floor plans, `home` the address of a page with all runs; raises RunError."""
+        self._folder, self._repeat, self._maps, self._home = folder, repeat, maps, home
+        self._lock, self._drawing = threading.Lock(), threading.Lock()
+        self._run = RunContents.read(folder)
+        self._plans: FloorPlans = plans_of(self._run, maps)
+        self._stamps: Any = None
+        self._known: dict[EpisodeId, _Known] = {}
+        self._begun, self._version = secrets.token_hex(4), 0
+        self._look_at = 0.0
+
+    def page(self) -> str:
+        """The page of the report."""
+        with self._lock:
+            self._look()
+            return template().render(
+                **self._values(),
+                data="data",
+                nonce="",
+                styles=style_addresses(),
+                scripts=[*(f"assets/{Path(name).name}" for name in SCRIPTS), "data/index.js", "assets/live.js"],
+            )
+
+    def index(self) -> dict[str, Any]:
+        """All rows of the table."""
+        with self._lock:
+            self._look()
+            return index_of(self._entries())
+
+    def question(self, name: str) -> dict[str, Any] | None:
+        """The page of an answer; None if the run has none of this name. Draws the floor plan if there is none yet."""
+        run, episode = self._find(name)
+        if episode is None:
+            return None
+        with self._drawing:
+            values = page_of(run.question(episode), run, self._plans, self._address)
+        return values | {"replay": f"replays/{name}.html" if values["turns"] else None}
+
+    def replay(self, name: str) -> str | None:
+        """The page of an answer in 3D; None if the run has none of this name. Raises RunError without a scan."""
+        run, episode = self._find(name)
+        if episode is None:
+            return None
+        question = find_answer(run, name)
+        try:
+            with self._drawing:
+                scene = scene_of(run, question, None)
+        except (SceneError, ScanNotFound) as error:
+            raise RunError(str(error)) from None
+        return replay_page(Replay(run, question, scene, intrinsics_of(run.facts), []))
+
+    def changes(self, since: str) -> dict[str, Any]:
+        """What has changed since a version, all of it if the version is unknown: the rows of the table and the blocks.
+
+        "state" and "words" are those of `Progress`.
+        """
+        with self._lock:
+            self._look()
+            progress = asdict(Progress.of(self._run))
+            if since == self._version_name:
+                return {"version": since, **progress}
+            begun, _, number = since.partition(".")
+            known = int(number) if begun == self._begun and number.isdecimal() else 0
+            values, page = self._values(), template()
+            context = page.new_context(values)
+            return {
+                "version": self._version_name,
+                **progress,
+                "answers": index_of(self._entries(known)),
+                "blocks": {name: "".join(page.blocks[name](context)) for name in BLOCKS},
+            }
+
+    def view(self, name: str, file: str) -> Path | None:
+        """The file of a view; None if it is not one of this run's."""
+        run, episode = self._find(name)
+        if episode is None or not re.fullmatch(r"render_\d+\.png", file):
+            return None
+        folder = run.folder_of(episode).resolve()
+        path = (folder / file).resolve()
+        return path if path.parent == folder and path.is_file() else None
+
+    def map(self, file: str) -> Path | None:
+        """The file of a floor plan; None if it is not drawn."""
+        path = self._maps / file
+        return path if re.fullmatch(r"[0-9a-f]+\.png", file) and path.is_file() else None
+
+    def _find(self, name: str) -> tuple[RunContents, EpisodeId | None]:
+        """The run as it is now, and its answer of a name; None if it has none."""
+        with self._lock:
+            self._look()
+            episode = EpisodeId.parse(name)
+            known = episode in self._known and str(episode) == name
+            return self._run, episode if known else None
+
+    @property
+    def _version_name(self) -> str:
+        return f"{self._begun}.{self._version}"
+
+    def _entries(self, after: int = 0) -> list[Entry]:
+        """The answers that changed after a version, in their order."""
+        return [known.entry for _, known in sorted(self._known.items()) if known.version > after]
+
+    def _values(self) -> dict[str, Any]:
+        values = page_values(self._run, self._entries(), self._repeat)
+        return values | {"outcomes": OUTCOMES, "live": self._version_name, "home": self._home}
+
+    def look(self) -> None:
+        """Read what has changed."""
+        stamps = stamps_of(self._folder)
+        changed = stamps != self._stamps
+        self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
+        self._read_changed(force=changed)
+        self._stamps = stamps
+
+    def _look(self) -> None:
+        """Read what has changed, unless that was done a moment ago."""
+        started = time.monotonic()
+        if started < self._look_at:
+            return
+        self.look()
+        ended = time.monotonic()
+        self._look_at = ended + max(REST_S, (ended - started) / LOOKING_SHARE)
+
+    def _read_changed(self, force: bool) -> None:
+        """Read the answers that changed into the next version; `force` makes one also if none has."""
+        run, turns = self._run, turn_stamps(self._run)
+        version, changed = self._version + 1, force
+        for episode in run.episodes:
+            seen = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
+            known = self._known.get(episode)
+            if known is None or known.seen != seen:
+                self._known[episode] = _Known(run.question(episode).entry, seen, version)
+                changed = True
+        self._version += changed
+
+    def _address(self, path: Path) -> str:
+        """The address of a floor plan or a view in the served report."""
+        if path.parent == self._maps:
+            return f"maps/{path.name}"
+        return quote(f"views/{path.parent.name}/{path.name}")

@@ -1,0 +1,104 @@
+"""The list of the runs in a folder, with their scores."""
+
+import hashlib
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.scores import ScoreRow, about_in_words, is_blind, scores_of
+from roomscout.analysis.report.writer import style_addresses, templates
+from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of
+from roomscout.data.text import escaped
+from roomscout.runs import RunError
+from roomscout.runs.reader import run_folders
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run in the list. `trouble` says why it cannot be read; only `name` and `address` are then known."""
+
+    name: str
+    address: str
+    trouble: str = ""
+    about: str = ""
+    badges: tuple[str, ...] = ()
+    started: str = ""
+    fingerprint: str = ""
+    overall: ScoreRow | None = None
+    progress: Progress | None = None
+
+
+class RunList:
+    """The runs directly below a folder, newest first. Its methods may be called from several threads."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[dict[Path, Stamp], RunContents]] = {}
+
+    def page(self) -> str:
+        """The page that lists them."""
+        found = self._runs()
+        return _template().render(
+            title=escaped(self.folder.name), runs=found, live=_version(found), styles=style_addresses()
+        )
+
+    def changes(self, since: str) -> dict[str, Any]:
+        """The list, if it is not that of a version; see `LiveRun.changes`."""
+        found = self._runs()
+        version, page = _version(found), _template()
+        news: dict[str, Any] = {"version": version, "state": "", "words": ""}
+        if version != since:
+            news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": found})))}
+        return news
+
+    def folder_of(self, name: str) -> Path | None:
+        """The folder of a run by its name; None if there is none."""
+        return next((folder for folder in run_folders(self.folder) if folder.name == name), None)
+
+    def _runs(self) -> list[ListedRun]:
+        with self._lock:
+            found = [self._listed(folder) for folder in run_folders(self.folder)]
+        return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+
+    def _listed(self, folder: Path) -> ListedRun:
+        name, address = escaped(folder.name), f"runs/{address_of(folder)}/"
+        try:
+            run = self._contents(folder)
+        except RunError as error:
+            return ListedRun(name, address, escaped(str(error)))
+        facts, scores = run.facts, scores_of(run.summary)
+        return ListedRun(
+            name,
+            address,
+            about=about_in_words(run),
+            badges=tuple(filter(None, ("blind" if is_blind(run) else "", str(facts.part or "")))),
+            started=facts.started[:16].replace("T", " "),
+            fingerprint=facts.questions_sha256[:8],
+            overall=scores.overall if scores else None,
+            progress=Progress.of(run),
+        )
+
+    def _contents(self, folder: Path) -> RunContents:
+        """A run as it is now; reads it only if it has changed."""
+        stamps = stamps_of(folder)
+        if folder not in self._read or self._read[folder][0] != stamps:
+            earlier = self._read[folder][1] if folder in self._read else None
+            self._read[folder] = stamps, RunContents.read(folder, earlier)
+        return self._read[folder][1]
+
+
+def address_of(folder: Path) -> str:
+    """A folder's name in an address."""
+    return quote(bytes(Path(folder.name)), safe="")
+
+
+def _version(found: list[ListedRun]) -> str:
+    return hashlib.sha256(repr([asdict(run) for run in found]).encode()).hexdigest()[:16]
+
+
+def _template() -> Any:
+    return templates("roomscout.analysis.serve").get_template("runs.html.j2")

@@ -1,0 +1,129 @@
+"""The addresses that the server knows, and what is at each. No address is a path on the disk."""
+
+import json
+import threading
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+from roomscout.analysis.report.pages import script
+from roomscout.analysis.report.writer import SCRIPTS, STYLES, Repeat, assets
+from roomscout.analysis.serve.live import LiveRun
+from roomscout.analysis.serve.runs import RunList, address_of
+from roomscout.runs import RunError
+from roomscout.runs.reader import run_folders
+
+LIVE_SCRIPT = "live.js"
+HTML, JAVASCRIPT, PNG = "text/html; charset=utf-8", "text/javascript; charset=utf-8", "image/png"
+TYPES = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is at an address, and its media type; `moved` is the address where it is instead."""
+
+    content: bytes = b""
+    kind: str = HTML
+    moved: str = ""
+
+
+class Site(Protocol):
+    """Pages by address."""
+
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """The page at a path of decoded names, of which the last is empty for a folder; None if there is none."""
+
+
+class RunSite:
+    """The report of one run."""
+
+    def __init__(self, run: LiveRun):
+        self._run = run
+
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """See `Site`."""
+        match path:
+            case [""]:
+                return Page(self._run.page().encode())
+            case ["state.json"]:
+                return _json(self._run.changes(query.get("since", [""])[0]))
+            case ["data", "index.js"]:
+                return Page(script("index", self._run.index()).encode(), JAVASCRIPT)
+            case ["data", file] if file.endswith(".js"):
+                name = file.removesuffix(".js")
+                found = self._run.question(name)
+                return Page(script("question", name, found).encode(), JAVASCRIPT) if found else None
+            case ["replays", file] if file.endswith(".html"):
+                replay = self._run.replay(file.removesuffix(".html"))
+                return Page(replay.encode()) if replay else None
+            case ["views", name, file]:
+                return _png(self._run.view(name, file))
+            case ["maps", file]:
+                return _png(self._run.map(file))
+            case ["assets", file]:
+                return _asset(file)
+        return None
+
+
+class FolderSite:
+    """The list of the runs in a folder, and the report of each, which is read when it is opened."""
+
+    def __init__(self, runs: RunList, repeat: Repeat, drafts: Path):
+        self._runs, self._repeat, self._drafts = runs, repeat, drafts
+        self._opened: dict[Path, RunSite] = {}
+        self._lock = threading.Lock()
+
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """See `Site`."""
+        match path:
+            case [""]:
+                return Page(self._runs.page().encode())
+            case ["state.json"]:
+                return _json(self._runs.changes(query.get("since", [""])[0]))
+            case ["assets", file]:
+                return _asset(file)
+            case ["runs", name, *rest]:
+                folder = self._runs.folder_of(name)
+                if folder is None:
+                    return None
+                return self._site(folder).page(rest, query) if rest else Page(moved=f"{address_of(folder)}/")
+        return None
+
+    def _site(self, folder: Path) -> RunSite:
+        with self._lock:
+            if folder not in self._opened:
+                maps = self._drafts / str(len(self._opened))
+                self._opened[folder] = RunSite(LiveRun(folder, self._repeat, maps, home="../../"))
+            return self._opened[folder]
+
+
+def site_of(folder: Path, repeat: Repeat, drafts: Path) -> Site:
+    """The report of a run, or the list of the runs in a folder; keeps floor plans below `drafts`.
+
+    Raises RunError for a run that cannot be read, and for a folder that neither is a run nor has any.
+    """
+    if (folder / "run.json").exists():
+        return RunSite(LiveRun(folder, repeat, drafts))
+    if run_folders(folder):
+        return FolderSite(RunList(folder), repeat, drafts)
+    if not folder.is_dir():
+        raise RunError(f"there is no folder {folder}")
+    raise RunError(f"{folder} is not a run folder: it has no run.json, and no folder in it has one")
+
+
+def _json(value: Any) -> Page:
+    return Page(json.dumps(value, separators=(",", ":")).encode(), "application/json")
+
+
+def _png(path: Path | None) -> Page | None:
+    return Page(path.read_bytes(), PNG) if path else None
+
+
+def _asset(name: str) -> Page | None:
+    for known in (*STYLES, *SCRIPTS):
+        if Path(known).name == name:
+            return Page((assets() / known).read_bytes(), TYPES[Path(name).suffix])
+    if name == LIVE_SCRIPT:
+        return Page((resources.files("roomscout.analysis.serve") / "assets" / name).read_bytes(), JAVASCRIPT)
+    return None
