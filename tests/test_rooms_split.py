@@ -115,7 +115,7 @@ def test_the_scans_of_the_split_are_found_without_a_scan_root(folder: Path, rows
 
 
 def test_the_split_keeps_what_an_interrupted_call_has_made(tmp_path: Path, folder: Path):
-    draft = tmp_path / ".rooms_v1_1.draft" / "bare"
+    draft = tmp_path / f".rooms_v{split.VERSION}_1.draft" / "bare"
     draft.mkdir(parents=True)
     record = {"room": json.loads((folder / "bare" / "rooms.json").read_text())[0], "questions": []}
     first = json.loads((folder / "questions.jsonl").read_text().splitlines()[0])
