@@ -76,7 +76,7 @@ def write(run: RunContents, out: Path) -> Exported:
         samples=samples,
     )
     write_eval_log(log, out, format="eval")
-    lacking = f"views that are missing, as their messages say: {len(missing)}; the first: {missing[0]}" if missing else ""
+    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
     return Exported(len(samples), (lacking,) if lacking else ())
 
 
