@@ -267,9 +267,11 @@ def load_questions(
 def _rows_asked(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark) -> Iterator[NumberedRow]:
     """The rows that the benchmark asks, those that it cannot judge as an error, and those that are bad anyway."""
     for number, row in rows:
-        judged = not isinstance(row, QuestionError) and not _is_as_given(row) and set(benchmark.columns) <= row.keys()
+        if isinstance(row, QuestionError) or _is_as_given(row) or not set(benchmark.columns) <= row.keys():
+            yield number, row
+            continue
         try:
-            if not judged or benchmark.asks(row):
+            if benchmark.asks(row):
                 yield number, row
         except ValueError as error:
             yield number, QuestionError(f"{name}, row {number}: {error}")

@@ -83,7 +83,8 @@ class RandomMoves(Mover):
         """A random move."""
         draw, env = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}"), environment(state)
         for _ in range(self.MOST_DRAWS if self._translation else 0):
-            action = CameraAction(**{name: self._uniform(draw, name, limit) for name, limit in LIMITS.items()})
+            turn, forward, left, up = (self._uniform(draw, name, limit) for name, limit in LIMITS.items())
+            action = CameraAction(turn, forward, left, up)
             outcome = env.outcome(action)
             if not outcome.blocked and not outcome.clipped:
                 return Move(action)
@@ -128,7 +129,7 @@ class GreedyCoverage(Mover):
         for offset, place in self._places(env, here):
             unseen = coverage.unobstructed(place.position) & ~coverage.seen
             for turn in self.HEADINGS_DEG:
-                shown = np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera))
+                shown = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
                 if shown > most:
                     best, most = _turn_then_move(here, turn, offset), shown
         return best

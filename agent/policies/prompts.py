@@ -230,8 +230,9 @@ class Prompts:
         untold = [name for name in TELL_NAMES if name not in tell]
         for name in untold:
             prompts = replace(prompts, advice={**prompts.advice, **self.variants.advice_untold.get(name, {})})
-        hidden = {"pose": "position", "extent": "extent"}
-        return replace(prompts, **{hidden[name]: "" for name in untold if name in hidden})
+        if "pose" in untold:
+            prompts = replace(prompts, position="")
+        return replace(prompts, extent="") if "extent" in untold else prompts
 
     def _for_mover(self, controls: ControlSettings) -> "Prompts":
         """These prompts in the words for who moves the camera, and how."""
@@ -268,7 +269,7 @@ class Prompts:
         """These prompts with the benchmark's advice for the types that they have none for."""
         advice = {each.name: each.advice for each in benchmark.types if each.advice}
         of_benchmark = [each for each in benchmark.types if each.name not in self.advice]
-        untold = {
+        untold: dict[str, Mapping[str, str]] = {
             item: {each.name: each.advice_untold[item] for each in of_benchmark if item in each.advice_untold}
             | dict(self.variants.advice_untold.get(item, {}))
             for item in TELL_NAMES

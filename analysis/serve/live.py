@@ -172,7 +172,8 @@ class LiveRun:
         run, turns = self._run, turn_stamps(self._run)
         version, changed = self._version + 1, force
         for episode in run.episodes:
-            seen = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
+            written = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
+            seen = written, run.sights.get(episode)
             known = self._known.get(episode)
             if known is None or known.seen != seen:
                 self._known[episode] = _Known(run.question(episode).entry, seen, version)
