@@ -246,14 +246,15 @@ def _overall_interval(summary: Mapping[str, Any]) -> str:
 
 
 def no_interval_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Why scores have no interval, a line for each reason."""
+    """Why scores have no interval: a line for each reason, or if none has one, that of the score with most scenes."""
     if not (intervals := summary.get("intervals")):
         return []
+    if not intervals["percent"]:
+        most = max(intervals["missing"], key=intervals["scenes"].__getitem__)
+        return [f"no {intervals['level']} % intervals: {intervals['missing'][most]}"]
     by_reason: dict[str, list[str]] = {}
     for name, reason in intervals["missing"].items():
         by_reason.setdefault(reason, []).append(name)
-    if len(by_reason) == 1 and not intervals["percent"]:
-        return [f"no {intervals['level']} % intervals: {next(iter(by_reason))}"]
     return [
         f"no {intervals['level']} % interval of {', '.join(names)}: {reason}" for reason, names in by_reason.items()
     ]

@@ -101,7 +101,9 @@ def interval_in_words(each: Difference) -> str:
 
 
 def missing_lines(pair: Pair) -> list[str]:
-    """Why differences have no interval, a line for each reason."""
+    """Why differences have no interval: a line for each reason, or if none has any, the commonest one."""
+    if not any(each.interval for each in pair.differences):
+        return [f"no intervals: {max(pair.differences, key=lambda each: each.scenes).missing}"]
     reasons: dict[str, list[str]] = {}
     for each in pair.differences:
         if each.missing:
