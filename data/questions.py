@@ -21,6 +21,7 @@ from roomscout.data.question_files import (
     COLUMNS,
     OPTIONAL_COLUMNS,
     SCAN_COLUMN,
+    START_COLUMN,
     NumberedRow,
     QuestionError,
     Row,
@@ -29,6 +30,7 @@ from roomscout.data.question_files import (
     listed,
     questions_file,
 )
+from roomscout.data.starts import Start
 from roomscout.data.text import escaped, on_disk
 
 __all__ = [
@@ -60,13 +62,14 @@ _LETTERED_OPTION = re.compile(_LETTER.pattern + r"\S")
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. All fields but the last three are columns of question files, and `scan` is optional.
+    """A question about a scan. The first seven fields are columns of question files; `scan` and `start` may be.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
     letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
     is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
     declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
-    it is empty, dataset and scene name locate the scan. Not validated here, but by `load_questions` and `normalized`.
+    it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
+    view of the scan. Not validated here, but by `load_questions` and `normalized`.
     """
 
     id: str
@@ -79,6 +82,7 @@ class Question:
     kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
     declares_kind: bool = False
     scan: str = ""
+    start: Start | None = None
 
     @property
     def scene(self) -> tuple[str, str]:
@@ -97,6 +101,8 @@ class Question:
         columns = {name: getattr(self, name) for name in COLUMNS}
         if self.declares_kind:
             columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
+        if self.start:
+            columns |= {START_COLUMN: self.start.to_json()}
         return columns
 
     def parse_answer(self, value: object) -> str | None:
@@ -181,12 +187,13 @@ class QuestionSource:
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         if path is not None:
-            name, rows = str(path), list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+            read = file_rows(path, benchmark.all_columns, benchmark.read_json)
+            name, rows = str(path), list(_with_scans_beside(path, read))
         elif benchmark.folder is not None:
             path, name = questions_file(benchmark.folder()), benchmark.name
-            rows = list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+            rows = list(_with_scans_beside(path, file_rows(path, benchmark.all_columns)))
         elif benchmark.source is not None:
-            name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
+            name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.all_columns))
         else:
             what_to_do = "give its questions with --questions FILE"
             raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
@@ -332,7 +339,8 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
     kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
     columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
-    return Question(**columns, kind=kind, declares_kind=not known, scan=row.get(SCAN_COLUMN, ""))
+    start = Start.read(row.get(START_COLUMN))
+    return Question(**columns, kind=kind, declares_kind=not known, scan=row.get(SCAN_COLUMN, ""), start=start)
 
 
 def _kind_of(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:
@@ -492,7 +500,8 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     columns = {name: getattr(question, name) for name in COLUMNS}
-    return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared}
+    start = {START_COLUMN: question.start.to_json()} if isinstance(question.start, Start) else {}
+    return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared, **start}
 
 
 def _is_as_given(row: Row | QuestionError) -> bool:
@@ -552,6 +561,8 @@ def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
         )
     try:
         ours = benchmark.read_row(row)
+    except QuestionError as error:
+        raise QuestionError(f"{place}: {error}") from None
     except Exception as error:  # the function is not ours
         raise QuestionError(f"{place}: the read_row of {benchmark.title} failed ({error!r})") from error
     if not isinstance(ours, Mapping):
@@ -580,6 +591,7 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
         ground_truth=_truth(row["ground_truth"], place),
         kind=_declared_kind(row, place, benchmark),
         scan=scan,
+        start=_start(row.get(START_COLUMN), place),
     )
     try:
         question = with_kind(question, benchmark)
@@ -589,6 +601,13 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
     if question.ground_truth is not None or not _is_as_given(row):
         _check_ground_truth(question, question.ground_truth, place)
     return question
+
+
+def _start(value: object, place: str) -> Start | None:
+    try:
+        return Start.read(value)
+    except ValueError as error:
+        raise QuestionError(f"{place}: {error}") from None
 
 
 def _declared_kind(row: Row, place: str, benchmark: Benchmark) -> AnswerKind:
