@@ -28,7 +28,9 @@ AS_GIVEN = "as_given"
 
 START_COLUMN = "start"
 """An optional column with the place and the heading at which a question starts: see `roomscout.data.starts`."""
-OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, AS_GIVEN)
+EXTRA_ANSWERS = "extra_answers"
+"""An optional column with a list of further right answers, which a judge reads beside the ground truth."""
+OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, EXTRA_ANSWERS, AS_GIVEN)
 """Columns that a row may have whatever its benchmark's are."""
 
 _log = logging.getLogger(__name__)

@@ -1,18 +1,24 @@
-"""ReVSI and SQA3D: rows as published, scores as their scorers compute them, and runs over procedural rooms."""
+"""ReVSI, SQA3D and OpenEQA: rows as published, scores as their scorers compute them, and runs over procedural rooms."""
 
+import csv
 import json
 import math
 import random
+import re
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, only_run, run_command
+from conftest import COMMAND, RoomScans, only_run, run_command
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.benchmarks.servers import FaultyServer, scripted
 from roomscout.data.benchmarks import find_benchmark, origin_lines
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
+from roomscout.data.judged import mark_of, prompt_of, score_of_mark
 from roomscout.data.questions import QuestionError, load_questions, load_saved, saved
 from roomscout.data.scans import find_scan
 from roomscout.data.scoring import aggregate, overall_label
@@ -21,6 +27,7 @@ from roomscout.data.starts import Start
 from roomscout.rendering.scene import load_scene
 from roomscout.runs.reader import RunReader
 
+ROOT = COMMAND.parent
 REVSI, SQA3D = find_benchmark("revsi"), find_benchmark("sqa3d")
 
 
@@ -349,3 +356,155 @@ def test_a_start_outside_the_scan_fails_its_question_only(rooms: RoomScans, tmp_
     assert ended.returncode == 1, ended.stdout + ended.stderr
     rows = RunReader(only_run(tmp_path / "runs")).rows
     assert ["starts at x 100.00, y 0.00 m, outside the scan" in (row.error or "") for row in rows] == [True, False]
+
+
+# ---- OpenEQA ----------------------------------------------------------------------------------------------------
+
+
+OPENEQA = find_benchmark("openeqa")
+FIRE = {
+    "question": "What red object is the below the windows?",
+    "answer": "Fire extinguisher",
+    "category": "object recognition",
+    "question_id": "e845f82a-d55c-42f8-88e3-8e9fcaf5bd02",
+    "episode_history": "scannet-v0/002-scannet-scene0709_00",
+}
+CEREAL = {
+    **FIRE,
+    "question": "Where is the cereal?",
+    "answer": "Behind the soap",
+    "category": "object localization",
+    "question_id": "7df7d40a-5a41-46f5-b738-767a5cfa14f2",
+    "extra_answers": ["To the right of the sink. ", "On the kitchen counter"],
+}
+HM3D = {**FIRE, "question_id": "f2e82760", "episode_history": "hm3d-v0/000-hm3d-BFRyYbPCCPE"}
+
+
+def openeqa_file(folder: Path, *rows: dict) -> Path:
+    path = folder / "open-eqa-v0.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def test_openeqa_asks_about_scannet_only(tmp_path: Path):
+    fire, cereal = load_questions(openeqa_file(tmp_path, FIRE, HM3D, CEREAL), OPENEQA)
+    assert (fire.scene, fire.question_type, fire.ground_truth) == (
+        ("scannet", "scene0709_00"), "object_recognition", "Fire extinguisher",
+    )  # fmt: skip
+    assert (fire.extra_answers, cereal.extra_answers) == ((), tuple(CEREAL["extra_answers"]))
+
+
+def test_extra_answers_survive_a_run_folder(tmp_path: Path):
+    questions = load_questions(openeqa_file(tmp_path, FIRE, CEREAL), OPENEQA)
+    (tmp_path / "saved.jsonl").write_text(saved(questions))
+    assert load_saved(tmp_path / "saved.jsonl", OPENEQA) == questions
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"episode_history": "replica/1"}, "row 1: episode_history is 'replica/1'; it must be as in scannet-v0/002-sc"),
+        ({"category": "taste"}, "unknown question_type 'taste'; the types of OpenEQA are object_recognition, object_l"),
+        ({"extra_answers": [1]}, r"extra_answers are \[1\]; they must be a list of texts"),
+    ],
+)
+def test_a_row_that_openeqa_cannot_ask_is_refused(tmp_path: Path, changes: dict, words: str):
+    with pytest.raises(QuestionError, match=words):
+        load_questions(openeqa_file(tmp_path, {**FIRE, **changes}), OPENEQA)
+
+
+def test_the_prompts_of_the_judge_are_those_of_openeqa(tmp_path: Path):
+    fire, cereal = load_questions(openeqa_file(tmp_path, FIRE, CEREAL), OPENEQA)
+    assert prompt_of(fire, "a red can. I think").endswith(
+        "Question: What red object is the below the windows?\nAnswer: Fire extinguisher\nResponse: a red can."
+    )
+    assert "Extra Answers: ['To the right of the sink. ', 'On the kitchen counter']\nResponse: here" in prompt_of(
+        cereal, "here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "mark"),
+    [
+        ("4", 4),
+        (" 5\n", 5),
+        ("Your mark: 3", 3),
+        ("It is close.\nYour mark: 2\nSince it is red.", 2),
+        ("Your mark: good", None),
+        ("4 of 5", None),
+        ("", None),
+    ],
+)
+def test_marks_are_read_as_by_openeqa(reply: str, mark: int | None):
+    assert mark_of(reply) == mark
+
+
+def test_marks_become_scores_as_in_openeqa():
+    marks = [0, 1, 2, 3, 4, 5, 9]
+    assert [100 * score_of_mark(mark) for mark in marks] == list(100.0 * (np.clip(marks, 1, 5) - 1) / 4)
+
+
+@pytest.fixture(scope="module")
+def unjudged(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over questions of OpenEQA about a room, which no judge has marked."""
+    folder = tmp_path_factory.mktemp("openeqa")
+    (folder / "scans").mkdir()
+    shutil.copy(next(rooms.root.rglob("*.ply")), folder / "scans" / "scene0709_00.ply")
+    path = openeqa_file(folder, FIRE, CEREAL)
+    config = rooms.config(folder / "runs", questions=path, scan_root=folder / "scans", benchmark="openeqa", steps=1)
+    assert main_vsi_bench_loop(config).status == 0
+    return only_run(folder / "runs")
+
+
+def test_without_a_judge_a_run_ends_and_says_that_it_is_not_scored(unjudged: Path):
+    reader = RunReader(unjudged)
+    assert [row.score for row in reader.rows] == [None, None]
+    assert (reader.summary["asked"]["awaiting_judge"], reader.summary["asked"]["overall_label"]) == (2, None)
+    assert (
+        "2 not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"
+        in (unjudged / "run.log").read_text()
+    )
+
+
+def rescore(run: Path, server: FaultyServer, *flags: str) -> Any:
+    judge = ["--judge", "marker-1", "--judge-url", server.url, *flags]
+    return run_command([sys.executable, "-m", "roomscout", "rescore", str(run), *judge], cwd=ROOT)
+
+
+def test_a_judge_scores_a_run_later(unjudged: Path, tmp_path: Path):
+    answering = scripted(lambda chat: "5" if "Extra Answers" in chat.messages[0].text else "Your mark: 2")
+    with FaultyServer(answering) as server:
+        ended = rescore(unjudged, server, "--out", str(tmp_path / "judged.csv"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    label = r"partial_openeqa_scannet_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
+    assert re.search(rf"{label}\S* +- +62\.5", ended.stdout)
+    scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
+    assert scores == {FIRE["question_id"]: "0.25", CEREAL["question_id"]: "1.0"}
+
+
+def test_the_judge_is_asked_as_openeqa_asks_it(unjudged: Path):
+    with FaultyServer(scripted(lambda chat: "3")) as server:
+        rescore(unjudged, server)
+        bodies = [request.body for request in server.requests]
+    asked = {(each["model"], each["temperature"], each["seed"], each["max_tokens"]) for each in bodies}
+    assert (asked, len(bodies)) == ({("marker-1", 0.2, 1234, 32)}, 2)
+
+
+def test_a_judge_without_marks_leaves_answers_without_a_score(unjudged: Path):
+    with FaultyServer(scripted(lambda chat: "5" if "cereal" in chat.messages[0].text else "red!")) as server:
+        ended = rescore(unjudged, server)
+        seeds = sorted(request.body["seed"] for request in server.requests)
+    assert "partly_judged_partial_openeqa" in ended.stdout and seeds == [1234, 1234, 1235, 1236]
+
+
+def test_a_judge_that_refuses_is_reported_in_one_line(unjudged: Path):
+    with FaultyServer(scripted(lambda chat: "5"), fault=lambda request: "401:wrong key") as server:
+        ended = rescore(unjudged, server)
+    assert ended.returncode == 2 and ended.stderr.startswith("error: the judge: ")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_run_without_free_text_needs_no_judge(one_run: Path):
+    with FaultyServer(scripted(lambda chat: "5")) as server:
+        ended = rescore(one_run, server)
+    assert (ended.returncode, "--judge: no answer of this run needs a judge" in ended.stderr) == (2, True)
