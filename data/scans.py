@@ -45,6 +45,11 @@ class ScanNotFound(Exception):
     """A scene has no scan file. The message lists the paths that were tried."""
 
 
+def layout_name(dataset: str) -> str:
+    """A published name of a dataset as in LAYOUTS: "3RScan" is 3rscan, "ScanNet++" scannetpp."""
+    return dataset.strip().lower().replace("++", "pp")
+
+
 @dataclass(frozen=True)
 class ScanCount:
     """Numbers of scenes and questions of a dataset, in total and with a scan."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from roomscout.data.benchmarks import SCANNET_ROOM, Benchmark, Origin, QuestionType, vsi_bench
 from roomscout.data.question_files import COLUMNS, HubDataset, Row
+from roomscout.data.scans import layout_name
 
 SUBSETS = ("16", "32", "64")
 TYPES_OF_TASK = {
@@ -27,9 +28,9 @@ def type_of(name: str, task: str) -> QuestionType:
 
 
 def in_our_columns(row: Row) -> Row:
-    """A row with our columns: `scene_id` is the scene, and names of datasets are in lower case."""
-    dataset = str(row["dataset"]).strip().lower().replace("scannet++", "scannetpp")
-    return {**{name: row.get(name) for name in COLUMNS}, "dataset": dataset, "scene_name": row["scene_id"]}
+    """A row with our columns: `scene_id` is the scene."""
+    ours = {"dataset": layout_name(str(row["dataset"])), "scene_name": row["scene_id"]}
+    return {name: row.get(name) for name in COLUMNS} | ours
 
 
 def is_of_all_frames(row: Row) -> bool:
