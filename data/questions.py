@@ -202,7 +202,8 @@ class QuestionSource:
         elif benchmark.source is not None:
             name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.all_columns))
         else:
-            what_to_do = "give its questions with --questions FILE"
+            at = f"; they are at {benchmark.questions_from.url}" if benchmark.questions_from else ""
+            what_to_do = f"give its questions with --questions FILE{at}"
             raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
         rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)

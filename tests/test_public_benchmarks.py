@@ -267,7 +267,7 @@ def test_questions_of_sqa3d_without_their_annotations_are_refused(tmp_path: Path
         ("a TV", "TV"),
         ("an apple, the pear", "apple, pear"),
         ("backwards", "backward"),
-        ("brigth", "right"),
+        ("rigth", "right"),
         ("mat2", "mat"),
         ("4 o' clock", "four o'clock"),
         ("5 oclock!", "five o'clock"),
