@@ -290,7 +290,7 @@ class ControlSettings(_Section):
     """Repeat the camera's moves in another run, up to --steps of each question."""
     present: Literal["turns", "once"] = "turns"
     """Present one view per turn, or all views in one message after the last move (once)."""
-    min_turns: Annotated[int, Ge(0)] = 0
+    min_turns: Annotated[int, Ge(0), _takes("N")] = 0
     """Count no answer before turn N, the first of which is turn 0."""
     translation: bool = True
     """Let the camera move; --no-translation lets it only turn in place."""

@@ -18,7 +18,7 @@ from roomscout.runs.sights import SIGHTS, Sight, split
 
 log = logging.getLogger(__name__)
 
-HEADINGS = {"never_saw": "never saw", "saw_little": "saw little", "saw": "saw", "no_object": "no object"}
+HEADINGS = {name: name.replace("_", " ") for name in SIGHTS}
 MANY_ANSWERS = 200
 COLUMNS = ("folder", "score", "sight", "since turn", "surface", "type")
 

@@ -255,6 +255,10 @@ class TestMovesOf:
         with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75.0$"):
             main_vsi_bench_loop(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
 
+    def test_a_folder_without_a_run_is_named(self, rooms: RoomScans, tmp_path: Path):
+        with pytest.raises(ConfigError, match=f"--moves-of {tmp_path}: this is not a run folder"):
+            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=tmp_path), policy=scripted())
+
     def test_a_question_that_the_run_lacks_is_named(self, rooms: RoomScans, tmp_path: Path):
         few = run_in_process(rooms.config(tmp_path / "few", steps=1, num_questions=2), scripted())
         missing = rooms.rows[2]["id"]

@@ -12,6 +12,7 @@ from conftest import COMMAND
 
 from roomscout.agent.command_line import parse_command_line
 from roomscout.agent.config import SECTION_OF, flag
+from roomscout.data.boxes import read_boxes
 from roomscout.data.questions import load_questions
 from roomscout.verbs import VERBS, read_verb
 
@@ -120,13 +121,19 @@ def test_code_blocks_can_be_read(page: Path):
 
 
 def test_the_question_file_of_the_documentation_is_accepted(tmp_path: Path):
-    block, *_ = fences(ROOT / "docs" / "data.md", "json")
+    (block,) = [block for block in fences(ROOT / "docs" / "data.md", "json") if '"question"' in block]
     (tmp_path / "questions.json").write_text(block)
     assert [question.kind.name for question in load_questions(tmp_path / "questions.json")] == [
         "number",
         "letter",
         "yes_no",
     ]
+
+
+def test_the_file_of_boxes_of_the_documentation_is_accepted(tmp_path: Path):
+    (block,) = [block for block in fences(ROOT / "docs" / "data.md", "json") if '"objects"' in block]
+    (tmp_path / "boxes.json").write_text(block)
+    assert [box.category for box in read_boxes(tmp_path / "boxes.json")["room"]] == ["table", "lamp"]
 
 
 def test_pages_and_examples_that_code_names_exist():

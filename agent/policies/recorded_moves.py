@@ -37,8 +37,10 @@ class RecordedMoves(Mover):
     def of(cls, folder: Path, config: RunConfig, questions: Sequence[Question]) -> Self:
         """The moves of the run in `folder` for `questions`; raises RunError if it cannot be read.
 
-        Raises ConfigError if it has drawn other views or has not finished one of the questions.
+        Raises ConfigError if it is not a run, has drawn other views or has not finished one of the questions.
         """
+        if not (folder / "run.json").is_file():
+            raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
         facts = reader.facts
         ours = config_to_dict(config)

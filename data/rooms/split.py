@@ -1,6 +1,6 @@
 """The fixed test split of the benchmark `rooms`: 200 rooms of each level, with a question of each type about each room.
 
-`python -m roomscout.data.rooms.split DRAFT PART OF` makes a part of the rooms; `split_folder` starts such processes.
+`split_folder` starts processes `python -m roomscout.data.rooms.split DRAFT ROOMS PART OF`, which make a part each.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 """Counted up whenever a room or a question changes. The scores of different versions are not comparable."""
-SHA256 = "0" * 64
+SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
 """Of the questions and the rooms' geometry in millimetres."""
 ROOMS = 200
 """Rooms of each level, with a question of each of the nine types about each."""
@@ -40,6 +40,7 @@ RESOLUTION_M = 0.08
 CANDIDATES = dict.fromkeys(QUESTIONS_PER_TYPE, 3)
 """Questions from which one of each type is chosen, so that the answers of the split are balanced."""
 MOST_REPLACEMENTS = 20
+MOST_WORKERS = 16
 SECONDS_BETWEEN_REPORTS = 20.0
 
 
@@ -61,7 +62,7 @@ def split_folder(parent: Path | None = None, rooms: int = ROOMS) -> Path:
     the objects' boxes, and questions.jsonl. Raises SplitError.
     """
     parent = cache_root() if parent is None else parent
-    name = f"rooms_v{VERSION}" + ("" if rooms == ROOMS else f"_{rooms}")
+    name = f"rooms_v{VERSION}_{SHA256[:8] if rooms == ROOMS else rooms}"
     folder = parent / name
     if folder.is_dir():
         return folder
@@ -83,11 +84,13 @@ def split_folder(parent: Path | None = None, rooms: int = ROOMS) -> Path:
 
 def _make_all(draft: Path, folder: Path, rooms: int) -> None:
     """Run one process per core until all rooms are in the folder `draft`."""
-    total, workers = rooms * len(LEVELS), len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
+    total, workers = rooms * len(LEVELS), min(cores, MOST_WORKERS)
     log.info("Making %d rooms once, in %s; on two cores this takes some minutes", total, folder)
     command = [sys.executable, "-m", "roomscout.data.rooms.split", str(draft), str(rooms)]
+    env = environment() | {"OMP_NUM_THREADS": "1"}
     started = [
-        subprocess.Popen([*command, str(part), str(workers)], env=environment(), stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, str(part), str(workers)], env=env, stderr=subprocess.PIPE, text=True)
         for part in range(workers)
     ]
     try:
@@ -97,21 +100,25 @@ def _make_all(draft: Path, folder: Path, rooms: int) -> None:
             if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
                 log.info("%d of %d rooms made", len(list(draft.glob("*/*.json"))), total)
                 reported = time.monotonic()
-        for process in started:
-            if process.returncode:
-                last = (process.communicate()[1].strip().splitlines() or ["no message"])[-1]
-                raise SplitError(f"making the rooms failed ({last}); the next run continues with those made so far")
+        errors = [process.communicate()[1] for process in started]
     finally:
         for process in started:
             process.terminate()
-            process.communicate()
+            process.wait()
+    for process, error in zip(started, errors, strict=True):
+        if process.returncode:
+            last = (error.strip().splitlines() or ["no message"])[-1]
+            raise SplitError(f"making the rooms failed ({last}); the next run continues with those made so far")
 
 
 def main(arguments: list[str]) -> None:
-    """Make each room of a part that is not in the folder yet: DRAFT ROOMS PART OF."""
+    """Make each room of a part that is not in the folder yet: DRAFT ROOMS PART OF. Ends early if the caller died."""
+    caller = os.getppid()
     draft, (rooms, part, of) = Path(arguments[0]), map(int, arguments[1:])
     jobs = [(level, place) for place in range(rooms) for level in LEVELS]
     for level, place in jobs[part::of]:
+        if os.getppid() != caller:
+            return
         record = draft / level / f"{place:03d}.json"
         if not record.exists():
             room, rows = _room(level, place)
