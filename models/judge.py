@@ -47,10 +47,6 @@ class Judge:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._endpoint.close()
-
     def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> Mark | None:
         reply = ""
         for attempt in range(TRIES):
