@@ -304,7 +304,8 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int
     run_log = begin_folder(config, questions)
     library = library_of(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
-        run = Run(library, ModelPolicy(backend), run_log, pool)
+        policy = ModelPolicy(backend).under(config.controls, config.view.tell)
+        run = Run(library, policy, run_log, pool)
         answer_questions(schedule(questions, run_log, config.schedule, batch_size), run, len(questions))
     library.close()
     run_log.close()

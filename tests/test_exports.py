@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import RoomScans, run_in_process, scripted
+from conftest import COMMAND, RoomScans, run_command, run_in_process, scripted
 
 from roomscout.analysis.exports.answers import plain_answer
 from roomscout.analysis.exports.command import FORMATS, main
@@ -111,15 +112,31 @@ def test_an_inspect_log_names_a_missing_view(copy: Path, tmp_path: Path, caplog:
     assert f"views that are missing, as their messages say: 1; first: {missing}" in caplog.messages
 
 
-def test_without_inspect_the_package_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    try:
-        import inspect_ai  # noqa: F401
-    except ImportError:
-        assert main([str(run), "--to", "inspect", "--out", str(tmp_path / "run.eval")]) == 2
-        assert 'needs the package inspect-ai: pip install "roomscout[inspect]"' in capsys.readouterr().err
-        assert not list(tmp_path.iterdir())
-    else:
-        pytest.skip("inspect-ai is installed")
+def test_inspect_reads_each_answer_to_a_question_as_an_epoch(rooms: RoomScans, tmp_path: Path):
+    pytest.importorskip("inspect_ai.log")
+    run = run_in_process(rooms.config(tmp_path, samples=2, num_questions=2, steps=0), scripted(3))
+    log = read_by_inspect(export(run, "inspect", tmp_path / "run.eval"))
+    found = {(str(sample.id), sample.epoch): sample.scores["score"].answer for sample in log.samples}
+    assert found == {(row.id, row.sample): row.answer for row in RunReader(run).rows}
+    assert log.eval.config.epochs == 2
+
+
+def test_inspect_reads_why_a_question_failed(rooms: RoomScans, tmp_path: Path):
+    pytest.importorskip("inspect_ai.log")
+    root = shutil.copytree(rooms.root, tmp_path / "scans")
+    min(root.glob("scannet/scans/*/*.ply")).unlink()
+    run = run_in_process(rooms.config(tmp_path / "logs", scan_root=root, steps=0), scripted(3))
+    log = read_by_inspect(export(run, "inspect", tmp_path / "run.eval"))
+    errors = {str(sample.id): sample.error.message for sample in log.samples if sample.error is not None}
+    assert errors == {row.id: row.error for row in RunReader(run).rows if row.failed}
+
+
+def test_without_inspect_the_package_is_named(run: Path, tmp_path: Path):
+    without = "import sys; sys.modules['inspect_ai'] = None; from roomscout.command import main; "
+    command = [sys.executable, "-c", without + "sys.exit(main(sys.argv[1:]))", "export", str(run), "--to", "inspect"]
+    done = run_command([*command, "--out", str(tmp_path / "run.eval")], cwd=COMMAND.parent)
+    wanted = 'error: --to inspect needs the package inspect-ai: pip install "roomscout[inspect]"\n'
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (2, wanted, [])
 
 
 def scored_by_lmms_eval(question_type: str, prediction: str, truth: str) -> float:

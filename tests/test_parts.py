@@ -160,8 +160,9 @@ def test_a_part_that_lacks_later_settings_ran_with_their_defaults(
 ):
     old, *others = copies(parts, tmp_path / "parts")
     facts = json.loads((old / "run.json").read_text())
-    facts["config"] = {name: value for name, value in facts["config"].items() if name not in SETTINGS_ADDED}
-    facts["part"]["settings"] = [name for name in facts["part"]["settings"] if name not in SETTINGS_ADDED]
+    later = SETTINGS_ADDED.keys() - {"tell"}  # whose default is another one today: such parts are not of one run
+    facts["config"] = {name: value for name, value in facts["config"].items() if name not in later}
+    facts["part"]["settings"] = [name for name in facts["part"]["settings"] if name not in later]
     (old / "run.json").write_text(json.dumps(facts))
     merge(tmp_path / "merged", [old, *others])
     assert scores(tmp_path / "merged") == scores(one_run)

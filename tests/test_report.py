@@ -83,6 +83,14 @@ def test_filters_by_outcome_and_turns_add_up(one_run: Path, reported: Path, open
     assert shown.names() == [row.folder for row in rows if row.score < 1 and row.turns <= 2]
 
 
+def test_a_link_below_the_scores_shows_the_answers_below_full_score(one_run: Path, reported: Path, opened: Any):
+    shown = opened(reported)
+    shown.names()
+    shown.page.click("#scores .note a")
+    shown.until("document.getElementById('count').value !== '' && location.hash.includes('below')")
+    assert shown.names() == [row.folder for row in rows_of(one_run) if row.score < 1]
+
+
 def test_a_search_finds_words_in_any_order(one_run: Path, reported: Path, opened: Any):
     shown, rows = opened(reported), rows_of(one_run)
     first, *_, last = rows[3].question.split()[:6]

@@ -141,7 +141,8 @@ def _room(level: str, place: int) -> tuple[Room, list[dict[str, Any]]]:
 
 def _finish(draft: Path, rooms: int) -> None:
     """Write the questions and boxes of all rooms, and remove the records of each; raises SplitError."""
-    chosen, boxes = [], {}
+    chosen: list[dict[str, Any]] = []
+    boxes: dict[str, list[Any]] = {}
     used = {level: Counter[tuple[str, str]]() for level in LEVELS}
     for place in range(rooms):
         for level in LEVELS:
