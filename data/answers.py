@@ -48,7 +48,7 @@ class AnswerKind(Protocol):
     A kind that `needs_judge` is not scored in a run: its questions have no score until a judge marks the answers.
     """
 
-    needs_judge = False
+    needs_judge: bool = False
 
     @property
     def name(self) -> str:

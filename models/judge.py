@@ -39,13 +39,13 @@ class Judge:
         """
         if not prompts:
             return []
+
+        def found(prompt: str) -> Mark | None:
+            return self._found(prompt, read)
+
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
-            first = self._found(prompts[0], read)  # a wrong key, model or URL is reported once
-            others = [pool.submit(self._found, prompt, read) for prompt in prompts[1:]]
-            try:
-                return [first, *(other.result() for other in others)]
-            finally:
-                pool.shutdown(cancel_futures=True)
+            # The first one alone, so that a wrong key, model or URL costs one request.
+            return [found(prompts[0]), *pool.map(found, prompts[1:])]
 
     def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> Mark | None:
         reply = ""
