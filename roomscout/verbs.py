@@ -129,17 +129,26 @@ def _rescore(arguments: Sequence[str]) -> int:
     try:
         return main(arguments, parse_action, open_judge=_open_judge)
     except ModelError as error:
-        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
+        words = str(error)
+        for flag, of_judge in JUDGE_FLAGS.items():
+            words = words.replace(flag, of_judge)
+        sys.stderr.write(escaped(f"error: the judge: {words}") + "\n")
         return 2
 
 
+JUDGE_FLAGS = {"--base-url": "--judge-url", "--api-key-env": "--judge-key-env", "--model": "--judge"}
+"""What the flags that errors of servers name are called for a judge."""
+
+
 def _open_judge(model: str, url: str, key_env: str) -> "Ask":
+    import logging
     import os
 
     from roomscout.data.judged import MAX_TOKENS, SEED, TEMPERATURE
     from roomscout.models import ModelOptions, ServerOptions
     from roomscout.models.judge import Judge
 
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
     options = ModelOptions(max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=SEED)
     key = os.environ.get(key_env, "").strip() or None
     return Judge(model, options, ServerOptions((url,), key, key_env)).ask

@@ -475,7 +475,7 @@ def test_a_judge_scores_a_run_later(unjudged: Path, tmp_path: Path):
     answering = scripted(lambda chat: "5" if "Extra Answers" in chat.messages[0].text else "Your mark: 2")
     with FaultyServer(answering) as server:
         ended = rescore(unjudged, server, "--out", str(tmp_path / "judged.csv"))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "HTTP Request" not in ended.stdout, ended.stdout + ended.stderr
     label = r"partial_openeqa_scannet_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
     assert re.search(rf"{label}\S* +- +62\.5", ended.stdout)
     scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
@@ -501,7 +501,7 @@ def test_a_judge_that_refuses_is_reported_in_one_line(unjudged: Path):
     with FaultyServer(scripted(lambda chat: "5"), fault=lambda request: "401:wrong key") as server:
         ended = rescore(unjudged, server)
     assert ended.returncode == 2 and ended.stderr.startswith("error: the judge: ")
-    assert len(ended.stderr.splitlines()) == 1
+    assert len(ended.stderr.splitlines()) == 1 and "--judge-key-env" in ended.stderr
 
 
 def test_a_run_without_free_text_needs_no_judge(one_run: Path):
