@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from roomscout.analysis.outputs import require_free
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.judged import Ask, judge, label_of_judge
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
 from roomscout.data.text import escaped, log_to_stream
@@ -50,9 +51,33 @@ Scorer = Callable[[Sequence[Answered]], list[Scores]]
 """Scores answers, all at once, so that it may ask a judge about many in one call."""
 
 
+OpenJudge = Callable[[str, str, str], Ask]
+"""Opens a judge: the model, the URL of its server, and the environment variable with the API key."""
+
+
 def scored_by_kind(answers: Sequence[Answered]) -> list[Scores]:
     """The scores by the rules of each question's kind of answer."""
     return [(question.score(answer), question.more_scores(answer)) for question, answer in answers]
+
+
+def judged_by(ask: Ask) -> Scorer:
+    """A scorer that asks a judge about the answers that need one, and scores the others by their kinds."""
+
+    def score(answers: Sequence[Answered]) -> list[Scores]:
+        found = scored_by_kind(answers)
+        places = [
+            place
+            for place, (question, _) in enumerate(answers)
+            if question.kind.needs_judge and question.ground_truth is not None
+        ]
+        if not places:
+            raise RunError("--judge: no answer of this run needs a judge; leave it out")
+        values = judge([answers[place][0] for place in places], [answers[place][1] for place in places], ask)
+        for place, value in zip(places, values, strict=True):
+            found[place] = value, {}
+        return found
+
+    return score
 
 
 @dataclass(frozen=True)
@@ -75,10 +100,17 @@ class Rescored:
 
 
 def main(
-    arguments: Sequence[str], parse: Parser, score: Scorer = scored_by_kind, prog: str = "roomscout rescore"
+    arguments: Sequence[str],
+    parse: Parser,
+    score: Scorer = scored_by_kind,
+    prog: str = "roomscout rescore",
+    open_judge: OpenJudge | None = None,
 ) -> int:
-    """Run the verb with a parser of replies and a scorer; returns 0, or 2 after printing why it cannot."""
-    options = _parser(prog).parse_args(arguments)
+    """Run the verb with a parser of replies and a scorer; returns 0, or 2 after printing why it cannot.
+
+    With `open_judge` there is a flag --judge, whose scorer replaces `score`; raises what the judge raises.
+    """
+    options = _parser(prog, open_judge is not None).parse_args(arguments)
     log_to_stream(sys.stdout)
     damaged: list[str] = []
     try:
@@ -86,8 +118,12 @@ def main(
         out = options.out and options.out.expanduser().absolute()
         if out is not None:
             require_free(out, reader.folder, options.force)
+        benchmark = reader.benchmark
+        if open_judge is not None and options.judge is not None:
+            score = judged_by(open_judge(options.judge, options.judge_url, options.judge_key_env))
+            benchmark = replace(benchmark, label=label_of_judge(benchmark.label, options.judge))
         found = rescored(reader, parse, score)
-        lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
+        lines = [*changes(found), "", *totals(found, benchmark, reader.facts.episodes - len(found))]
         if out is not None:
             _write(found, out)
     except (RunError, BenchmarkError) as error:
@@ -245,15 +281,29 @@ def _write(found: Sequence[Rescored], out: Path) -> None:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Apply today's parser and scorer to the replies of a run, without a model, and show what changes. "
-        "The run is not changed.",
+        description="Apply today's parser and scorer to the replies of a run, without its model, and show what "
+        "changes. The run is not changed.",
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    if with_judge:
+        parser.add_argument("--judge", metavar="MODEL", help="the model that marks answers in free text")
+        parser.add_argument(
+            "--judge-url",
+            metavar="URL",
+            default="https://api.openai.com/v1",
+            help="the OpenAI-compatible server of the judge (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--judge-key-env",
+            metavar="NAME",
+            default="OPENAI_API_KEY",
+            help="the environment variable with its API key (default: %(default)s)",
+        )
     return parser

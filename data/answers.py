@@ -43,7 +43,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 
 
 class AnswerKind(Protocol):
-    """What a valid answer to a question is. `letters` are always those of the question's options, in order."""
+    """What a valid answer to a question is. `letters` are always those of the question's options, in order.
+
+    A kind that `needs_judge` is not scored in a run: its questions have no score until a judge marks the answers.
+    """
+
+    needs_judge: bool = False
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.boxes import BoxError, ObjectBox, axes_of, checked, vector
+from roomscout.data.scans import layout_name
 
 
 @dataclass(frozen=True)
@@ -75,4 +76,4 @@ def _revsi(content: list[Mapping[str, Any]], path: Path) -> Iterator[PublishedSc
     for scene in content:
         place = f"{path}, scene {scene['scene_id']}"
         boxes = (checked(box, each, f"{place}, object {number}") for number, each in enumerate(scene["objects"], 1))
-        yield PublishedScene(str(scene["dataset"]), str(scene["scene_id"]), tuple(boxes))
+        yield PublishedScene(layout_name(str(scene["dataset"])), str(scene["scene_id"]), tuple(boxes))

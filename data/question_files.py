@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from roomscout.data.text import escaped
 
@@ -25,9 +26,18 @@ AS_GIVEN = "as_given"
 """A column that is true in the files of `saved`. Such a row has COLUMNS whatever the benchmark's are, may have a
 `ground_truth` of null, and is asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
 
+START_COLUMN = "start"
+"""An optional column with the place and the heading at which a question starts: see `roomscout.data.starts`."""
+EXTRA_ANSWERS = "extra_answers"
+"""An optional column with a list of further right answers, which a judge reads beside the ground truth."""
+OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, EXTRA_ANSWERS, AS_GIVEN)
+"""Columns that a row may have whatever its benchmark's are."""
+
 _log = logging.getLogger(__name__)
 
 Row = Mapping[str, object]
+JsonReader = Callable[[object, Path], list[Any]]
+"""Makes the list of rows from the content of a .json file and the path of the file; raises QuestionError."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +104,14 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
-def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[NumberedRow]:
+def file_rows(
+    path: Path, columns: Iterable[str] = COLUMNS, read_json: JsonReader | None = None
+) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
 
-    Reads at least `columns`, KIND_COLUMNS and SCAN_COLUMN, and logs a warning that names all other columns.
+    `read_json` makes the rows of a .json file that is not a list of them.
+
+    Reads at least `columns`, KIND_COLUMNS and OWN_COLUMNS, and logs a warning that names all other columns.
 
     For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
 
@@ -107,10 +121,12 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS) -> Iterator[Numbered
         raise QuestionError(f"{path} is a folder; --questions takes a file")
     if path.suffix.lower() not in _READERS:
         raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
-    known = (*columns, *KIND_COLUMNS, SCAN_COLUMN, AS_GIVEN)
+    known = (*columns, *KIND_COLUMNS, *OWN_COLUMNS)
     names: dict[str, None] = {}
+    reader = _READERS[path.suffix.lower()]
     try:
-        for number, row in _READERS[path.suffix.lower()](path, known):
+        rows = _other_json(path, read_json) if read_json and reader is _read_json else reader(path, known)
+        for number, row in rows:
             if isinstance(row, Mapping):
                 names.update(dict.fromkeys(map(str, row)))
             yield number, row
@@ -155,6 +171,17 @@ def _read_json(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
         raise QuestionError(f"{path} is not a JSON list; write [{{...}}, {{...}}], or one object per line as .jsonl")
     for number, row in enumerate(rows, start=1):
         yield number, _as_row(row, f"{path}, row {number}")
+
+
+def _other_json(path: Path, read_json: JsonReader) -> Iterator[NumberedRow]:
+    """The rows that a benchmark makes of its own JSON."""
+    for number, row in enumerate(read_json(read_json_file(path), path), start=1):
+        yield number, _as_row(row, f"{path}, row {number}")
+
+
+def read_json_file(path: Path) -> object:
+    """The content of a .json file; raises OSError, UnicodeDecodeError or QuestionError."""
+    return _parse_json(path.read_text(encoding="utf-8-sig"), str(path))
 
 
 def _json_row(line: str, place: str) -> Row | QuestionError:

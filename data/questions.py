@@ -19,8 +19,10 @@ from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchma
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
+    EXTRA_ANSWERS,
     OPTIONAL_COLUMNS,
     SCAN_COLUMN,
+    START_COLUMN,
     NumberedRow,
     QuestionError,
     Row,
@@ -29,6 +31,7 @@ from roomscout.data.question_files import (
     listed,
     questions_file,
 )
+from roomscout.data.starts import Start
 from roomscout.data.text import escaped, on_disk
 
 __all__ = [
@@ -60,13 +63,15 @@ _LETTERED_OPTION = re.compile(_LETTER.pattern + r"\S")
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. All fields but the last three are columns of question files, and `scan` is optional.
+    """A question about a scan. Its fields but the kind are columns of question files, the last three optional ones.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
     letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
     is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
     declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
-    it is empty, dataset and scene name locate the scan. Not validated here, but by `load_questions` and `normalized`.
+    it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
+    view of the scan. `extra_answers` are right as well, and only a judge reads them. Not validated here, but by
+    `load_questions` and `normalized`.
     """
 
     id: str
@@ -79,6 +84,8 @@ class Question:
     kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
     declares_kind: bool = False
     scan: str = ""
+    start: Start | None = None
+    extra_answers: tuple[str, ...] = ()
 
     @property
     def scene(self) -> tuple[str, str]:
@@ -97,6 +104,10 @@ class Question:
         columns = {name: getattr(self, name) for name in COLUMNS}
         if self.declares_kind:
             columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
+        if self.start:
+            columns |= {START_COLUMN: self.start.to_json()}
+        if self.extra_answers:
+            columns |= {EXTRA_ANSWERS: list(self.extra_answers)}
         return columns
 
     def parse_answer(self, value: object) -> str | None:
@@ -113,8 +124,10 @@ class Question:
         return self.kind.guess(draw, self.letters)
 
     def score(self, answer: str | None) -> float | None:
-        """The score of an answer, 0 to 1 (0 for None); None without a ground truth."""
-        return None if self.ground_truth is None else self.kind.score(answer, self.ground_truth)
+        """The score of an answer, 0 to 1 (0 for None); None without a ground truth, or if it needs a judge."""
+        if self.ground_truth is None or self.kind.needs_judge:
+            return None
+        return self.kind.score(answer, self.ground_truth)
 
     def more_scores(self, answer: str | None) -> dict[str, float]:
         """Further scores of an answer by name; none without a ground truth."""
@@ -181,14 +194,16 @@ class QuestionSource:
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         if path is not None:
-            name, rows = str(path), list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+            read = file_rows(path, benchmark.all_columns, benchmark.read_json)
+            name, rows = str(path), list(_with_scans_beside(path, read))
         elif benchmark.folder is not None:
             path, name = questions_file(benchmark.folder()), benchmark.name
-            rows = list(_with_scans_beside(path, file_rows(path, benchmark.columns)))
+            rows = list(_with_scans_beside(path, file_rows(path, benchmark.all_columns)))
         elif benchmark.source is not None:
-            name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.columns))
+            name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.all_columns))
         else:
-            what_to_do = "give its questions with --questions FILE"
+            at = f"; they are at {benchmark.questions_from.url}" if benchmark.questions_from else ""
+            what_to_do = f"give its questions with --questions FILE{at}"
             raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
         rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)
@@ -334,7 +349,15 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
     kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
     columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
-    return Question(**columns, kind=kind, declares_kind=not known, scan=row.get(SCAN_COLUMN, ""))
+    start = Start.read(row.get(START_COLUMN))
+    return Question(
+        **columns,
+        kind=kind,
+        declares_kind=not known,
+        scan=row.get(SCAN_COLUMN, ""),
+        start=start,
+        extra_answers=tuple(row.get(EXTRA_ANSWERS, ())),
+    )
 
 
 def _kind_of(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:
@@ -494,7 +517,9 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     columns = {name: getattr(question, name) for name in COLUMNS}
-    return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared}
+    start = {START_COLUMN: question.start.to_json()} if isinstance(question.start, Start) else {}
+    more = {EXTRA_ANSWERS: list(question.extra_answers), **start}
+    return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared, **more}
 
 
 def _is_as_given(row: Row | QuestionError) -> bool:
@@ -554,6 +579,8 @@ def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
         )
     try:
         ours = benchmark.read_row(row)
+    except QuestionError as error:
+        raise QuestionError(f"{place}: {error}") from None
     except Exception as error:  # the function is not ours
         raise QuestionError(f"{place}: the read_row of {benchmark.title} failed ({error!r})") from error
     if not isinstance(ours, Mapping):
@@ -582,6 +609,8 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
         ground_truth=_truth(row["ground_truth"], place),
         kind=_declared_kind(row, place, benchmark),
         scan=scan,
+        start=_start(row.get(START_COLUMN), place),
+        extra_answers=_extra_answers(row.get(EXTRA_ANSWERS), place),
     )
     try:
         question = with_kind(question, benchmark)
@@ -591,6 +620,22 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
     if question.ground_truth is not None or not _is_as_given(row):
         _check_ground_truth(question, question.ground_truth, place)
     return question
+
+
+def _start(value: object, place: str) -> Start | None:
+    try:
+        return Start.read(value)
+    except ValueError as error:
+        raise QuestionError(f"{place}: {error}") from None
+
+
+def _extra_answers(value: object, place: str) -> tuple[str, ...]:
+    value = _options_from_text(value.strip(), place) if isinstance(value, str) else value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise QuestionError(f"{place}: extra_answers are {value!r}; they must be a list of texts")
+    return tuple(value)
 
 
 def _declared_kind(row: Row, place: str, benchmark: Benchmark) -> AnswerKind:

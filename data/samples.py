@@ -6,7 +6,7 @@ from typing import Any
 
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import Benchmark, mean
-from roomscout.data.scoring import Row, aggregate
+from roomscout.data.scoring import Row, aggregate, is_scored
 
 MEAN, MAJORITY = "mean", "majority"
 
@@ -23,7 +23,7 @@ def summarize_samples(
     """
     by_question: dict[str, list[Row]] = {}
     for row in rows:
-        if row["ground_truth"] is not None:
+        if is_scored(row, benchmark):
             by_question.setdefault(row["id"], []).append(row)
     complete = [
         sorted(answers, key=lambda row: row["sample"]) for answers in by_question.values() if len(answers) == samples

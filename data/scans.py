@@ -13,6 +13,7 @@ Layouts = Mapping[str, tuple[str, ...]]
 
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
 # scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
+# 3RScan has textured meshes. MultiScan's PLY has the colours of its textured mesh at the vertices.
 LAYOUTS: Layouts = {
     "arkitscenes": tuple(
         f"{part}{split}{{scene}}/{{scene}}_3dod_mesh.ply"
@@ -25,6 +26,12 @@ LAYOUTS: Layouts = {
         for part in ("", "scans/", "scans_test/")
     ),
     "scannetpp": ("{scene}/scans/mesh_aligned_0.05.ply", "data/{scene}/scans/mesh_aligned_0.05.ply"),
+    "3rscan": ("{scene}/mesh.refined.v2.obj", "3RScan/{scene}/mesh.refined.v2.obj"),
+    "multiscan": tuple(
+        f"{part}{{scene}}/{mesh}"
+        for mesh in ("{scene}.ply", "textured_mesh/{scene}.obj")
+        for part in ("", "MultiScan/")
+    ),
 }
 FLAT_LAYOUT = tuple(
     f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
@@ -36,6 +43,11 @@ _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 class ScanNotFound(Exception):
     """A scene has no scan file. The message lists the paths that were tried."""
+
+
+def layout_name(dataset: str) -> str:
+    """A published name of a dataset as in LAYOUTS: "3RScan" is 3rscan, "ScanNet++" scannetpp."""
+    return dataset.strip().lower().replace("++", "pp")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from roomscout.data.benchmarks import Benchmark, mean_over_questions, mean_over_tasks
-from roomscout.data.scoring import Row, combined, score_of
+from roomscout.data.scoring import Row, combined, is_scored, score_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class SceneScores:
     def of(cls, rows: Iterable[Row], benchmark: Benchmark) -> Self:
         """The table of scored rows; rooms by name, types in the order of the benchmark, own types last."""
         scored = [(row["question_type"], benchmark.room_of(row["dataset"], row["scene_name"]), score_of(row))
-                  for row in rows if row["ground_truth"] is not None]  # fmt: skip
+                  for row in rows if is_scored(row, benchmark)]  # fmt: skip
         rooms = tuple(sorted({room for _, room, _ in scored}))
         present = dict.fromkeys(name for name, _, _ in scored)
         types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *present]) if name in present)

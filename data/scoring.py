@@ -63,7 +63,17 @@ def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dic
 
 def _in_overall(row: Row, benchmark: Benchmark) -> bool:
     """Whether a row counts in the benchmark's overall."""
-    return row["question_type"] in benchmark.by_name and _has_truth(row)
+    return row["question_type"] in benchmark.by_name and is_scored(row, benchmark)
+
+
+def is_scored(row: Row, benchmark: Benchmark) -> bool:
+    """Whether a row has a ground truth, and its score does not await a judge."""
+    return _has_truth(row) and not _awaits_judge(row, benchmark)
+
+
+def _awaits_judge(row: Row, benchmark: Benchmark) -> bool:
+    known = benchmark.by_name.get(row["question_type"])
+    return row["score"] is None and _has_truth(row) and known is not None and known.kind.needs_judge
 
 
 def _has_truth(row: Row) -> bool:
@@ -96,10 +106,11 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
       questions that have them, if any has.
 
     "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are of types
-    outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall.
-    "overall_label" is the key of the overall: the result of `overall_label`, prefixed with "unfinished_" while
-    questions are pending, and with `part`, such as "part_2_of_8", for a part of a run. Compare overalls only if labels
-    and questions are equal.
+    outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall;
+    "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
+    overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
+    "partly_judged_" if others await their judge, and with `part`, such as "part_2_of_8", for a part of a run. Compare
+    overalls only if labels and questions are equal.
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -108,7 +119,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row["question_type"] == name]
-        scores = [score_of(row) for row in of_type if _has_truth(row)]
+        scores = [score_of(row) for row in of_type if is_scored(row, benchmark)]
         types[name] = (
             _outcomes(of_type) | {"percent": rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
         )
@@ -144,12 +155,16 @@ def overall_label(question_types: Iterable[str], benchmark: Benchmark) -> str:
 
 def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows, benchmark)
-    scored = [row for row in rows if _has_truth(row)]
+    scored = [row for row in rows if is_scored(row, benchmark)]
     counted = [row for row in scored if _in_overall(row, benchmark)]
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "scored_own": len(scored) - len(counted)}
     summary |= {"overall_label": None, "tasks": {}}
+    awaiting = sum(_awaits_judge(row, benchmark) for row in rows)
+    if awaiting:
+        summary["awaiting_judge"] = awaiting
     if percents:
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
+        label += "partly_judged_" if awaiting else ""
         label += overall_label((row["question_type"] for row in counted), benchmark)
         summary["overall_label"] = label
         percents = {name: rounded(percent) for name, percent in percents.items()}
@@ -212,7 +227,7 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
             if task not in summary["types"]:
                 lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{beside(task)}")
         lines += ["", _overall_line(asked, benchmark, answers, _overall_interval(summary))]
-        return [*lines, *no_interval_lines(summary), *_baseline_lines(summary)]
+        return [*lines, *_judge_lines(summary), *no_interval_lines(summary), *_baseline_lines(summary)]
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
     for task, percent in asked["tasks"].items():
@@ -220,8 +235,15 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
         lines.append(_TASK_LINE.format(task, *percents) + beside(task))
     denominator = f"{answers} asked (those without a scan score 0)"
     lines += ["", _overall_line(asked, benchmark, denominator, _overall_interval(summary))]
-    lines += [_overall_line(with_scan, benchmark, f"{answers} with a scan"), *no_interval_lines(summary)]
-    return [*lines, *_baseline_lines(summary)]
+    lines += [_overall_line(with_scan, benchmark, f"{answers} with a scan"), *_judge_lines(summary)]
+    return [*lines, *no_interval_lines(summary), *_baseline_lines(summary)]
+
+
+def _judge_lines(summary: Mapping[str, Any]) -> list[str]:
+    """How to score the answers that await a judge; none if there are none."""
+    if not (awaiting := summary["asked"].get("awaiting_judge")):
+        return []
+    return [f"{awaiting} not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"]
 
 
 BASELINES = {"blind": "blind", "most_frequent": "frequent"}

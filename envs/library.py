@@ -12,13 +12,16 @@ import numpy as np
 
 from roomscout.data.questions import Question
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
+from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, UpAxis
-from roomscout.rendering.views import Criterion, FirstView, first_view
+from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32
 SCANS_AHEAD = 2
+OUTSIDE_M = 0.5
+"""How far outside the box around a scan a question may start: people lean on walls that were not scanned."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,26 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
     return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
 
 
+def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
+    """The view from a question's start; raises SceneError for a start outside the scan, or RenderError."""
+    lower, upper = scene.vertices[:, :2].min(axis=0), scene.vertices[:, :2].max(axis=0)
+    offset = (lower + upper) / 2 if start.from_middle else np.zeros(2)
+    x, y = float(start.x_m + offset[0]), float(start.y_m + offset[1])
+    if not all(
+        low - OUTSIDE_M <= value <= high + OUTSIDE_M for value, low, high in zip((x, y), lower, upper, strict=True)
+    ):
+        raise SceneError(
+            f"{scene.name}: the question starts at x {x:.2f}, y {y:.2f} m, outside the scan, which is from "
+            f"{lower[0]:.2f}, {lower[1]:.2f} to {upper[0]:.2f}, {upper[1]:.2f}: check that both are of the same version"
+        )
+    heading = start.heading_deg % 360.0
+    pose = CameraPose(x, y, eye_z_m(scene, camera.height_m), heading, camera.pitch_deg)
+    return FirstView(pose, renderer.render(scene, pose, camera.intrinsics), ())
+
+
 class ScanLibrary:
-    """Loads scans and renders views of them. All questions about a scan share it and its first view.
+    """Loads scans and renders views of them. Questions about a scan share it, and its first view unless they have a
+    start.
 
     Searches for scans below `scan_root`, unless `ply` is the scan file of all questions. Caches up to `cache_bytes` of
     scans; an evicted scan stays in memory while it is in use.
@@ -97,7 +118,7 @@ class ScanLibrary:
         self._scenes = SceneCache(cache_bytes, up_axis, scale)
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
-        self._first_views: OrderedDict[Path, Future[FirstView]] = OrderedDict()
+        self._first_views: OrderedDict[tuple[Path, Start | None], Future[FirstView]] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
     def close(self) -> None:
@@ -122,37 +143,40 @@ class ScanLibrary:
         return ScanFile(path, self._fingerprint(path))
 
     def first_view(self, question: Question) -> FirstView:
-        """View 0 of the question's scan, shared by all questions about it.
+        """View 0 of the question: that from its start, or that of its scan, shared by all questions about it.
 
         Raises ScanNotFound, SceneError or RenderError; a failure is raised for each of these questions.
         """
-        return self._first_view(self.scan_of(question)).result()
+        return self._first_view(self.scan_of(question), question.start).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Load the next scans and render their first views in the background; errors are raised on use."""
-        paths: dict[Path, None] = {}
+        views: dict[tuple[Path, Start | None], None] = {}
         for question in questions:
             try:
-                paths[self.scan_of(question)] = None
+                views[self.scan_of(question), question.start] = None
             except ScanNotFound:  # raised again when the question begins
                 continue
-        for path in list(paths)[:SCANS_AHEAD]:
-            self._first_view(path)
+        for path, start in list(views)[:SCANS_AHEAD]:
+            self._first_view(path, start)
 
     def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
         """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
         return self.renderer.render(scene, pose, self.camera.intrinsics)
 
-    def _first_view(self, path: Path) -> Future[FirstView]:
-        if path not in self._first_views:
-            self._first_views[path] = self._loader.submit(copy_context().run, self._load_first_view, path)
+    def _first_view(self, path: Path, start: Start | None) -> Future[FirstView]:
+        key = path, start
+        if key not in self._first_views:
+            self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, path, start)
             if len(self._first_views) > FIRST_VIEWS_KEPT:
                 self._first_views.popitem(last=False)
-        return self._first_views[path]
+        return self._first_views[key]
 
-    def _load_first_view(self, path: Path) -> FirstView:
+    def _load_first_view(self, path: Path, start: Start | None) -> FirstView:
         scene = self._scenes.get(path)
         self._fingerprint(path)  # hash the file now, while it is in the page cache
+        if start is not None:
+            return draw_start(scene, start, self.renderer, self.camera)
         return draw_first_view(scene, self.renderer, self.camera)
 
     def _fingerprint(self, path: Path) -> str:

@@ -118,15 +118,19 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
 
 def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
     """(K, 3) grid positions over the floor plan at eye height, closest to the middle first."""
-    bounds = scene.bounds
-    ceiling = max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])
-    eye = min(scene.floor_z_m + camera_height_m, ceiling)
+    bounds, eye = scene.bounds, eye_z_m(scene, camera_height_m)
     shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
     positions = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
     distance = np.linalg.norm(positions - bounds.middle, axis=1)
     return positions[np.argsort(distance, kind="stable")]
+
+
+def eye_z_m(scene: Scene, camera_height_m: float) -> float:
+    """The height of a first view: `camera_height_m` above the floor, lower in a low room. World metres."""
+    bounds = scene.bounds
+    return float(min(scene.floor_z_m + camera_height_m, max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])))
 
 
 def _ring(elevation_deg: float, count: int) -> np.ndarray:

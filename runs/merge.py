@@ -131,7 +131,7 @@ def kinds_of(reader: RunReader) -> dict[str, AnswerKind]:
 def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> ResultRow:
     """The row with its scores recomputed from its answer; logs a change."""
     kind = kinds.get(row.id)
-    if kind is None or row.ground_truth is None:
+    if kind is None or row.ground_truth is None or kind.needs_judge:
         return row
     score = kind.score(row.answer, row.ground_truth)
     if score != row.score:

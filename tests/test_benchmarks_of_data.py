@@ -120,7 +120,8 @@ def test_a_known_type_keeps_its_kind(tmp_path: Path):
     [
         (
             "vsibench",
-            "no such benchmark; there is rooms, vsi-bench, vsi-bench-debiased, or name your own as path/to/file.py",
+            "no such benchmark; there is openeqa, revsi, rooms, sqa3d, vsi-bench, vsi-bench-debiased, or name your own "
+            "as path/to/file.py",
         ),
         ("nowhere.py:TOY", "^--benchmark nowhere.py:TOY: there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
@@ -318,11 +319,11 @@ def test_a_question_without_a_kind_says_how_to_get_one():
 
 
 def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
-    """And the trainer of the explorer, which answers these types alone."""
+    """And ReVSI, whose types are variants of them, and the trainer of the explorer, which answers these types alone."""
     named = [
         str(path.relative_to(ROOT))
         for package in ("agent", "data", "envs", "models", "rendering", "runs")
         for path in (ROOT / package).rglob("*.py")
         if any(name in path.read_text() for name in BENCHMARK.by_name)
     ]
-    assert sorted(named) == ["data/benchmarks/vsi_bench.py", "data/rooms/questions.py"]
+    assert sorted(named) == ["data/benchmarks/revsi.py", "data/benchmarks/vsi_bench.py", "data/rooms/questions.py"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from roomscout.data.scoring import is_scored
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 
@@ -54,7 +55,7 @@ class Answers:
         """The scored rows of each question, in their order."""
         found: dict[QuestionKey, list[dict[str, Any]]] = {}
         for row in self.rows:
-            if row["ground_truth"] is not None:
+            if is_scored(row, self.benchmark):
                 found.setdefault(key_of(row), []).append(row)
         return found
 

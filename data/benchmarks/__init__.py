@@ -16,7 +16,7 @@ from pathlib import Path
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
 from roomscout.data.loading import NotLoadable, load_attribute
-from roomscout.data.question_files import COLUMNS, HubDataset, QuestionError, Row
+from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row
 from roomscout.data.text import on_disk
 
 DEFAULT = "vsi-bench"
@@ -121,7 +121,8 @@ def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]
     for name, values in scores.items():
         by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
     means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
-    order = sorted(means, key=lambda task: (task in benchmark.summed_last, task))
+    last = {task: place for place, task in enumerate(benchmark.summed_last, start=1)}
+    order = sorted(means, key=lambda task: (last.get(task, 0), task))
     overall = sum(means[task] for task in order) / len(means)
     return {task: 100 * value for task, value in means.items()} | {"overall": 100 * overall}
 
@@ -164,15 +165,18 @@ class Benchmark:
     - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
       the reason.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
-      that a row must have, and `read_row` turns such a row into one with the columns of
-      `roomscout.data.question_files.COLUMNS`. Rows for which `asks` is False are left out; it raises ValueError with
-      the reason for a row that it cannot judge.
+      that a row must have, `more_columns` those that it may have. `read_row` turns such a row into one with the columns
+      of `roomscout.data.question_files.COLUMNS`, and START_COLUMN if it has a start; it raises QuestionError for a row
+      that it cannot read. Rows for which `asks` is False are left out; it raises ValueError with the reason for a row
+      that it cannot judge.
+    - `read_json` makes the list of rows from the content of a .json file and the file's path, which may have others
+      beside it. It raises QuestionError. If None, the file itself must be a list of rows.
     - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
       .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
     - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
     - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
-      means come last in the sum.
+      means come last in the sum, in their order.
     - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
     - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
       group names the room.
@@ -187,6 +191,8 @@ class Benchmark:
     excluded: Mapping[str, str] = field(default_factory=dict)
     source: HubDataset | None = None
     columns: tuple[str, ...] = COLUMNS
+    more_columns: tuple[str, ...] = ()
+    read_json: JsonReader | None = None
     read_row: Callable[[Row], Row] = as_it_is
     asks: Callable[[Row], bool] = every_row
     folder: Callable[[], Path] | None = None
@@ -222,6 +228,11 @@ class Benchmark:
     def by_name(self) -> dict[str, QuestionType]:
         """The types by name, in order."""
         return {each.name: each for each in self.types}
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """The columns that a row must have and those that it may have."""
+        return (*self.columns, *self.more_columns)
 
     @property
     def scan_types(self) -> list[str]:

@@ -1,0 +1,57 @@
+"""OpenEQA (Majumdar et al., CVPR 2024), its questions about ScanNet: answers in free text, which a judge marks."""
+
+import re
+
+from roomscout.data.benchmarks import Benchmark, Origin, QuestionType, mean_over_questions, vsi_bench
+from roomscout.data.judged import JUDGED_KIND
+from roomscout.data.question_files import QuestionError, Row
+
+CATEGORIES = (
+    "object recognition",
+    "object localization",
+    "attribute recognition",
+    "spatial understanding",
+    "object state recognition",
+    "functional reasoning",
+    "world knowledge",
+)
+EPISODE = re.compile(r"scannet-v0/\d+-scannet-(scene\d{4}_\d{2})")
+ADVICE = "Look at the whole room before you answer. Answer in a few words, not in a sentence."
+
+
+def is_about_scannet(row: Row) -> bool:
+    """Whether a question is about a scan of ScanNet; the others are about buildings of HM3D."""
+    return not str(row["episode_history"]).startswith("hm3d-")
+
+
+def in_our_columns(row: Row) -> Row:
+    """A row with our columns: the episode names the scan, and the category is the type."""
+    episode = EPISODE.fullmatch(str(row["episode_history"]))
+    if episode is None:
+        raise QuestionError(
+            f"episode_history is {row['episode_history']!r}; it must be as in scannet-v0/002-scannet-scene0709_00"
+        )
+    return {
+        "id": row["question_id"],
+        "dataset": "scannet",
+        "scene_name": episode[1],
+        "question_type": str(row["category"]).replace(" ", "_"),
+        "question": row["question"],
+        "ground_truth": row["answer"],
+        "extra_answers": row.get("extra_answers"),
+    }
+
+
+BENCHMARK = Benchmark(
+    name="openeqa",
+    title="OpenEQA",
+    types=tuple(QuestionType(each.replace(" ", "_"), JUDGED_KIND, advice=ADVICE) for each in CATEGORIES),
+    columns=("question_id", "question", "answer", "category", "episode_history"),
+    more_columns=("extra_answers",),
+    asks=is_about_scannet,
+    read_row=in_our_columns,
+    aggregate=mean_over_questions,
+    label="openeqa_scannet_overall",
+    questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT"),
+    scans_from={"scannet": vsi_bench.SCANS_FROM["scannet"]},
+)

@@ -1,0 +1,84 @@
+"""Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match.
+
+The two prompts in data/openeqa are those of facebookresearch/open-eqa, prompts/mmbench.txt and mmbench-extra.txt, under
+the MIT licence beside them.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roomscout.data.answers import Text
+from roomscout.data.questions import Question
+
+PROMPTS = Path(__file__).parent / "openeqa"
+TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32
+"""How OpenEQA asks its judge (openeqa/evaluation/llm_match.py)."""
+TAG = "Your mark:"
+
+Ask = Callable[[Sequence[str], Callable[[str], int | None]], Sequence[int | None]]
+"""Asks a judge each prompt, and reads the mark of each reply; None for a prompt whose replies have no mark."""
+
+
+@dataclass(frozen=True)
+class Judged(Text):
+    """Any text, which a judge marks: a run does not score it. `roomscout rescore` with --judge does."""
+
+    name = "judged"
+    needs_judge = True
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        """Raises ValueError: there is no score without a judge."""
+        raise ValueError("answers of kind judged have no score without a judge: roomscout rescore RUN --judge MODEL")
+
+
+JUDGED_KIND = Judged()
+
+
+def prompt_of(question: Question, answer: str) -> str:
+    """What the judge is asked about an answer."""
+    extra = question.extra_answers
+    return _template("mmbench-extra" if extra else "mmbench").format(
+        question=question.question,
+        answer=question.ground_truth,
+        prediction=until_last_period(answer),
+        extra_answers=list(extra),
+    )
+
+
+def until_last_period(answer: str) -> str:
+    """An answer without what follows its last period, as OpenEQA cuts it (evaluate-predictions.py)."""
+    return answer[: end + 1] if (end := answer.rfind(".")) >= 0 else answer
+
+
+def mark_of(reply: str) -> int | None:
+    """The mark in a judge's reply: a number alone, or alone on a line after "Your mark:"; None if there is neither."""
+    text = reply.strip()
+    marked = text if text.isdigit() else text.partition(TAG)[2].partition("\n")[0].strip()
+    return int(marked) if re.fullmatch(r"-?[0-9]+", marked) else None
+
+
+def score_of_mark(mark: int) -> float:
+    """The score of a mark: 0 for 1, 1 for 5; marks outside are clipped."""
+    return (min(max(mark, 1), 5) - 1) / 4
+
+
+def label_of_judge(label: str, model: str) -> str:
+    """The label of an overall with its judge: the model, and the hash of the prompts and of how it is asked."""
+    asked = [_template("mmbench"), _template("mmbench-extra"), f"{TEMPERATURE} {SEED} {MAX_TOKENS}"]
+    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:8]
+    return f"{label}_judged_by_{re.sub('[^A-Za-z0-9.-]+', '-', model)}_{digest}"
+
+
+def judge(questions: Sequence[Question], answers: Sequence[str | None], ask: Ask) -> list[float | None]:
+    """The scores of answers, in order; 0 without an answer, None if the judge's replies have no mark."""
+    prompts = [prompt_of(each, answer) for each, answer in zip(questions, answers, strict=True) if answer is not None]
+    marks = iter(ask(prompts, mark_of))
+    found = [1 if answer is None else next(marks) for answer in answers]
+    return [None if mark is None else score_of_mark(mark) for mark in found]
+
+
+def _template(name: str) -> str:
+    return (PROMPTS / f"{name}.txt").read_text(encoding="utf-8").strip()

@@ -1,0 +1,72 @@
+"""A language model behind an OpenAI-compatible server that marks answers."""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models.openai.bodies import object_at
+from roomscout.models.openai.dialect import Dialect
+from roomscout.models.openai.endpoint import Endpoint, ServerError
+from roomscout.models.openai.replies import choice_of, text_of
+
+log = logging.getLogger(__name__)
+
+TRIES = 3
+"""How often a prompt is asked, each time with another seed, until its reply can be read."""
+AT_ONCE = 8
+
+Mark = TypeVar("Mark")
+
+
+class Judge:
+    """Asks `model` at the first URL of `server` about prompts without images, AT_ONCE at a time.
+
+    `options` has the temperature, the seed and the longest reply. Raises ModelError for a key that no HTTP header can
+    hold.
+    """
+
+    def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
+        self._endpoint = Endpoint(server.urls[0], model, server)
+        self._options = options
+        self._dialect = Dialect()
+
+    def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> list[Mark | None]:
+        """What `read` finds in the reply to each prompt, in order; None if it finds nothing in TRIES replies.
+
+        Raises ServerError if the server cannot be reached or refuses a prompt.
+        """
+        if not prompts:
+            return []
+
+        def found(prompt: str) -> Mark | None:
+            return self._found(prompt, read)
+
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
+            # The first one alone, so that a wrong key, model or URL costs one request.
+            return [found(prompts[0]), *pool.map(found, prompts[1:])]
+
+    def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> Mark | None:
+        reply = ""
+        for attempt in range(TRIES):
+            reply = self._reply(prompt, self._options.seed + attempt)
+            if (found := read(reply)) is not None:
+                return found
+        log.warning("%s replied %d times without a mark: %s", self._endpoint.url, TRIES, self._endpoint.quoted(reply))
+        return None
+
+    def _reply(self, prompt: str, seed: int) -> str:
+        while True:
+            dialect = self._dialect
+            settings = dialect.settings(self._options, seed)
+            body = {"model": self._endpoint.model, "messages": [{"role": "user", "content": prompt}], **settings}
+            try:
+                answer = self._endpoint.post("/chat/completions", body)
+            except ServerError as error:
+                adapted = dialect.adapted(error, self._options)
+                if adapted is None:
+                    raise
+                self._dialect = adapted
+                continue
+            return text_of(object_at(choice_of(answer, self._endpoint), "message").get("content")) or ""
