@@ -24,11 +24,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
     )
     parser.add_argument("--holes", type=int, default=ScanStyle.holes, help="missing patches per room (%(default)s)")
     options = parser.parse_args(arguments)
+    if options.out.is_file():
+        parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
     try:
         style = ScanStyle(options.resolution, options.noise, options.holes)
         questions = write_rooms(options.out, options.rooms, options.seed, style)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"{prog}: {escaped(str(error))}\n")
+        sys.stderr.write(f"error: {escaped(str(error))}\n")
         return 2
     noun = "room" if options.rooms == 1 else "rooms"
     replace_unencodable(sys.stdout)
