@@ -44,8 +44,12 @@ FOREIGN = {
     "--max-steps": "--steps",
     "--attn-implementation": "--attention",
     "--tasks": "--question-types",
+    "--output": "--log-root",
     "--output-path": "--log-root",
     "--question-file": "--questions",
+    "--width": "--image-size",
+    "--height": "--image-size",
+    "--gpus": "--tensor-parallel-size, with --engine vllm",
 }
 """Flags of other tools, and what has that meaning here."""
 FLAGS = {flag(name): (name, True) for name in SECTION_OF} | {
@@ -151,8 +155,9 @@ def _setting(typed: str) -> tuple[str, bool]:
         raise ConfigError(f"there is no flag {wanted}; did you mean {FOREIGN[wanted]}?")
     if wanted in FLAGS:
         return FLAGS[wanted]
-    near = get_close_matches(wanted, [*FLAGS, "--config"], n=1)
-    fix = f"did you mean {near[0]}?" if near else "--help lists the flags"
+    # Without the dashes, which make any two flags similar.
+    near = get_close_matches(wanted[2:], [each[2:] for each in (*FLAGS, "--config")], n=1)
+    fix = f"did you mean --{near[0]}?" if near else "--help lists the flags"
     raise ConfigError(f"there is no flag {typed}; {fix}")
 
 
@@ -199,6 +204,8 @@ def _split_config_file(argv: list[str]) -> tuple[Path | None, list[str]]:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     """The YAML file with names of settings as keys. Values stay text, to be converted by each field's type."""
+    if not path.is_file():
+        raise ConfigError(f"--config {path}: there is no such file")
     try:
         values = read_yaml(path)
     except (OSError, ValueError) as error:

@@ -508,6 +508,8 @@ class RunConfig:
             raise ConfigError("choose one of --batch, --demo and --ply with --question")
         filters = any(getattr(asked, name) for name in (*FILTERS, "num_questions"))
         if what.ply is not None and (asked.questions is not None or filters):
+            if what.continue_from is not None:
+                raise ConfigError("the run asks one question, given with --ply: leave out --questions and its filters")
             raise ConfigError("--ply asks one question: leave out --questions and its filters")
         if what.demo and asked.questions is not None:
             raise ConfigError("--demo makes its own questions: leave out --questions, or use --batch")

@@ -93,8 +93,9 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     autos = {name: begun.settings[name] for name in RESOLVED_ONCE if wanted.settings[name] == "auto"}
     wanted = wanted.having(**autos)
     if changed := changed_answers(with_absolute_paths(begun), wanted):
+        them = "it" if len(changed) == 1 else "them"
         raise ConfigError(
-            f"{', '.join(changed)} would change answers of this run; leave them out to resume it, or start a new run"
+            f"{', '.join(changed)} would change answers of this run: leave {them} out to resume it, or start a new run"
         )
     return wanted
 

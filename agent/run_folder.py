@@ -122,6 +122,8 @@ def require_same_scans(
         except (ScanNotFound, OSError):
             continue
         if not same:
+            if recorded.file == str(path):
+                raise RunError(f"{path} has changed since the run began: restore it, or start a new run")
             raise RunError(
                 f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
                 "different scan: resume with the former, or start a new run"

@@ -24,6 +24,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
+from roomscout.models.transformers.source import existing_source
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs.journal import Journal
 
@@ -65,6 +66,7 @@ def resolve(
     start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
     stack.callback(start.close)
     if policy is None and config.model.loads_weights:
+        existing_source(config.model.model)  # a wrong name is refused before seconds of imports
         _import_model_libraries()
     config = fitted_to_model(config, policy)
     if policy is None:

@@ -18,6 +18,7 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.console import console, print_to_console
 from roomscout.agent.state import QuestionState
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.models.transformers.source import existing_source
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +77,15 @@ class TurnViews:
 def first_look(config: RunConfig) -> Iterator[TurnViews]:
     """Show the first view of --ply inside this block as soon as it is drawn, while a model's libraries are imported.
 
-    Not for runs that import no such libraries and so start at once. Yields what shows the views of the turns.
+    Not for runs that import no such libraries and so start at once. Yields what shows the views of the turns. Raises
+    ModelError if no checkpoint has the model's name.
     """
     what, views, turns = config.what_to_run, config.views, TurnViews()
     seen = what.ply is not None and what.ply.is_file() and views.renderer != "blind" and not what.plan
     if not seen or not config.model.loads_weights:
         yield turns
         return
+    existing_source(config.model.model)  # a wrong name is refused before anything is drawn
     settings = FirstLookSettings(str(what.ply), views.up_axis, views.scale, camera_of(config.view, views))
     with tempfile.TemporaryDirectory(prefix="roomscout_") as folder:
         path = Path(folder) / "first_view.png"

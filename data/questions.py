@@ -55,6 +55,7 @@ OWN_DATASET = "own"
 """The dataset of rows that name their scan file and no dataset."""
 PLACE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
+MAX_ROWS_NAMED = 10
 """Bad rows that a message lists; it counts the others."""
 
 _LETTER = re.compile(r"\s*\(?([A-Z])[.):]\s+")
@@ -557,14 +558,26 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
         first_row[question.id] = number
         questions.append(question)
     if len(errors) > 1:
-        listing = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
-        more = [f"  and {len(errors) - MAX_ERRORS_SHOWN} more"] if len(errors) > MAX_ERRORS_SHOWN else []
-        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *listing, *more]))
+        listing = _by_reason([error.removeprefix(f"{name}, ") for error in errors])
+        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *listing]))
     if errors:
         raise QuestionError(errors[0])
     if not questions:
         raise QuestionError(f"{name} is empty: it contains no questions")
     return questions
+
+
+def _by_reason(errors: Sequence[str]) -> list[str]:
+    """Errors such as "row 3 (id a): why" as lines, one for all rows with the same reason."""
+    rows: dict[str, list[str]] = {}
+    for error in errors:
+        found = re.fullmatch(r"(\w+ \d+(?: \(id .*?\))?): (.*)", error)
+        assert found, f"an error begins with its row: {error}"
+        row, why = found.groups()
+        rows.setdefault(why, []).append(row)
+    lines = [f"  {listed(those, MAX_ROWS_NAMED)}: {why}" for why, those in rows.items()]
+    more = [f"  and {len(lines) - MAX_ERRORS_SHOWN} more reasons"] if len(lines) > MAX_ERRORS_SHOWN else []
+    return lines[:MAX_ERRORS_SHOWN] + more
 
 
 def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
@@ -739,6 +752,6 @@ def _check_ground_truth(question: Question, truth: str | None, place: str) -> No
     wrong = "missing" if truth is None else question.kind.wrong_truth(truth, question.letters)
     if wrong:
         raise QuestionError(
-            f"{place}: ground_truth {truth!r} of a {question.question_type} question is {wrong}; fix it or remove the "
-            "question"
+            f"{place}: ground_truth {truth!r} of a question of type {question.question_type} is {wrong}; fix it or "
+            "remove the question"
         )

@@ -14,7 +14,7 @@ from roomscout.data.questions import Question
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.renderers import Renderer
+from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, UpAxis
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
 
@@ -73,7 +73,11 @@ class SceneLibrary(Protocol):
 
 def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
     """The best of four headings near the middle of a scene; raises RenderError."""
-    return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
+    try:
+        return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
+    except MemoryError as error:
+        size = " x ".join(map(str, camera.image_size))
+        raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error
 
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:

@@ -83,3 +83,15 @@ class Conversation:
     def images(self) -> list[np.ndarray]:
         """All images; image i belongs to turn i."""
         return [view.image for view in self.views]
+
+
+def why_too_long(turns: int, tokens: int, takes: str, larger: str = "") -> str:
+    """That a conversation of this many turns needs more tokens than the model `takes`, and how to use fewer.
+
+    `larger` is a setting that allows more, if there is one, with a comma.
+    """
+    what, fewer = ("the first turn", "a shorter question") if turns == 1 else ("the conversation", "fewer --steps")
+    return (
+        f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller --image-size or "
+        "fewer --max-new-tokens"
+    )

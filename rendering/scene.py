@@ -231,6 +231,8 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
     faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
     geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
+        if not np.isfinite(vertices).all(axis=1).any():
+            raise ValueError("it has no vertex whose coordinates are finite numbers")
         raise ValueError("it has no vertex with finite coordinates within 1000 km of most others")
     if len(geometry.faces):
         colours = geometry.colours

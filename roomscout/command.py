@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
         given = parse_command_line(flags, overview())
         config = given.over(RunConfig())
         if not config.what_to_run.has_work:
+            config.checked()  # names the flag that another one needs
             raise ConfigError(
                 "nothing to do: give --batch, --ply with --question, --demo or --continue, or a verb such as ask; "
                 "see --help"

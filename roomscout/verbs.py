@@ -323,6 +323,8 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
     if not argv or argv[0].startswith("-"):
         return list(argv), _version if "--version" in argv else None
     name, *arguments = argv
+    if name in ("help", "version"):
+        raise ConfigError(f"there is no verb {name}; did you mean --{name}?")
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
         raise ConfigError(f"there is no verb {name}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}"))

@@ -329,7 +329,8 @@ def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None =
             except FileExistsError:
                 time.sleep(0.1)
     except OSError as error:
-        raise RunError(f"--log-root {log_root}: cannot make a folder there ({error.strerror})") from None
+        why = "it is a file" if log_root.is_file() else error.strerror
+        raise RunError(f"--log-root {log_root}: cannot make a folder there ({why})") from None
 
 
 def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:

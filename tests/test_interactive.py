@@ -55,6 +55,19 @@ def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
     assert first_look_of(tmp_path / "empty.ply") == []
 
 
+def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path, tmp_path: Path):
+    failed = run_command(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
+    assert "Failed (render): a view of 1000000 x 1000000 pixels does not fit into memory" in failed.stdout
+    assert failed.returncode == 1
+
+
+def test_a_wrong_model_is_refused_before_a_view_is_drawn(one_scan: Path, tmp_path: Path):
+    asked = ["--ply", str(one_scan), "--question", "What?", "--model", "embeded", "--log-root", str(tmp_path)]
+    refused = run_command([sys.executable, "-X", "importtime", str(COMMAND), *asked])
+    assert "there is no checkpoint folder embeded: did you mean --model embedded?" in refused.stderr
+    assert (refused.returncode, refused.stdout, " transformers" in refused.stderr) == (2, "", False)
+
+
 def test_ask_without_a_question_is_interactive():
     assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--interactive", "--steps", "2"]
 

@@ -104,7 +104,7 @@ def test_a_failed_question_says_why_in_pythons_words(rooms: RoomScans):
     with pytest.warns(UserWarning, match="the wording is unknown"):
         failed = ask(scan_of(rooms), long, model="embedded", renderer="raycast", steps=0)
     assert failed.error is not None
-    assert failed.error.endswith("use fewer steps, a smaller image_size or fewer max_new_tokens")
+    assert failed.error.endswith("use a shorter question, a smaller image_size or fewer max_new_tokens")
 
 
 def test_a_path_that_looks_like_a_flag_stays_as_it_is(rooms: RoomScans, tmp_path: Path):

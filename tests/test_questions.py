@@ -169,7 +169,10 @@ BAD_ROWS = [
     ({**ROUTE, "question": "  \n"}, "the question is empty"),
     ({**ROUTE, "question": None}, "the question is empty"),
     ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
-    ({**ROUTE, "ground_truth": "D"}, "ground_truth 'D' of a route_planning question is not one of the letters A, B, C"),
+    (
+        {**ROUTE, "ground_truth": "D"},
+        "ground_truth 'D' of a question of type route_planning is not one of the letters A, B, C",
+    ),
     ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
     ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
     ({**ROUTE, "ground_truth": None}, "ground_truth None"),
@@ -223,17 +226,26 @@ def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer
     assert [(question.id, question.options) for question in load_questions(tmp_path / name)] == [("1", ()), ("2", ())]
 
 
-def test_the_error_lists_the_first_20_bad_rows_and_counts_the_others(tmp_path: Path) -> None:
+def test_rows_with_the_same_mistake_are_listed_together(tmp_path: Path) -> None:
     bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(24)]
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
     with (tmp_path / "q.jsonl").open("a") as file:
         file.write("{")
     with pytest.raises(QuestionError) as error:
         load_questions(tmp_path / "q.jsonl")
-    first, *rows, last = str(error.value).splitlines()
-    assert (first, last) == (f"{tmp_path}/q.jsonl has 25 bad rows:", "  and 5 more")
-    assert [row.split(" (")[0] for row in rows] == [f"  row {number}" for number in range(2, 22)]
-    assert all("not a finite number above 0" in row for row in rows)
+    first, same, last = str(error.value).splitlines()
+    assert first == f"{tmp_path}/q.jsonl has 25 bad rows:"
+    assert same.startswith("  row 2 (id bad 0), row 3 (id bad 1), ") and " (id bad 9) and 14 more: " in same
+    assert same.count("not a finite number above 0") == 1
+    assert last.startswith("  row 26: invalid JSON")
+
+
+def test_the_error_lists_the_first_20_mistakes_and_counts_the_others(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "question_type": f"type {each}"} for each in range(25)])
+    with pytest.raises(QuestionError) as error:
+        load_questions(tmp_path / "q.jsonl")
+    _, *mistakes, last = str(error.value).splitlines()
+    assert (len(mistakes), last) == (20, "  and 5 more reasons")
 
 
 def test_the_row_number_in_a_jsonl_file_is_the_line_number(tmp_path: Path) -> None:
@@ -560,9 +572,10 @@ def test_all_bad_objects_are_listed() -> None:
     bad = [replace(as_object(COUNTING), id=f"bad {number}", ground_truth="three") for number in range(25)]
     with pytest.raises(QuestionError) as error:
         normalized(question for question in [as_object(COUNTING), *bad])
-    first, *listed, last = str(error.value).splitlines()
-    assert (first, last) == ("the list of questions has 25 bad questions:", "  and 5 more")
-    assert listed[0].startswith("  question 2 (id bad 0): ground_truth 'three' of a object_counting question")
+    first, same = str(error.value).splitlines()
+    assert first == "the list of questions has 25 bad questions:"
+    assert same.startswith("  question 2 (id bad 0), question 3 (id bad 1), ")
+    assert " and 15 more: ground_truth 'three' of a question of type object_counting" in same
 
 
 def test_an_empty_list_is_refused() -> None:

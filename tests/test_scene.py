@@ -284,7 +284,7 @@ def test_a_scan_that_does_not_fit_into_memory_is_an_error(file, monkeypatch, whe
 
 
 def test_only_nan_vertices_are_an_error(file):
-    with pytest.raises(SceneError, match="no vertex with finite coordinates"):
+    with pytest.raises(SceneError, match="no vertex whose coordinates are finite numbers"):
         load_scene(file("scan.ply", ply([[np.nan] * 3] * 3)))
 
 

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
     parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
     parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
     options = parser.parse_args(arguments)
+    if options.out.is_file():
+        parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
     try:
         level = LEVELS[options.level].having(options.objects and tuple(options.objects))
         given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
             per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
         questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"{prog}: {escaped(str(error))}\n")
+        sys.stderr.write(f"error: {escaped(str(error))}\n")
         return 2
     noun = "room" if options.rooms == 1 else "rooms"
     replace_unencodable(sys.stdout)

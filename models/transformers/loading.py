@@ -1,7 +1,6 @@
 """Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
 
 import json
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,9 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
-from roomscout.models import EMBEDDED, EXPLORER, ModelError
-from roomscout.models.transformers.families import FAMILIES, family_of
+from roomscout.models import EMBEDDED, ModelError
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.source import existing_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -92,7 +92,7 @@ def load_checkpoint(
     `attention` is a value of `--attention`. Raises ModelError for a checkpoint that is missing, gated, unreachable,
     broken or unsupported.
     """
-    source = _existing_source(model)
+    source = _source_of(model)
     checkpoint_config(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
@@ -139,7 +139,7 @@ def checkpoint_part(kind: Any, model: str) -> Any:
 
     Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
     """
-    source = _existing_source(model)
+    source = _source_of(model)
     try:
         return kind.from_pretrained(source)
     except _LOADING_ERRORS as error:
@@ -154,31 +154,12 @@ def is_here(model: str, file: str) -> bool:
     return isinstance(try_to_load_from_cache(model, file), str)
 
 
-def _existing_source(model: str) -> str:
-    """A folder's expanded path, or a hub id unchanged. Raises ModelError for a folder without a checkpoint."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelError(f"{model} has no config.json: --model takes a folder written by save_pretrained")
-        return str(path)
-    if path.exists():
-        raise ModelError(f"{model} is a file: --model takes the checkpoint's folder")
-    if model.count("/") != 1 or model.startswith(("/", ".", "~")):
-        if Path(model).name == EXPLORER.name or get_close_matches(model, [EMBEDDED]):
-            raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
-        if "/" not in model:
-            raise ModelError(
-                f"add --engine openai --base-url URL if {model} is a model behind a server; there is no checkpoint "
-                f"folder {model}, and a hub id has an owner, as in {FAMILIES[0].example}"
-            )
-        names = ", ".join(family.name for family in FAMILIES)
-        raise ModelError(
-            f"there is no checkpoint folder {model}: --model takes a checkpoint of {names}, as a folder or a hub id "
-            f"such as {FAMILIES[0].example}, or {EMBEDDED}"
-        )
-    if not is_here(model, "config.json"):
-        _require_on_hub(model)
-    return model
+def _source_of(model: str) -> str:
+    """A folder's expanded path, or a hub id unchanged; raises ModelError if there is no such checkpoint."""
+    source = existing_source(model)
+    if not is_here(source, "config.json"):
+        _require_on_hub(source)
+    return source
 
 
 def _require_on_hub(model: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from roomscout.models import ModelError, OutOfMemory, ReplyFormat
+from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers.decoding import (
     RecordedLogprobs,
     ReplyStop,
@@ -188,10 +189,7 @@ class ModelRunner:
         limit = self._model.config.get_text_config().max_position_embeddings
         needed = len(encoded.ids) + self._options.max_new_tokens
         if needed > limit:
-            raise ModelError(
-                f"conversation {encoded.id} needs {needed} tokens with its reply, but the model takes {limit}: "
-                "use fewer --steps, a smaller --image-size or fewer --max-new-tokens"
-            )
+            raise ModelError(why_too_long(len(encoded.turns), needed, f"the model takes {limit}"))
 
     def _trim(self) -> None:
         """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""

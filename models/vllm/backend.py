@@ -12,7 +12,7 @@ from typing import Any
 from transformers import AutoProcessor
 
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
-from roomscout.models.conversation import Conversation
+from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import CompletionCheck, never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
 from roomscout.models.transformers.families import family_of
@@ -136,11 +136,8 @@ class VllmBackend:
         """Raise ModelError for a conversation that is too long; vLLM would shorten the reply instead."""
         needed = prompt_tokens + self._options.max_new_tokens
         if needed > self._longest:
-            raise ModelError(
-                f"conversation {conversation.id} needs {needed} tokens with its reply, and the vLLM server takes "
-                f"{self._longest}: use a larger --max-model-len, fewer --steps, a smaller --image-size or fewer "
-                "--max-new-tokens"
-            )
+            takes = f"the vLLM server takes {self._longest}"
+            raise ModelError(why_too_long(len(conversation.images), needed, takes, "a larger --max-model-len, "))
 
     def _ask(
         self, conversation: Conversation, encoded: EncodedConversation, begun: list[int], reply_format: ReplyFormat
