@@ -26,7 +26,8 @@ SCHEMA = 1
 class Given:
     """What a command line gives: settings by name, as JSON values, and how this call runs the cells.
 
-    `part` is that of --shard, as its number and how many there are. `retry_failed` also retries the failed questions of finished cells.
+    `part` is that of --shard, as its number and how many there are. `retry_failed` also retries the failed questions of
+    finished cells.
     """
 
     settings: dict[str, Any]
@@ -185,7 +186,8 @@ def is_finished(run: Path) -> bool:
 def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     """Run what is missing of each cell.
 
-    Returns 0, or 1 if a question failed, or else the exit status of the run that stopped. Raises KeyboardInterrupt after the running cell has saved its answers.
+    Returns 0, or 1 if a question failed, or else the exit status of the run that stopped. Raises
+    KeyboardInterrupt after the running cell has saved its answers.
     """
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
@@ -209,13 +211,14 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
 
 
 def start(words: Sequence[str]) -> int:
-    """Run a command to its end, on the same terminal; returns its exit status.
+    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal.
 
     An interrupt ends the command as Ctrl-C does, and is raised when it has ended.
     """
     with subprocess.Popen(words, env=environment()) as process:
         try:
-            return process.wait()
+            status = process.wait()
+            return 128 - status if status < 0 else status
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM)
             process.wait()

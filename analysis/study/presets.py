@@ -36,9 +36,9 @@ class Preset:
 
     @property
     def sets(self) -> set[str]:
-        """The settings that the preset decides."""
+        """The settings that the preset decides: those of the first cell, since all others are compared with it."""
         moving = {"moves", "moves_of"} if any(cell.moves_of for cell in self.cells) else set()
-        return {name for cell in self.cells for name in cell.settings} | moving
+        return {*self.cells[0].settings, *moving}
 
     @property
     def takes_moves_of(self) -> bool:
