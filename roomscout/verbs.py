@@ -103,6 +103,13 @@ def _leaderboard(arguments: Sequence[str]) -> int:
     return main(arguments, answer_settings())
 
 
+def _study(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.study.command import main
+    from roomscout.studies import StudiedCommand
+
+    return main(arguments, StudiedCommand())
+
+
 def _failures(arguments: Sequence[str]) -> int:
     from roomscout.analysis.failures import main
 
@@ -252,6 +259,15 @@ VERBS = {
         ),
         "RUN RUN... [FLAGS]",
         command=_compare,
+    ),
+    "study": Verb(
+        "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
+        (
+            "roomscout study controls studies/controls --demo",
+            "roomscout study budget studies/budget --scan-root scans --model Qwen/Qwen3-VL-8B-Instruct",
+        ),
+        "PRESET FOLDER [FLAGS]",
+        command=_study,
     ),
     "leaderboard": Verb(
         "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",

@@ -1,0 +1,257 @@
+"""Runs the cells of a study one after the other, each as a process of the main command."""
+
+import json
+import logging
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
+from roomscout.data.text import escaped
+from roomscout.processes import environment
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader, find_part, run_folders
+
+log = logging.getLogger(__name__)
+
+STUDY_FILE = "study.json"
+"""The preset, the settings and the fingerprint of the questions of a study, in its folder."""
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line gives: settings by name, as JSON values, and how this call runs the cells.
+
+    `part` is that of --shard, as its number and how many there are. `retry_failed` also retries the failed questions of
+    finished cells.
+    """
+
+    settings: dict[str, Any]
+    part: tuple[int, int] | None = None
+    retry_failed: bool = False
+
+
+class MainCommand(Protocol):
+    """The main command: how to start it, and what its flags mean."""
+
+    words: Sequence[str]
+    """What starts it."""
+    answer_settings: Sequence[str]
+    """The settings that could change answers."""
+
+    def read(self, flags: Sequence[str], folder: Path) -> Given:
+        """What flags give to a study in a folder; raises ValueError naming the flag."""
+
+    def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of a run, from some of them; raises ValueError naming the one that is wrong or in conflict."""
+
+    def flags(self, settings: Mapping[str, Any]) -> list[str]:
+        """The flags that give these settings, without those that have their defaults."""
+
+    def questions_sha256(self, settings: Mapping[str, Any]) -> str:
+        """The fingerprint of the questions; raises ValueError if they cannot be read."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study in its folder. `settings` are all settings that its cells share."""
+
+    folder: Path
+    name: str
+    settings: Mapping[str, Any]
+    questions_sha256: str
+
+    @property
+    def preset(self) -> Preset:
+        """The comparison that it makes."""
+        return PRESETS[self.name]
+
+    def place_of(self, cell: Cell) -> Path:
+        """The folder below which a cell's run is."""
+        return self.folder / "runs" / cell.folder
+
+    def run_of(self, cell: Cell, part: tuple[int, int] | None = None) -> Path | None:
+        """The run folder of a cell, or of a part of it; None if it has not begun."""
+        if part is not None:
+            return find_part(self.place_of(cell), *part)
+        return next(iter(reversed(run_folders(self.place_of(cell)))), None)
+
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """The settings of a cell's run."""
+        changed = dict(cell.settings)
+        if self.preset.takes_moves_of and cell.moves_of != GIVEN:
+            changed["moves_of"] = None
+        if cell.moves_of and cell.moves_of != GIVEN:
+            shown = next(each for each in self.preset.cells if each.name == cell.moves_of)
+            changed["moves_of"] = str(self.run_of(shown) or self.place_of(shown))
+        return {**self.settings, **changed}
+
+
+def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> Study:
+    """Begin a study, or open the one in a folder with what is `given` over its settings.
+
+    Raises RunError if the folder has another study, if the settings cannot be those of the preset, or if nothing can be
+    written; and what the command raises.
+    """
+    preset, path = PRESETS[name], folder / STUDY_FILE
+    begun = _read(path)
+    if (folder / "run.json").exists():
+        raise RunError(f"{folder} is a run folder: name another folder for the study")
+    _require_free(name, preset, given)
+    if begun is not None:
+        _require_same(begun, folder, name, given, command.answer_settings)
+    settings = command.completed({**(begun["settings"] if begun else {}), **given.settings})
+    if preset.takes_moves_of and settings["moves_of"] is None:
+        raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
+    if given.part is not None and any(cell.moves_of not in ("", GIVEN) for cell in preset.cells):
+        raise RunError(f"{name} repeats the moves of whole runs: leave out --shard")
+    asked = command.questions_sha256(settings)
+    if begun is not None and begun["questions_sha256"] != asked:
+        raise RunError(f"{folder} was begun with other questions: name those, or another folder for a new study")
+    study = Study(folder, name, settings, asked)
+    for cell in preset.cells:
+        try:
+            command.completed(study.settings_of(cell))
+        except ValueError as error:
+            raise RunError(f"{name}, cell {cell.name}: {error}") from None
+    if begun is None:
+        _write(study)
+    return study
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            raise RunError(f"{path} is of another version: name another folder for a new study")
+        return {name: found[name] for name in ("preset", "settings", "questions_sha256")}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged ({error}): name another folder for a new study") from None
+
+
+def _write(study: Study) -> None:
+    record = {"schema": SCHEMA, "preset": study.name, "settings": study.settings}
+    record["questions_sha256"] = study.questions_sha256
+    path = study.folder / STUDY_FILE
+    try:
+        study.folder.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        draft.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
+
+
+def _require_free(name: str, preset: Preset, given: Given) -> None:
+    """Raise RunError if the user gives a setting that the preset decides."""
+    decided = preset.sets - ({"moves_of"} if preset.takes_moves_of else set())
+    if taken := [f"--{each.replace('_', '-')}" for each in given.settings if each in decided]:
+        raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
+
+
+def _require_same(
+    begun: Mapping[str, Any], folder: Path, name: str, given: Given, answer_settings: Sequence[str]
+) -> None:
+    """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
+    if begun["preset"] != name:
+        raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
+    for each in answer_settings:
+        before, now = begun["settings"].get(each), given.settings.get(each, begun["settings"].get(each))
+        if before != now:
+            flag = f"--{each.replace('_', '-')}"
+            raise RunError(
+                f"{folder} was begun with {flag} {_value(before)}, not {_value(now)}: leave that out to resume the "
+                "study, or name another folder for a new one"
+            )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run, or a part of one, has all its answers in its summary."""
+    summary = RunReader(run).summary
+    return summary is not None and not summary["pending"]
+
+
+def run_cells(study: Study, given: Given, command: MainCommand) -> int:
+    """Run what is missing of each cell.
+
+    Returns 0, or 1 if a question failed, or else the exit status of the run that stopped. Raises
+    KeyboardInterrupt after the running cell has saved its answers.
+    """
+    worst, cells = 0, study.preset.cells
+    for number, cell in enumerate(cells, start=1):
+        run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"
+        words = [*command.words, *command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
+        if run is not None:
+            failed = RunReader(run).summary if is_finished(run) else None
+            if failed is not None and not (given.retry_failed and failed["types"]["all"]["failed"]):
+                log.info("%s: finished before, in %s", which, run)
+                worst = max(worst, bool(failed["types"]["all"]["failed"]))
+                continue
+            words += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
+        log.info("%s: %s", which, "begins" if run is None else f"resumes {run}")
+        status = start(words)
+        if status not in (0, 1):
+            log.error("%s: stopped with exit status %d; to resume, run the same command again", which, status)
+            return status
+        worst = max(worst, status)
+    return worst
+
+
+def start(words: Sequence[str]) -> int:
+    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal.
+
+    An interrupt ends the command as Ctrl-C does, and is raised when it has ended.
+    """
+    with subprocess.Popen(words, env=environment()) as process:
+        try:
+            status = process.wait()
+            return 128 - status if status < 0 else status
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+
+
+def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path] | None:
+    """The finished run of each cell, merged from its parts if it has some; None while other parts are pending."""
+    if given.part is None:
+        return [run for cell in study.preset.cells if (run := study.run_of(cell)) is not None]
+    of = given.part[1]
+    parts = {
+        cell.name: [study.run_of(cell, (number, of)) for number in range(1, of + 1)] for cell in study.preset.cells
+    }
+    pending = {
+        number
+        for runs in parts.values()
+        for number, run in enumerate(runs, start=1)
+        if run is None or not is_finished(run)
+    }
+    if pending:
+        log.info("Pending: parts %s of %d. The last one to finish writes the table.", _listed(pending), of)
+        return None
+    merged = []
+    for cell in study.preset.cells:
+        target = study.folder / "merged" / cell.folder
+        if not (target / "summary.json").exists():
+            folders = [str(run) for run in parts[cell.name]]
+            if status := start([*command.words, "merge", str(target), *folders]):
+                raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
+        merged.append(target)
+    return merged
+
+
+def _listed(numbers: set[int]) -> str:
+    return escaped(", ".join(map(str, sorted(numbers))))

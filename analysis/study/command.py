@@ -1,0 +1,131 @@
+"""The verb `roomscout study`."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+
+from roomscout.analysis.study.cells import MainCommand, finished_runs, open_study, run_cells
+from roomscout.analysis.study.presets import PRESETS
+from roomscout.analysis.study.tables import (
+    Results,
+    about,
+    cell_table,
+    csv_of,
+    lines_of,
+    markdown_of,
+    notes_of,
+    plot_of,
+    results_of,
+    task_table,
+)
+from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.text import escaped, log_to_stream
+from roomscout.runs import RunError
+
+log = logging.getLogger(__name__)
+
+PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
+"""What a study writes in its folder."""
+
+
+def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout study") -> int:
+    """Run the verb; `command` is the main command, which each cell starts as a process.
+
+    Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that stopped, such as
+    130 after an interrupt. Raises what `command` raises about flags.
+    """
+    presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        usage=f"{prog} PRESET FOLDER [FLAGS]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run the cells of a comparison one after the other, and write a table with intervals and a page.\n"
+        "The same command resumes: a finished cell is not run again.",
+        epilog=f"presets:\n{presets}\n\nAll other flags are those of a run, such as --model, --questions, --scan-root, "
+        "--engine and\n--shard; --demo asks about the four rooms of the demo. roomscout --help lists them.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
+    given, flags = parser.parse_known_args(arguments)
+    log_to_stream(sys.stdout)
+    folder = given.folder.expanduser().absolute()
+    try:
+        if given.preset not in PRESETS:
+            raise RunError(f"there is no study {given.preset}; use {_listed()}")
+        if str(given.folder).startswith("-"):
+            raise RunError(f"name the folder of the study before the flags: {prog} {given.preset} FOLDER [FLAGS]")
+        asked = command.read(flags, folder)
+        study = open_study(folder, given.preset, asked, command)
+        status = run_cells(study, asked, command)
+        if status > 1 or (runs := finished_runs(study, asked, command)) is None:
+            return status
+        results = results_of(study.preset, runs, command.answer_settings)
+        _write(folder / CSV, csv_of(results))
+        _write(folder / TABLE, markdown_of(results, _title(study.name, results)))
+        _write(folder / PAGE, _page(results, _title(study.name, results), folder))
+    except (RunError, BenchmarkError) as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    except KeyboardInterrupt:
+        log.warning("Interrupted; to resume, run the same command again.")
+        return 130
+    for line in [*lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
+        log.info("%s", line)
+    return status
+
+
+def _listed() -> str:
+    *names, last = PRESETS
+    return f"{', '.join(names)} or {last}"
+
+
+def _title(name: str, results: Results) -> str:
+    asked = results.cells[0].answers.about
+    return f"Study of {name}: {asked['policy'] or asked['model']}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        draft = path.with_name(path.name + ".tmp")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
+
+
+def _page(results: Results, title: str, folder: Path) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("roomscout.analysis.study"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = resources.files("roomscout.analysis.report") / "assets" / "report.css"
+    heads, rows = cell_table(results)
+    task_heads, task_rows = task_table(results)
+    reports = [each.answers.report for each in results.cells]
+    return environment.get_template("study.html.j2").render(
+        style=style.read_text(encoding="utf-8"),
+        title=escaped(title),
+        does=results.preset.does,
+        about=escaped(about(results)),
+        plot=plot_of(results),
+        heads=heads,
+        rows=[
+            {"name": row[0], "cells": row[1:], "report": quote(os.path.relpath(report, folder)) if report else ""}
+            for row, report in zip(rows, reports, strict=True)
+        ],
+        notes=notes_of(results),
+        task_heads=task_heads,
+        task_rows=[[escaped(text) for text in row] for row in task_rows],
+        protocols=[(each.cell.name, escaped(each.answers.protocol)) for each in results.cells],
+    )

@@ -1,0 +1,85 @@
+"""The comparisons that `roomscout study` knows. A new one is an entry of PRESETS."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+GIVEN = "the run that --moves-of names"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: the settings, by name, in which it differs from what the user gives.
+
+    `moves_of` is the name of the cell whose moves it repeats, or GIVEN. `moves` and `series` place the cell in a curve
+    of the score by the number of moves; a cell without a series is a point of every one.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    moves_of: str = ""
+    moves: int | None = None
+    series: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return self.name.replace(" ", "_").replace("'", "")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A comparison: what it answers, and its cells. All are compared with the first one."""
+
+    does: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def sets(self) -> set[str]:
+        """The settings that the preset decides: those of the first cell, since all others are compared with it."""
+        moving = {"moves", "moves_of"} if any(cell.moves_of for cell in self.cells) else set()
+        return {*self.cells[0].settings, *moving}
+
+    @property
+    def takes_moves_of(self) -> bool:
+        """Whether the user must name a run with --moves-of."""
+        return any(cell.moves_of == GIVEN for cell in self.cells)
+
+
+def _budget(moves: tuple[int, ...]) -> tuple[Cell, ...]:
+    """No move, then for each number of moves a cell that may answer earlier and one that must use all of them."""
+    cells = [Cell("0 moves", {"steps": 0, "min_turns": 0}, moves=0)]
+    for most in moves:
+        cells.append(Cell(f"{most} free", {"steps": most, "min_turns": 0}, moves=most, series="free"))
+        cells.append(Cell(f"{most} forced", {"steps": most, "min_turns": most}, moves=most, series="forced"))
+    return tuple(cells)
+
+
+PRESETS = {
+    "controls": Preset(
+        "Is exploring better than a spin, random moves, covering the room, one view or none?",
+        (
+            Cell("model", {"moves": "model"}),
+            *(Cell(mover, {"moves": mover}) for mover in ("spin", "random", "coverage", "none")),
+            Cell("blind", {"renderer": "blind"}),
+        ),
+    ),
+    "budget": Preset(
+        "What do more moves gain, if the model may answer earlier (free) and if it must use all of them (forced)?",
+        _budget((1, 3, 7, 15)),
+    ),
+    "passive": Preset(
+        "Does it matter that the model chose its views, or that it saw them turn by turn?",
+        (
+            Cell("moving itself"),
+            Cell("own path in turns", moves_of="moving itself"),
+            Cell("own path at once", {"present": "once"}, moves_of="moving itself"),
+            Cell("another's path", moves_of=GIVEN),
+        ),
+    ),
+    "motion": Preset(
+        "What does moving gain over turning in place?",
+        (Cell("with translation", {"translation": True}), Cell("turning only", {"translation": False})),
+    ),
+}
+"""The presets by name."""

@@ -1,0 +1,218 @@
+"""`roomscout study`: real studies of a scripted model on two rooms, each cell a process of the command."""
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL_VIEW, RoomScans, results, run_command
+
+from roomscout.agent.config import ConfigError
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.compare.comparison import compare
+from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, open_study
+from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
+from roomscout.analysis.study.tables import plot_of, results_of
+from roomscout.command import main
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.studies import StudiedCommand
+
+COMMAND = StudiedCommand()
+
+
+def flags(rooms: RoomScans, *more: str) -> list[str]:
+    """The flags of a small scripted run; a study is fast with them."""
+    width, height = map(str, SMALL_VIEW)
+    return [
+        "--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--model", "scripted:random", "--renderer",
+        "raycast", "--image-size", width, height, "--focal", "75", "--steps", "3", "--no-report", *more,
+    ]  # fmt: skip
+
+
+def opened(folder: Path, name: str, rooms: RoomScans, *more: str) -> Study:
+    return open_study(folder, name, COMMAND.read(flags(rooms, *more), folder), COMMAND)
+
+
+def runs_of(folder: Path, name: str = "motion") -> list[Path]:
+    """The run folder of each cell."""
+    study = Study(folder, name, {}, "")
+    found = [study.run_of(cell) for cell in study.preset.cells]
+    return [run for run in found if run is not None]
+
+
+@pytest.fixture(scope="module")
+def studied(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study of two cells; nobody may change it."""
+    folder = tmp_path_factory.mktemp("study") / "motion"
+    assert main(["study", "motion", str(folder), *flags(rooms)]) == 0
+    return folder
+
+
+def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
+    settings = [RunReader(run).facts.setting("translation") for run in runs_of(studied)]
+    assert settings == [True, False]
+
+
+def test_the_table_has_the_scores_and_differences_of_compare(studied: Path):
+    (pair,) = compare(read_answers(runs_of(studied), COMMAND.answer_settings), ("protocol",)).pairs
+    with (studied / "study.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == "overall"]
+    assert pair.overall is not None
+    assert [row["cell"] for row in rows] == ["with translation", "turning only"]
+    assert float(rows[0]["percent"]) == pytest.approx(pair.overall.first, abs=1e-3)
+    assert float(rows[1]["difference"]) == pytest.approx(pair.overall.percent, abs=1e-3)
+
+
+def test_the_page_and_the_markdown_name_every_cell(studied: Path):
+    for name in ("study.html", "study.md"):
+        text = (studied / name).read_text()
+        assert all(cell.name in text for cell in PRESETS["motion"].cells)
+    assert (studied / "study.html").read_text().count("<svg") == 1
+
+
+def test_a_finished_cell_is_not_run_again(studied: Path, capfd: pytest.CaptureFixture[str]):
+    before = [(run / "run.log").read_bytes() for run in runs_of(studied)]
+    assert main(["study", "motion", str(studied)]) == 0  # without flags: study.json has them
+    assert [(run / "run.log").read_bytes() for run in runs_of(studied)] == before
+    assert capfd.readouterr().out.count("finished before") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("motion", ("--steps", "4"), r"was begun with --steps 3, not 4"),
+        ("motion", ("--seed", "1"), r"was begun with --seed 0, not 1"),
+        ("motion", ("--num-questions", "2"), r"was begun with --num-questions none, not 2"),
+        ("controls", (), r"is a study of motion, not controls"),
+    ],
+)
+def test_a_folder_with_another_study_is_refused_by_what_differs(
+    studied: Path, rooms: RoomScans, name: str, more: tuple[str, ...], words: str
+):
+    with pytest.raises(RunError, match=words):
+        opened(studied, name, rooms, *more)
+
+
+def test_other_questions_under_the_same_settings_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[:3]))
+    with pytest.raises(RunError, match="was begun with other questions"):
+        opened(studied, "motion", RoomScans(rooms.root, fewer))
+
+
+def test_a_setting_of_speed_may_change(studied: Path, rooms: RoomScans):
+    assert opened(studied, "motion", rooms, "--batch-size", "2").settings["batch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("controls", ("--moves", "spin"), "sets --moves itself"),
+        ("controls", ("--min-turns", "2"), "controls, cell spin: .* leave out --min-turns"),
+        ("motion", ("--moves", "spin"), "motion, cell turning only: --no-translation has no effect"),
+        ("passive", (), "add --moves-of RUN"),
+        ("passive", ("--moves-of", "other", "--shard", "1/2"), "leave out --shard"),
+    ],
+)
+def test_flags_that_conflict_with_a_preset_are_refused_before_anything_runs(
+    rooms: RoomScans, tmp_path: Path, name: str, more: tuple[str, ...], words: str
+):
+    with pytest.raises(RunError, match=words):
+        opened(tmp_path / "new", name, rooms, *more)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("flag", [["--ply", "a.ply"], ["--continue", "recent"], ["--log-root", "logs"], ["--plan"]])
+def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[str]):
+    with pytest.raises(ConfigError, match=f"leave out {flag[0]}"):
+        COMMAND.read(flag, tmp_path)
+
+
+def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(RunError, match="is a run folder"):
+        opened(runs_of(studied)[0], "motion", rooms)
+    (tmp_path / STUDY_FILE).write_text("{")
+    with pytest.raises(RunError, match=r"study\.json is damaged"):
+        opened(tmp_path, "motion", rooms)
+
+
+def test_all_cells_of_all_presets_have_names_and_folders_of_their_own():
+    for preset in PRESETS.values():
+        assert len({cell.folder for cell in preset.cells}) == len(preset.cells)
+        assert {cell.moves_of for cell in preset.cells} <= {"", GIVEN, *(cell.name for cell in preset.cells)}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_path: Path):
+    more = ("--moves-of", str(tmp_path / "other")) if name == "passive" else ()
+    words = [word for word in flags(rooms, *more) if name != "budget" or word not in ("--steps", "3")]
+    study = open_study(tmp_path / "new", name, COMMAND.read(words, tmp_path), COMMAND)
+    assert all(COMMAND.flags(study.settings_of(cell)) for cell in study.preset.cells)
+
+
+def test_passive_repeats_the_moves_of_its_first_cell_and_of_the_named_run(rooms: RoomScans, tmp_path: Path):
+    study = opened(tmp_path / "new", "passive", rooms, "--moves-of", str(tmp_path / "other"))
+    named = [study.settings_of(cell)["moves_of"] for cell in study.preset.cells]
+    own = str(study.place_of(study.preset.cells[0]))
+    assert named == [None, own, own, str(tmp_path / "other")]
+
+
+def test_the_budget_has_a_curve_for_free_and_one_for_forced(studied: Path):
+    cells = (Cell("0 moves", moves=0), Cell("3 free", moves=3, series="free"))
+    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    pairs = zip(found.cells, cells, strict=True)
+    curve = plot_of(type(found)(**{**vars(found), "cells": tuple(_placed(each, cell) for each, cell in pairs)}))
+    assert "maximum number of moves" in curve
+    assert curve.count("<circle") == 2
+
+
+def _placed(result: Any, cell: Cell) -> Any:
+    return type(result)(**{**vars(result), "cell": cell})
+
+
+def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Path, rooms: RoomScans, tmp_path: Path):
+    folder = tmp_path / "motion"
+    command = [*COMMAND.words, "study", "motion", str(folder), *flags(rooms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not list(folder.glob("runs/*/*/q*/turns.jsonl")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[0]
+    assert process.returncode == 130
+    assert "to resume, run the same command again" in said
+    assert run_command(command).returncode == 0
+    assert [results(run) for run in runs_of(folder)] == [results(run) for run in runs_of(studied)]
+    assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
+
+
+def test_parts_of_a_study_make_the_table_of_the_whole(studied: Path, rooms: RoomScans, tmp_path: Path):
+    folder = tmp_path / "motion"
+    command = [*COMMAND.words, "study", "motion", str(folder), *flags(rooms)]
+    first = run_command([*command, "--shard", "1/2"])
+    assert "Pending: parts 2 of 2" in first.stdout
+    assert run_command([*command, "--shard", "2/2"]).returncode == 0
+    assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
+
+
+def test_a_cell_that_cannot_run_ends_the_study_with_its_status(rooms: RoomScans, tmp_path: Path):
+    broken = tmp_path / "policy.py"
+    broken.write_text("raise RuntimeError('no policy here')\n")
+    words = flags(rooms, "--policy", f"{broken}:Mine")
+    ended = run_command([*COMMAND.words, "study", "motion", str(tmp_path / "new"), *words])
+    assert ended.returncode not in (0, 1)
+    assert "Cell 1 of 2, with translation: stopped with exit status" in ended.stdout
+    assert not (tmp_path / "new" / "study.csv").exists()
+
+
+def test_what_a_command_line_gives_is_read_without_its_part(rooms: RoomScans, tmp_path: Path):
+    given = COMMAND.read(flags(rooms, "--shard", "2/3"), tmp_path)
+    assert given.part == (2, 3)
+    assert "shard" not in given.settings
+    assert isinstance(given, Given)
+    assert sys.executable == COMMAND.words[0]
