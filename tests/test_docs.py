@@ -93,8 +93,8 @@ def test_commands_have_verbs_and_flags_that_exist(page: Path):
     """Flags are parsed, with 1 for a variable of the shell; of verbs with a parser of their own, reads the source."""
     others = flags_in_source("agent/*.py", "runs/*.py", "data/rooms/*.py", "analysis/**/*.py")
     for words in our_commands(page):
-        flags, command = read_verb(words)
-        if command is None:
+        flags, command = read_verb(words[:1] + words[3:] if words[0] == "study" else words)
+        if command is None or words[0] == "study":
             assert parse_command_line([re.sub(r"\$\w+", "1", each) for each in flags]).settings, words
         else:
             assert not {word for word in words if word.startswith("--")} - others, words

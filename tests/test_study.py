@@ -75,11 +75,12 @@ def test_the_page_and_the_markdown_name_every_cell(studied: Path):
     assert (studied / "study.html").read_text().count("<svg") == 1
 
 
-def test_a_finished_cell_is_not_run_again(studied: Path, capfd: pytest.CaptureFixture[str]):
+def test_a_finished_cell_is_not_run_again(studied: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
     before = [(run / "run.log").read_bytes() for run in runs_of(studied)]
     assert main(["study", "motion", str(studied)]) == 0  # without flags: study.json has them
     assert [(run / "run.log").read_bytes() for run in runs_of(studied)] == before
-    assert capfd.readouterr().out.count("finished before") == 2
+    assert caplog.text.count("finished before") == 2
 
 
 @pytest.mark.parametrize(

@@ -177,10 +177,9 @@ def _value(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a run, or a part of one, has all its answers in its summary."""
-    summary = RunReader(run).summary
-    return summary is not None and not summary["pending"]
+def done_file(run: Path) -> Path:
+    """The empty file beside a run folder that says that the command ended normally: answers, report and all."""
+    return run.parent / f"{run.name}.done"
 
 
 def run_cells(study: Study, given: Given, command: MainCommand) -> int:
@@ -195,17 +194,21 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
         words = [*command.words, *command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
-            failed = RunReader(run).summary if is_finished(run) else None
-            if failed is not None and not (given.retry_failed and failed["types"]["all"]["failed"]):
-                log.info("%s: finished before, in %s", which, run)
-                worst = max(worst, bool(failed["types"]["all"]["failed"]))
-                continue
+            if done_file(run).exists():
+                failed = any(row.failed for row in RunReader(run).rows)
+                if not (failed and given.retry_failed):
+                    log.info("%s: finished before, in %s", which, run)
+                    worst = max(worst, int(failed))
+                    continue
             words += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
         log.info("%s: %s", which, "begins" if run is None else f"resumes {run}")
         status = start(words)
         if status not in (0, 1):
             log.error("%s: stopped with exit status %d; to resume, run the same command again", which, status)
             return status
+        ended = study.run_of(cell, given.part)
+        assert ended is not None, "a command that ends normally leaves a run folder"
+        done_file(ended).touch()
         worst = max(worst, status)
     return worst
 
@@ -237,7 +240,7 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         number
         for runs in parts.values()
         for number, run in enumerate(runs, start=1)
-        if run is None or not is_finished(run)
+        if run is None or not done_file(run).exists()
     }
     if pending:
         log.info("Pending: parts %s of %d. The last one to finish writes the table.", _listed(pending), of)
