@@ -27,8 +27,8 @@ class StudiedCommand:
     """The main command of this package, as `analysis.study.cells.MainCommand` describes it."""
 
     def __init__(self) -> None:
-        self.words = [sys.executable, *COMMAND]
-        self.answer_settings = [name for name in answer_settings() if name not in OF_THIS_CALL]
+        self.words: Sequence[str] = [sys.executable, *COMMAND]
+        self.answer_settings: Sequence[str] = [name for name in answer_settings() if name not in OF_THIS_CALL]
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""

@@ -134,6 +134,12 @@ def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[st
         COMMAND.read(flag, tmp_path)
 
 
+def test_flags_in_the_place_of_the_folder_are_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["study", "controls", "--model", "embedded"])
+    assert "required: FOLDER" in capsys.readouterr().err
+
+
 def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
     with pytest.raises(RunError, match="is a run folder"):
         opened(runs_of(studied)[0], "motion", rooms)
