@@ -1,6 +1,7 @@
 """`roomscout study`: real studies of a scripted model on two rooms, each cell a process of the command."""
 
 import csv
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,11 @@ def test_the_page_and_the_markdown_name_every_cell(studied: Path):
         text = (studied / name).read_text()
         assert all(cell.name in text for cell in PRESETS["motion"].cells)
     assert (studied / "study.html").read_text().count("<svg") == 1
+
+
+def test_the_page_defines_the_colours_that_it_uses(studied: Path):
+    page = (studied / "study.html").read_text()
+    assert all(f"{name}:" in page for name in set(re.findall(r"var\((--[a-z]+)\)", page)))
 
 
 def test_a_finished_cell_is_not_run_again(studied: Path, caplog: pytest.LogCaptureFixture):

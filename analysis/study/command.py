@@ -106,12 +106,13 @@ def _page(results: Results, title: str, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = resources.files("roomscout.analysis.report") / "assets" / "report.css"
+    assets = resources.files("roomscout.analysis.report") / "assets"
+    style = "".join((assets / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css"))
     heads, rows = cell_table(results)
     task_heads, task_rows = task_table(results)
     reports = [each.answers.report for each in results.cells]
     return environment.get_template("study.html.j2").render(
-        style=style.read_text(encoding="utf-8"),
+        style=style,
         title=escaped(title),
         does=results.preset.does,
         about=escaped(about(results)),
