@@ -1,6 +1,7 @@
 """`roomscout study`: real studies of a scripted model on two rooms, each cell a process of the command."""
 
 import csv
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +76,11 @@ def test_the_page_and_the_markdown_name_every_cell(studied: Path):
     assert (studied / "study.html").read_text().count("<svg") == 1
 
 
+def test_the_page_defines_the_colours_that_it_uses(studied: Path):
+    page = (studied / "study.html").read_text()
+    assert all(f"{name}:" in page for name in set(re.findall(r"var\((--[a-z]+)\)", page)))
+
+
 def test_a_finished_cell_is_not_run_again(studied: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     before = [(run / "run.log").read_bytes() for run in runs_of(studied)]
@@ -132,6 +138,12 @@ def test_flags_that_conflict_with_a_preset_are_refused_before_anything_runs(
 def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[str]):
     with pytest.raises(ConfigError, match=f"leave out {flag[0]}"):
         COMMAND.read(flag, tmp_path)
+
+
+def test_flags_in_the_place_of_the_folder_are_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["study", "controls", "--model", "embedded"])
+    assert "required: FOLDER" in capsys.readouterr().err
 
 
 def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):

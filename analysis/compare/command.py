@@ -91,6 +91,7 @@ def _page(found: Comparison, out: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = resources.files("roomscout.analysis.report") / "assets" / "report.css"
+    assets = resources.files("roomscout.analysis.report") / "assets"
+    style = "".join((assets / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css"))
     values = page_values(found, out)
-    return environment.get_template("compare.html.j2").render(**values, style=style.read_text(encoding="utf-8"))
+    return environment.get_template("compare.html.j2").render(**values, style=style)

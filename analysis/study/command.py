@@ -48,18 +48,15 @@ def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout 
         "The same command resumes: a finished cell is not run again.",
         epilog=f"presets:\n{presets}\n\nAll other flags are those of a run, such as --model, --questions, --scan-root, "
         "--engine and\n--shard; --demo asks about the four rooms of the demo. roomscout --help lists them.",
-        allow_abbrev=False,
     )
     parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
-    given, flags = parser.parse_known_args(arguments)
+    given, flags = parser.parse_args(arguments[:2]), arguments[2:]
     log_to_stream(sys.stdout)
     folder = given.folder.expanduser().absolute()
     try:
         if given.preset not in PRESETS:
             raise RunError(f"there is no study {given.preset}; use {_listed()}")
-        if str(given.folder).startswith("-"):
-            raise RunError(f"name the folder of the study before the flags: {prog} {given.preset} FOLDER [FLAGS]")
         asked = command.read(flags, folder)
         study = open_study(folder, given.preset, asked, command)
         status = run_cells(study, asked, command)
@@ -109,12 +106,13 @@ def _page(results: Results, title: str, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = resources.files("roomscout.analysis.report") / "assets" / "report.css"
+    assets = resources.files("roomscout.analysis.report") / "assets"
+    style = "".join((assets / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css"))
     heads, rows = cell_table(results)
     task_heads, task_rows = task_table(results)
     reports = [each.answers.report for each in results.cells]
     return environment.get_template("study.html.j2").render(
-        style=style.read_text(encoding="utf-8"),
+        style=style,
         title=escaped(title),
         does=results.preset.does,
         about=escaped(about(results)),
