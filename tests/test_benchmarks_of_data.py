@@ -96,8 +96,8 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
         ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
         ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
         ({"answer_kind": "letter"}, "needs at least two options"),
-        ({"answer_kind": "number"}, "ground_truth 'white' of a chess question is not a finite number above 0"),
-        ({"answer_kind": "yes_no"}, "ground_truth 'white' of a chess question is neither yes nor no"),
+        ({"answer_kind": "number"}, "ground_truth 'white' of a question of type chess is not a finite number above 0"),
+        ({"answer_kind": "yes_no"}, "ground_truth 'white' of a question of type chess is neither yes nor no"),
     ],
 )  # fmt: skip
 def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, columns: dict, words: str):

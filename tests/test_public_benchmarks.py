@@ -62,7 +62,10 @@ def test_revsi_rows_are_read_in_their_own_columns(tmp_path: Path):
     [
         ({"num_frames": "16"}, "row 1: num_frames is 16; a scan shows the whole room, so use the rows of all_frame"),
         ({"question_type": "obj_appearance_order"}, r"row 1 \(id 0\): unknown question_type 'obj_appearance_order'"),
-        ({"ground_truth": "A"}, "ground_truth 'A' of a object_counting_single question is not a finite number above 0"),
+        (
+            {"ground_truth": "A"},
+            "ground_truth 'A' of a question of type object_counting_single is not a finite number above 0",
+        ),
     ],
 )
 def test_a_row_that_revsi_cannot_ask_is_refused_in_one_sentence(tmp_path: Path, changes: dict, words: str):
