@@ -36,17 +36,16 @@ SMALL_VIEW = (160, 96)
 # No example fails for being slow: a busy machine is slow now and then.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
-# A shell starts background jobs with SIGINT ignored, and the commands that tests interrupt would inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
-def _same_signals() -> Iterator[None]:
-    """Restore what the command does about signals: at its end it ignores them, and later tests send some."""
-    before = {each: signal.getsignal(each) for each in INTERRUPTS}
-    yield
-    for each, handler in before.items():
-        signal.signal(each, handler)
+def _signals_of_a_new_process() -> None:
+    """Undo what a command did about signals: at its end it ignores them, and a test's processes would inherit that.
+
+    A shell starts its background jobs with SIGINT ignored, so that is undone before the first test too.
+    """
+    for each in INTERRUPTS:
+        signal.signal(each, signal.default_int_handler if each is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -80,7 +80,7 @@ def test_bad_numbers_of_the_command_end_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ):
     assert main([str(tmp_path / "out"), "--rooms", "1", *arguments]) == 2
-    assert capsys.readouterr().err == f"python -m roomscout.data.rooms: {message}\n"
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_the_command_makes_rooms_of_a_level_with_as_many_questions_as_asked(tmp_path: Path):

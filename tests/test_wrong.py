@@ -82,6 +82,7 @@ def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: P
     assert folder == f"Run folder: {run}"
     counts, command = wrong.split("; to list them: ")
     verb, *arguments = shlex.split(command)[1:]
+    capsys.readouterr()
     assert (verb, main(arguments)) == ("wrong", 0)
     assert capsys.readouterr().out.splitlines()[0] == counts
 
