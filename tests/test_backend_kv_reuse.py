@@ -22,7 +22,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.kv_cache import GrowingLayer
+from roomscout.models.transformers.kv_cache import GrowingLayer, cache_argument
 from roomscout.models.transformers.steps import DecodingLoop
 from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor, write_untrained_checkpoint
 
@@ -627,8 +627,8 @@ class TestOnAFakeDevice:
             input_ids=torch.zeros(rows, new, dtype=torch.long, device="cuda"),
             attention_mask=torch.ones(rows, 1, new, cached + new, dtype=torch.bool, device="cuda"),
             position_ids=torch.zeros(3, rows, new, dtype=torch.long, device="cuda"),
-            past_key_values=cache,
             logits_to_keep=1,
+            **{cache_argument(model): cache},
         ).logits
         assert (tuple(logits.shape), logits.device.type) == ((rows, 1, 1024), "cuda")
         assert cache.layers[0].get_seq_length() == cached + new

@@ -1,5 +1,6 @@
 """A KV cache that persists across turns, follows how conversations are batched, and is bounded in bytes."""
 
+import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,11 @@ WINDOW = 64
 _SPARE_COLUMNS = 64
 # Rows are repacked if their batch is wider than this factor times the longest row, plus _SPARE_COLUMNS.
 _MAX_WIDTH_RATIO = 1.25
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The name of the argument of forward() that takes a cache, which transformers 5.24 renamed."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 class GrowingLayer(DynamicLayer):

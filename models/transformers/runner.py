@@ -23,7 +23,7 @@ from roomscout.models.transformers.encoding import ConversationEncoder, EncodedC
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import CompiledGrammar
 from roomscout.models.transformers.inference_state import inference_state
-from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, kv_token_bytes
+from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument, kv_token_bytes
 from roomscout.models.transformers.loading import end_tokens, is_out_of_memory
 from roomscout.models.transformers.steps import DecodingLoop
 
@@ -117,6 +117,7 @@ class ModelRunner:
         self._options = options
         self._reuses_kv = kv_bytes > 0
         self._family = family_of(model.config)
+        self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
         token_bytes = kv_token_bytes(text, model.dtype.itemsize)
         self._store = KVStore(text.num_hidden_layers, kv_bytes, planned_tokens, token_bytes)
@@ -304,7 +305,7 @@ class ModelRunner:
             "position_ids": (prefill.positions if axes > 1 else prefill.positions[0]).to(device),
         }
         if self._reuses_kv or self._loop is not None:  # else the model creates its own cache for this call
-            inputs["past_key_values"] = cached.cache
+            inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
             inputs |= {name: torch.cat([each[name] for each in images]).to(device) for name in images[0]}

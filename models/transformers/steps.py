@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.kv_cache import WINDOW
+from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
 from roomscout.models.transformers.loading import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class DecodingLoop:
         family = family_of(model.config)
         self._language = model.get_submodule(family.language_model)
         self._head = model.get_submodule(family.head)
+        self._cache_argument = cache_argument(model)
         self._dtype = model.dtype
         self._freezing = frozen and model.device.type == "cpu"
         self._run_step = self._compiled_step if compiled else self._step
@@ -129,7 +130,7 @@ class DecodingLoop:
         (rows, columns) or None, `position_ids` of the uncached columns, (axes, rows, columns) or (rows, columns), and
         image inputs.
         """
-        layers: list[GrowingLayer] = inputs["past_key_values"].layers
+        layers: list[GrowingLayer] = inputs[self._cache_argument].layers
         prompt = input_ids[:, layers[0].get_seq_length() :]
         logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
         positions = inputs["position_ids"][..., -1:].clone()
@@ -217,8 +218,9 @@ class DecodingLoop:
         """Logits (rows, vocabulary) after `ids` (rows, 1), whose keys and values go to the column with index `column`,
         a (1,) tensor. Never synchronizes with the device, so that it can be captured."""
         cache = Cache(layers=[_WindowLayer(keys, values, column, mask.shape[-1]) for keys, values in buffers])
+        given = {self._cache_argument: cache}
         hidden = self._language(
-            input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=cache, use_cache=True
+            input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=True, **given
         ).last_hidden_state
         return self._head(hidden[:, -1])
 
