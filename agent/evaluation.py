@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roomscout.agent.builders import asked_of, layouts_of, part_of, require_sampling, with_policy
-from roomscout.agent.config import RunConfig, ScheduleSettings
+from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.planning import plan_lines
@@ -41,8 +41,8 @@ from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans,
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
-from roomscout.runs.baselines import BLIND
-from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
+from roomscout.runs.baselines import is_blind
+from roomscout.runs.journal import MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
@@ -121,16 +121,7 @@ def main_vsi_bench_loop(
             run = started.run(run_log)
             if show_view is not None:
                 run = replace(run, turn_begins=partial(_show, show_view, run_log.folder))
-            scheduler = schedule(
-                questions,
-                run_log,
-                config.schedule,
-                started.plan.batch_size,
-                run.policy.concurrent,
-                whole,
-                samples,
-                run.policy.moves,
-            )
+            scheduler = schedule(questions, run, config, started.plan.batch_size, whole)
             session = Session(run, scheduler)
             try:
                 answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
@@ -175,16 +166,7 @@ def answer_in_memory(
     with ExitStack() as stack:
         started = start(config, questions, policy, run_prompts(config), stack)
         run = started.run(journal)
-        scheduler = schedule(
-            questions,
-            journal,
-            config.schedule,
-            started.plan.batch_size,
-            run.policy.concurrent,
-            whole,
-            samples,
-            run.policy.moves,
-        )
+        scheduler = schedule(questions, run, config, started.plan.batch_size, whole)
         answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
     return journal
 
@@ -274,8 +256,8 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
 
 def missing_baseline(summary: dict[str, Any]) -> list[str]:
     """How to measure the blind baseline of a scored run that has none, as a line."""
-    is_blind, known = summary["protocol"].startswith(BLIND), "blind" in summary.get("baselines", {})
-    if is_blind or known or summary["asked"]["overall_label"] is None:
+    known = "blind" in summary.get("baselines", {})
+    if known or is_blind(summary["protocol"]) or summary["asked"]["overall_label"] is None:
         return []
     return ["blind: not known; the same command with --renderer blind measures it"]
 
@@ -319,24 +301,18 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
 
 
 def schedule(
-    questions: Sequence[Question],
-    journal: Journal,
-    settings: ScheduleSettings,
-    batch_size: int,
-    concurrent: bool = False,
-    whole: Sequence[Question] | None = None,
-    samples: int = 1,
-    moves: Callable[[Question, int, int], int] = lambda question, sample, most: most,
+    questions: Sequence[Question], run: Run, config: RunConfig, batch_size: int, whole: Sequence[Question]
 ) -> Scheduler:
-    """A scheduler of the unfinished episodes, grouped by scan; the `samples` of a question are neighbours.
+    """A scheduler of the unfinished episodes, grouped by scan; the samples of a question are neighbours.
 
-    Questions are numbered by their position in `whole`, by default `questions`. `moves` is the policy's.
+    Questions are numbered by their position in `whole`, the questions of all parts.
     """
-    number = {question.id: position for position, question in enumerate(whole or questions, start=1)}
+    settings, policy = config.schedule, run.policy
+    number = {question.id: position for position, question in enumerate(whole, start=1)}
     states = [
-        QuestionState(number[question.id], question, moves(question, sample, settings.steps), sample)
+        QuestionState(number[question.id], question, policy.moves(question, sample, settings.steps), sample)
         for question in scene_order(questions)
-        for sample in pending_samples(journal, question.id, samples)
+        for sample in pending_samples(run.log, question.id, config.questions.samples)
     ]
     few = None if settings.concurrency == "auto" else settings.concurrency
-    return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or concurrent, few)
+    return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or policy.concurrent, few)

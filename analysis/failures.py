@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.seeing import Seen, is_blind, knows_boxes, save, see
-from roomscout.analysis.wrong import require_present
+from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
+from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.runs import RunError
+from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import SIGHTS, Sight, split
@@ -31,9 +32,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
         "that score less than 1 with the objects that their question needs. Works out what was in view from the "
         "recorded poses, the scans and the boxes of their objects, and keeps it in RUN/seen.jsonl.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be in progress")
-    parser.add_argument("--type", dest="types", nargs="+", default=(), metavar="TYPE", help="only these question types")
-    parser.add_argument("--scene", dest="scenes", nargs="+", default=(), metavar="SCENE", help="only these scenes")
+    add_choices(parser)
     parser.add_argument("--no-save", action="store_true", help="change nothing in the run folder")
     options = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
@@ -47,8 +46,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    print_lines(lines)
     return 0
 
 
@@ -66,7 +64,7 @@ def log_split(folder: Path) -> None:
     Does nothing for a blind run, and for one whose scans have no known boxes of objects. Raises RunError.
     """
     reader = RunReader(folder)
-    if is_blind(reader.facts) or not knows_boxes(reader):
+    if is_blind(reader.facts.protocol) or not knows_boxes(reader):
         return
     if len(rows := reader.rows) > MANY_ANSWERS:
         log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))
@@ -87,11 +85,7 @@ def failure_lines(
 
     Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the run.
     """
-    require_present("--type", types, [row.question_type for row in rows])
-    require_present("--scene", scenes, [row.scene_name for row in rows])
-    chosen = [
-        row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
-    ]
+    chosen = chosen_rows(rows, types, scenes)
     by_sight = split(chosen, seen.sights)
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
@@ -101,7 +95,7 @@ def failure_lines(
     known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights]
     return [
         *missing,
-        *table_lines(by_sight),
+        *sight_lines(by_sight),
         "",
         error_line(by_sight),
         surface_line(by_sight),
@@ -109,7 +103,7 @@ def failure_lines(
     ]
 
 
-def table_lines(by_sight: Mapping[str, Any]) -> list[str]:
+def sight_lines(by_sight: Mapping[str, Any]) -> list[str]:
     """The result of `split` as a table: by type and sight, the answers, those below full score, and percent."""
     types = by_sight["types"]
     shown = [name for name in SIGHTS if name in types["all"]]
@@ -158,11 +152,7 @@ def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
     )
     if not found:
         return []
-    cells = [COLUMNS, *(_row(row, sight) for *_, row, sight in found)]
-    widths = [max(len(each[column]) for each in cells) for column in range(len(COLUMNS))]
-    head, *table = [
-        "  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells
-    ]
+    head, *table = table_lines(COLUMNS, (_row(row, sight) for *_, row, sight in found))
     lines = ["", head]
     for (*_, row, sight), line in zip(found, table, strict=True):
         lines.append(line)

@@ -1,4 +1,4 @@
-"""Where the verbs that read a run may write."""
+"""Where the verbs that read a run may write, and how."""
 
 from pathlib import Path
 
@@ -13,3 +13,10 @@ def require_free(out: Path, run: Path, force: bool) -> None:
         raise RunError(f"--out {out} is a folder: name a file in it")
     if out.exists() and not force:
         raise RunError(f"{out} exists: choose another --out, or replace it with --force")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file completely, or leave what was there; raises OSError."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_file, needed_for
-from roomscout.data.scans import scan_sha256
 from roomscout.envs.object_boxes import geometry_of, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.coverage import SurfaceCoverage
-from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.scene import SceneError
 from roomscout.rendering.visibility import object_pixels
 from roomscout.runs import RunError
-from roomscout.runs.baselines import BLIND
+from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, ScanRecord, Turn
 from roomscout.runs.sights import SeenObjects, Sight, enough_pixels
@@ -97,14 +97,9 @@ def save(folder: Path, seen: Seen) -> None:
         run.close()
 
 
-def is_blind(facts: RunFacts) -> bool:
-    """Whether all views of a run were grey."""
-    return facts.protocol.startswith(BLIND)
-
-
 def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
     """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
-    if is_blind(facts):
+    if is_blind(facts.protocol):
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
     size, focal = facts.setting("image_size"), facts.setting("focal")
     if not isinstance(size, list) or not isinstance(focal, int | float):
@@ -147,7 +142,7 @@ class _ScanViews:
     ) -> None:
         """Load the scan; raises SceneError, and BoxError if the boxes are in other coordinates."""
         self.boxes, self.camera = boxes, camera
-        self._scene = _load(scan, facts)
+        self._scene = recorded_scene(scan, facts.setting("up_axis"), facts.setting("scale"))
         require_same_frame(self._scene, boxes, f"{boxes_file(Path(scan.file))}, scene {scene_name}")
         self._geometry, self._coverage = geometry_of(boxes), SurfaceCoverage(self._scene)
         self._seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = {}
@@ -158,17 +153,6 @@ class _ScanViews:
             pixels = object_pixels(self._scene, pose, self.camera, self._geometry)
             self._seen[pose] = pixels, self._coverage.seen_from(pose, self.camera)
         return self._seen[pose]
-
-
-def _load(scan: ScanRecord, facts: RunFacts) -> Scene:
-    """The scan of a run; raises SceneError if it is missing, has changed since, or cannot be used."""
-    try:
-        changed = scan_sha256(Path(scan.file)) != scan.sha256
-    except OSError as error:
-        raise SceneError(f"{scan.file} cannot be read ({error.strerror})") from None
-    if changed:
-        raise SceneError(f"{scan.file} has changed since the run")
-    return load_scene(scan.file, facts.setting("up_axis"), facts.setting("scale"))
 
 
 def _sight_of(answer: _Answer, views: _ScanViews, made_of: str) -> Sight:

@@ -3,10 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.data.answers import AnswerKind, with_unit
-from roomscout.data.question_files import listed
 from roomscout.data.text import escaped, escaped_lines, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.merge import kinds_of
@@ -24,9 +23,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
         description="List the answers of a run that score less than 1, worst first: folder, score, turns, type and "
         "scene, then the question, and the chosen and the right answer.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be in progress")
-    parser.add_argument("--type", dest="types", nargs="+", default=(), metavar="TYPE", help="only these question types")
-    parser.add_argument("--scene", dest="scenes", nargs="+", default=(), metavar="SCENE", help="only these scenes")
+    add_choices(parser)
     parser.add_argument(
         "--failed", action="store_true", help="only questions that failed, scored or not, with the reason"
     )
@@ -37,8 +34,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    print_lines(lines)
     return 0
 
 
@@ -51,34 +47,18 @@ def report_wrong(
     it. Runs of earlier versions lack the texts of options.
     """
     _ = reader.facts  # raises RunError for a folder that is not a run
-    rows = reader.rows
-    require_present("--type", types, [row.question_type for row in rows])
-    require_present("--scene", scenes, [row.scene_name for row in rows])
-    chosen = [
-        row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
-    ]
+    chosen = chosen_rows(reader.rows, types, scenes)
     found = [row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1)]
     found.sort(key=lambda row: (row.score or 0.0, row.episode))
     heading = _heading(chosen, found, failed)
     if not found:
         return [heading]
     kinds, sights = kinds_of(reader), reader.sights
-    cells = [COLUMNS, *(_cells(row) for row in found)]
-    widths = [max(len(each[column]) for each in cells) for column in range(len(COLUMNS))]
-    head, *table = [
-        "  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells
-    ]
+    head, *table = table_lines(COLUMNS, map(_cells, found))
     lines = [heading, "", head]
     for row, line in zip(found, table, strict=True):
         lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id), sights.get(row.episode)))]
     return lines
-
-
-def require_present(flag: str, wanted: Sequence[str], present: Sequence[str]) -> None:
-    """Raise RunError, which names the flag, unless all that is wanted is present in the run."""
-    if absent := [name for name in wanted if name not in present]:
-        known = listed(sorted(set(present))) or "no finished question"
-        raise RunError(f"{flag}: no finished question of the run has {listed(absent)}; it has {known}")
 
 
 def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bool) -> str:

@@ -29,7 +29,7 @@ def known_baselines(reader: RunReader) -> dict[str, Any]:
 
 def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
-    if facts.protocol.startswith(BLIND):
+    if is_blind(facts.protocol):
         return None
     for folder in reversed(run_folders(reader.folder.parent)):
         other = RunReader(folder)
@@ -48,6 +48,11 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
                 "overall": scores[label],
             }
     return None
+
+
+def is_blind(protocol: str) -> bool:
+    """Whether a run with this protocol saw only grey views."""
+    return protocol.startswith(BLIND)
 
 
 def is_blind_run_of(facts: RunFacts, other: RunFacts) -> bool:

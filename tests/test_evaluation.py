@@ -306,7 +306,7 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int
     with ThreadPoolExecutor(2) as pool:
         policy = ModelPolicy(backend).under(config.controls, config.view.tell)
         run = Run(library, policy, run_log, pool)
-        answer_questions(schedule(questions, run_log, config.schedule, batch_size), run, len(questions))
+        answer_questions(schedule(questions, run, config, batch_size, questions), run, len(questions))
     library.close()
     run_log.close()
     return run_log.folder

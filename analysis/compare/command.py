@@ -4,12 +4,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
+from roomscout.analysis.outputs import replace_text
+from roomscout.analysis.report.writer import style_of, templates
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
@@ -74,24 +75,11 @@ def _write(found: Comparison, out: Path) -> None:
     )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        draft = out.with_name(out.name + ".tmp")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(out)
+        replace_text(out, text)
     except OSError as error:
         raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None
 
 
 def _page(found: Comparison, out: Path) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("roomscout.analysis.compare"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    assets = resources.files("roomscout.analysis.report") / "assets"
-    style = "".join((assets / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css"))
-    values = page_values(found, out)
-    return environment.get_template("compare.html.j2").render(**values, style=style)
+    template = templates("roomscout.analysis.compare").get_template("compare.html.j2")
+    return template.render(**page_values(found, out), style=style_of("palette.css", "report.css"))

@@ -15,6 +15,7 @@ from PIL import Image
 from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.report.pages import answer_values, script_json, turn_values
+from roomscout.analysis.report.writer import templates
 from roomscout.data.text import escaped
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE
@@ -58,19 +59,18 @@ class Replay:
 
 def page(replay: Replay) -> str:
     """The HTML document. Text of the run is in it as data, which its script shows as text and never as markup."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("roomscout.analysis.replay"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
     reports, replays = (resources.files(f"roomscout.analysis.{name}") / "assets" for name in ("report", "replay"))
     scripts = [(replays / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return environment.get_template("replay.html.j2").render(
-        title=escaped(replay.title),
-        styles=[file.read_text(encoding="utf-8") for file in (reports / "palette.css", replays / "replay.css")],
-        scripts=scripts,
-        allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
-        data=script_json(page_values(replay)),
+    return (
+        templates("roomscout.analysis.replay")
+        .get_template("replay.html.j2")
+        .render(
+            title=escaped(replay.title),
+            styles=[file.read_text(encoding="utf-8") for file in (reports / "palette.css", replays / "replay.css")],
+            scripts=scripts,
+            allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
+            data=script_json(page_values(replay)),
+        )
     )
 
 

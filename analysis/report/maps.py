@@ -9,10 +9,10 @@ from typing import Any
 
 from PIL import Image, PngImagePlugin
 
+from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import KnownBoxes, ObjectBox
-from roomscout.data.scans import scan_sha256
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
-from roomscout.rendering.scene import SceneError, UpAxis, load_scene
+from roomscout.rendering.scene import SceneError, UpAxis
 from roomscout.runs.records import ScanRecord, Turn
 
 LONGEST_PX = 560
@@ -76,13 +76,7 @@ class FloorPlans:
         return path, self._drawn[path]
 
     def _draw(self, scan: ScanRecord, path: Path) -> Place:
-        try:
-            changed = scan_sha256(Path(scan.file)) != scan.sha256
-        except OSError as error:
-            raise SceneError(f"{scan.file} cannot be read ({error.strerror})") from None
-        if changed:
-            raise SceneError(f"{scan.file} has changed since the run")
-        plan = plan_view(load_scene(scan.file, self._up_axis, self._scale), LONGEST_PX)
+        plan = plan_view(recorded_scene(scan, self._up_axis, self._scale), LONGEST_PX)
         height, width = plan.image.shape[:2]
         place = Place(width, height, plan.origin, plan.metres_per_pixel)
         about = PngImagePlugin.PngInfo()

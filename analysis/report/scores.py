@@ -8,6 +8,7 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.data.scoring import no_interval_lines, reference_lines
 from roomscout.data.text import escaped
+from roomscout.runs.baselines import is_blind
 
 Interval = tuple[float, float]
 
@@ -129,7 +130,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
             if isinstance(focal, int | float)
             else f"{width} × {height} px",
         ),
-        ("Renderer", "blind: every view is grey" if is_blind(run) else str(setting("renderer"))),
+        ("Renderer", "blind: every view is grey" if is_blind(run.facts.protocol) else str(setting("renderer"))),
         ("Moves", f"at most {setting('steps')} per question"),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
@@ -158,15 +159,10 @@ def _engine(run: RunContents) -> str:
     return f"{setting('engine')}, {setting('dtype')}"
 
 
-def is_blind(run: RunContents) -> bool:
-    """Whether every view of the run is grey."""
-    return run.facts.setting("renderer") == "blind"
-
-
 def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     """What the scores must not be compared with, a sentence each."""
     facts, found = run.facts, []
-    if is_blind(run):
+    if is_blind(run.facts.protocol):
         found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
     if facts.part:
         found.append(

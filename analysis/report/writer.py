@@ -16,14 +16,16 @@ from urllib.parse import quote
 
 from PIL import Image
 
+from roomscout.analysis.outputs import replace_text
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
-from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, is_blind, scores_of
+from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, scores_of
 from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
+from roomscout.runs.baselines import is_blind
 from roomscout.runs.records import RunFacts
 from roomscout.runs.sights import SIGHTS
 
@@ -99,8 +101,8 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
         entries.append(entry)
         if (replay := replay_file(run.folder, entry.name)).is_file():
             page["replay"] = link(replay)
-        _replace(data / f"{entry.name}.js", script("question", entry.name, page))
-    _replace(data / "index.js", script("index", index_of(entries)))
+        replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
+    replace_text(data / "index.js", script("index", index_of(entries)))
     draft = out.with_name(out.name + ".tmp")
     template().stream(
         **page_values(run, entries, repeat),
@@ -177,7 +179,7 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
     return {
         "title": escaped(run.folder.name),
         "about": about_in_words(run),
-        "blind": is_blind(run),
+        "blind": is_blind(run.facts.protocol),
         "part": str(run.facts.part) if run.facts.part else "",
         "pending": run.pending,
         "episodes": run.facts.episodes,
@@ -226,6 +228,11 @@ def style_addresses(prefix: str = "") -> list[str]:
     return [f"{prefix}assets/{Path(name).name}" for name in STYLES]
 
 
+def style_of(*names: str) -> str:
+    """The text of style sheets in the folder of `assets`, for a page that loads no files."""
+    return "".join((assets() / name).read_text(encoding="utf-8") for name in names)
+
+
 def templates(package: str) -> Any:
     """The templates of a package, which escape all text."""
     import jinja2
@@ -237,9 +244,3 @@ def templates(package: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.scores import ScoreRow, about_in_words, is_blind, scores_of
+from roomscout.analysis.report.scores import ScoreRow, about_in_words, scores_of
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
+from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import run_folders
 
 
@@ -75,7 +76,7 @@ class RunList:
             name,
             address,
             about=about_in_words(run),
-            badges=tuple(filter(None, ("blind" if is_blind(run) else "", str(facts.part or "")))),
+            badges=tuple(filter(None, ("blind" if is_blind(run.facts.protocol) else "", str(facts.part or "")))),
             started=facts.started[:16].replace("T", " "),
             fingerprint=facts.questions_sha256[:8],
             overall=scores.overall if scores else None,

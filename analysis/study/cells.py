@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from roomscout.analysis.outputs import replace_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.data.text import escaped
 from roomscout.processes import environment
@@ -141,9 +142,7 @@ def _write(study: Study) -> None:
     path = study.folder / STUDY_FILE
     try:
         study.folder.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
+        replace_text(path, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
 

@@ -5,10 +5,11 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
+from roomscout.analysis.outputs import replace_text
+from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study.cells import MainCommand, finished_runs, open_study, run_cells
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import (
@@ -89,41 +90,32 @@ def _title(name: str, results: Results) -> str:
 
 def _write(path: Path, text: str) -> None:
     try:
-        draft = path.with_name(path.name + ".tmp")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
 
 
 def _page(results: Results, title: str, folder: Path) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("roomscout.analysis.study"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    assets = resources.files("roomscout.analysis.report") / "assets"
-    style = "".join((assets / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css"))
     heads, rows = cell_table(results)
     task_heads, task_rows = task_table(results)
     reports = [each.answers.report for each in results.cells]
-    return environment.get_template("study.html.j2").render(
-        style=style,
-        title=escaped(title),
-        does=results.preset.does,
-        about=escaped(about(results)),
-        plot=plot_of(results),
-        heads=heads,
-        rows=[
-            {"name": row[0], "cells": row[1:], "report": quote(os.path.relpath(report, folder)) if report else ""}
-            for row, report in zip(rows, reports, strict=True)
-        ],
-        notes=notes_of(results),
-        task_heads=task_heads,
-        task_rows=[[escaped(text) for text in row] for row in task_rows],
-        protocols=[(each.cell.name, escaped(each.answers.protocol)) for each in results.cells],
+    return (
+        templates("roomscout.analysis.study")
+        .get_template("study.html.j2")
+        .render(
+            style=style_of("palette.css", "report.css"),
+            title=escaped(title),
+            does=results.preset.does,
+            about=escaped(about(results)),
+            plot=plot_of(results),
+            heads=heads,
+            rows=[
+                {"name": row[0], "cells": row[1:], "report": quote(os.path.relpath(report, folder)) if report else ""}
+                for row, report in zip(rows, reports, strict=True)
+            ],
+            notes=notes_of(results),
+            task_heads=task_heads,
+            task_rows=[[escaped(text) for text in row] for row in task_rows],
+            protocols=[(each.cell.name, escaped(each.answers.protocol)) for each in results.cells],
+        )
     )
