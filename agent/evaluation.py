@@ -245,8 +245,9 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
         ]
     scored = [row.score for row in rows if row.score is not None]
     if benchmark is not None and (below := [score for score in scored if score < 1]):
+        wrong = below.count(0)
         lines.append(
-            f"Wrong or partly right: {len(below)} of {len(scored)}, of which {below.count(0)} score 0; to list them: "
+            f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; to list them: "
             f"roomscout wrong {shlex.quote(str(run_log.folder))}"
         )
     for line in [*lines, f"Run folder: {run_log.folder}"]:

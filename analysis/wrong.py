@@ -66,7 +66,7 @@ def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bo
         return f"Failed: {len(found)} of {len(chosen)}"
     zero = sum(row.score == 0 for row in found)
     scored = sum(row.score is not None for row in chosen)
-    return f"Wrong or partly right: {len(found)} of {scored}, of which {zero} score 0"
+    return f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:

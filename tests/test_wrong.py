@@ -24,7 +24,7 @@ def test_wrong_answers_are_listed_by_score_then_by_number(one_run: Path):
     rows = sorted((row for row in reader.rows if row.score < 1), key=lambda row: (row.score, row.number))
     lines = report_wrong(reader)
     zero = sum(row.score == 0 for row in rows)
-    assert lines[0] == f"Wrong or partly right: {len(rows)} of {len(reader.rows)}, of which {zero} score 0"
+    assert lines[0] == f"Wrong: {zero} of {len(reader.rows)}, partly right: {len(rows) - zero}"
     assert folders(lines) == [row.folder for row in rows]
 
 
@@ -61,7 +61,7 @@ def test_failed_questions_are_listed_with_the_reason(rooms: RoomScans, tmp_path:
 
 def test_a_run_of_an_earlier_version_is_listed_too(capsys: pytest.CaptureFixture[str]):
     assert main([str(SCHEMA_1 / "interrupted")]) == 0
-    assert capsys.readouterr().out.startswith("Wrong or partly right: ")
+    assert capsys.readouterr().out.startswith("Wrong: ")
 
 
 def test_a_folder_that_is_not_a_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
