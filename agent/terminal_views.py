@@ -75,14 +75,14 @@ class TurnViews:
 
 @contextmanager
 def first_look(config: RunConfig) -> Iterator[TurnViews]:
-    """Show the first view of --ply inside this block as soon as it is drawn, while a model's libraries are imported.
+    """Show the first view of --ply on a terminal inside this block as soon as it is drawn, while a model is loaded.
 
     Not for runs that import no such libraries and so start at once. Yields what shows the views of the turns. Raises
     ModelError if no checkpoint has the model's name.
     """
     what, views, turns = config.what_to_run, config.views, TurnViews()
     seen = what.ply is not None and what.ply.is_file() and views.renderer != "blind" and not what.plan
-    if not seen or not config.model.loads_weights:
+    if not seen or not console.is_terminal or not config.model.loads_weights:
         yield turns
         return
     existing_source(config.model.model)  # a wrong name is refused before anything is drawn

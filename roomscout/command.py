@@ -38,8 +38,8 @@ def main(argv: list[str]) -> int:
         if not config.what_to_run.has_work:
             config.checked()  # names the flag that another one needs
             raise ConfigError(
-                "nothing to do: give --batch, --ply with --question, --demo or --continue, or a verb such as ask; "
-                "see --help"
+                "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
+                "--continue; --help has examples"
             )
 
         with deferred_interrupts():
