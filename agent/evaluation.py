@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import asked_of, layouts_of, part_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, part_of, require_answers, require_sampling, with_policy
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
@@ -83,6 +83,7 @@ def main_vsi_bench_loop(
     """
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
+    require_answers(policy, config)
     if folder is not None:
         config = config_to_resume(folder, config)
         asked = Asked.all_of(questions_to_resume(folder, config))
@@ -158,6 +159,7 @@ def answer_in_memory(
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
+    require_answers(policy, config)
     whole, questions = questions, part_of(questions, config.cluster.shard)
     benchmark, samples = config.questions.benchmark, config.questions.samples
     if config.what_to_run.ply is None:
