@@ -41,6 +41,7 @@ from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans,
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
+from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.baselines import is_blind
 from roomscout.runs.journal import MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
@@ -240,6 +241,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     if benchmark is not None:
         record = find_benchmark(benchmark)
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
+        lines += anytime_lines(summary)
         lines += [*reference_lines(summary, record), *summary.get("warnings", [])]
     else:
         lines = [
