@@ -6,7 +6,6 @@ from typing import Any
 
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.data.intervals import estimates
-from roomscout.data.scoring import rounded
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 
 
@@ -101,7 +100,7 @@ def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> dict[
         "turn": turn,
         "forced": sum(turn < len(each.scores) - 1 for each in known),
         "percent": overall.percent if overall else None,
-        "interval": [rounded(edge) for edge in overall.interval] if overall and overall.interval else None,
+        "interval": [round(edge, 4) for edge in overall.interval] if overall and overall.interval else None,
         "tasks": {name: each.percent for name, each in of_all.items()},
     }
 
@@ -118,8 +117,8 @@ def anytime_lines(summary: Mapping[str, Any]) -> list[str]:
     by_turn, late = found["by_turn"], found["too_late"]
     lines = []
     if all(each["percent"] is not None for each in by_turn):
-        cells = [f"{each['turn']}: {each['percent']:.1f}" for each in by_turn]
-        lines.append(f"percent by turn, if it were the last: {', '.join(cells)}")
+        percents = [f"{each['percent']:.1f} % (turn {each['turn']})" for each in by_turn]
+        lines.append(f"overall if each turn were the last: {', '.join(percents)}")
     if early := found.get("too_early"):
         lines.append(
             f"perhaps too early: {early['below_full']} of {early['with_moves_left']} answers with moves left are below "
@@ -128,6 +127,6 @@ def anytime_lines(summary: Mapping[str, Any]) -> list[str]:
     if late["above_zero"]:
         lines.append(
             f"too late: {late['as_good_earlier']} of {late['above_zero']} answers above 0 were as good at an earlier "
-            f"turn, on average {late['turns_since_first']:.1f} turns before"
+            f"turn; on average, they first were {late['turns_since_first']:.1f} turns before the end"
         )
     return [*lines, f"{found['better_earlier']} of {found['answers']} answers were better at an earlier turn"]
