@@ -24,6 +24,8 @@ from roomscout.agent.resuming import answer_settings
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.study.presets import PRESETS
+from roomscout.analysis.study.tables import plot_of, results_of, turn_table
 from roomscout.benchmarks.servers import FaultyServer, sometimes
 from roomscout.benchmarks.servers import scripted as served
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -404,8 +406,22 @@ class TestRuns:
     def test_the_report_shows_the_score_by_turn_and_each_forced_answer(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
         write_report(folder, lambda facts: "")
-        assert "Score by turn, if it were the last" in (folder / "report.html").read_text()
+        assert "Overall if each turn were the last" in (folder / "report.html").read_text()
         assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
+
+    def test_a_study_has_a_table_and_a_curve_by_turn(self, rooms: RoomScans, tmp_path: Path):
+        preset = PRESETS["anytime"]
+        runs = [
+            run_in_process(rooms.config(tmp_path / cell.name, steps=2, **cell.settings), scripted())
+            for cell in preset.cells
+        ]
+        found = results_of(preset, runs, answer_settings())
+        heads, rows = turn_table(found)
+        summary = RunReader(runs[1]).summary
+        assert summary is not None
+        assert heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
+        assert rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]
+        assert plot_of(found).count("<circle") == 9
 
     def test_python_gives_the_forced_answers_too(self, rooms: RoomScans):
         settings: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}

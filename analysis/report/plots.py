@@ -167,7 +167,7 @@ def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
     by_turn = summary.get("anytime", {}).get("by_turn", [])
     if len(by_turn) < 2 or any(each["percent"] is None for each in by_turn):
         return None
-    drawing = Drawing(WIDTH, HEIGHT, "The overall by turn, if it were the last one")
+    drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
     across, up = Scale(-0.5, len(by_turn) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
     for one, other in pairwise(by_turn):
@@ -184,7 +184,7 @@ def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
     note += "to; a question that has ended keeps its own. The last point is the overall of the run."
     if any(each["interval"] for each in by_turn):
         note += " Lines are 95 % intervals over scenes."
-    return Plot("Score by turn, if it were the last", drawing.svg, note)
+    return Plot("Overall if each turn were the last", drawing.svg, note)
 
 
 def _distance(entries: Sequence[Entry]) -> Plot | None:

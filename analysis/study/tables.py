@@ -196,13 +196,25 @@ def task_table(results: Results) -> tuple[list[str], list[list[str]]]:
 
 
 def turn_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """The table of the overall by turn, if each were the last: its heads, and a row for each cell that has it."""
+    """The table of the overall by turn, if each were the last: its heads, and a row for each cell that has it.
+
+    Its last columns count the answers that came too early or too late, of those that could, and the worsened ones.
+    """
     rows = []
     for each in results.cells:
         if each.by_turn:
-            cells = [_score_cell(score) for score in each.by_turn]
-            rows.append([each.cell.name, *cells, *["-"] * (results.turns - len(cells))])
-    return ["overall", *(f"turn {turn}" for turn in range(results.turns))], rows
+            scores, found = [_score_cell(score) for score in each.by_turn], each.answers.summary["anytime"]
+            early, late = found.get("too_early"), found["too_late"]
+            rows.append(
+                [
+                    each.cell.name, *scores, *["-"] * (results.turns - len(scores)),
+                    f"{early['below_full']} of {early['with_moves_left']}" if early else "-",
+                    f"{late['as_good_earlier']} of {late['above_zero']}",
+                    f"{found['better_earlier']} of {found['answers']}",
+                ]
+            )  # fmt: skip
+    turns = [f"turn {turn}" for turn in range(results.turns)]
+    return ["overall", *turns, "too early", "too late", "better earlier"], rows
 
 
 def _score_cell(each: Estimate) -> str:
@@ -231,7 +243,9 @@ def notes_of(results: Results) -> list[str]:
         notes.append("“never saw”: the answers, of those whose objects are known, that never had one of them in view.")
     if results.turns:
         notes.append(
-            "By turn: the overall if each turn were the last; a question that has ended before keeps its answer."
+            "By turn: the overall if each turn were the last; a question that has ended before keeps its answer. “too "
+            "early”: perhaps so, answers below full score, of those with moves left. “too late”: answers as good at an "
+            "earlier turn, of those above 0. “better earlier”: answers that score less than at an earlier turn."
         )
     return notes
 
