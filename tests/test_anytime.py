@@ -239,7 +239,16 @@ class TestAlternatives:
             for conversation, reply in zip(conversations, turns, strict=True):
                 go_on(conversation, reply)
 
-    @pytest.mark.parametrize("options", [{}, {"kv_reuse": False}, {"temperature": 2.0}], ids=str)
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"kv_reuse": False},
+            {"temperature": 2.0},
+            pytest.param({"compile": True}, marks=pytest.mark.slow),
+        ],
+        ids=str,
+    )
     def test_replies_are_those_to_conversations_of_their_own(self, restless: str, options: dict[str, Any]):
         backend, plain = backend_of(restless, **options), backend_of(restless, **options | {"kv_reuse": False})
         conversations, different = [begin(number) for number in range(4)], set()
