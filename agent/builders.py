@@ -113,6 +113,15 @@ def require_sampling(policy: Policy | None, config: RunConfig) -> None:
         )
 
 
+def require_answers(policy: Policy | None, config: RunConfig) -> None:
+    """Raise ConfigError if --anytime asks for answers that a policy cannot give; any model can, also `policy` None."""
+    if config.controls.anytime and policy is not None and policy.answer_now([]) is None:
+        raise ConfigError(
+            f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: leave "
+            "out --anytime, or give the policy a method answer_now"
+        )
+
+
 def control_named(model: str, seed: int) -> Policy:
     """The control that `--model scripted:NAME` names; raises ConfigError for any other name."""
     name = model.removeprefix(SCRIPTED)

@@ -57,6 +57,14 @@ class MayChange:
     """
 
 
+class ChangesRecords:
+    """Marks a setting that changes what a run records, and no answer.
+
+    It must not change when a run is resumed, whose records would be of two kinds. Runs that differ in it are
+    comparable, and it is no part of the protocol.
+    """
+
+
 Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Gt(0), Lt(1)]
 
@@ -296,6 +304,8 @@ class ControlSettings(_Section):
     """Let the camera move; --no-translation lets it only turn in place."""
     tell: Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell), _takes("NAME ...|auto")] = "auto"
     """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the checkpoint's own from its views.json, else pose turns."""
+    anytime: Annotated[bool, ChangesRecords] = False
+    """After each turn, also ask for the answer as if it were the last, outside the conversation; the summary adds the score by turn."""
 
     @property
     def model_moves(self) -> bool:
@@ -455,6 +465,11 @@ class RunConfig:
             raise ConfigError(
                 f"--min-turns {controls.min_turns} is after the last turn, which is turn {steps}: make it smaller, or "
                 "--steps larger"
+            )
+        if controls.anytime and (controls.at_once or not self.most_moves):
+            why = "--present once" if controls.at_once else mover if controls.moves == "none" else "--steps 0"
+            raise ConfigError(
+                f"--anytime asks after each turn but the last, and with {why} there is one only: leave it out"
             )
         if not controls.translation and (controls.moves in ("spin", "none") or controls.moves_of is not None):
             raise ConfigError(f"--no-translation has no effect with {mover}: leave it out")

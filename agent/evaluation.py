@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import asked_of, layouts_of, part_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, part_of, require_answers, require_sampling, with_policy
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
@@ -41,6 +41,7 @@ from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans,
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
+from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.baselines import is_blind
 from roomscout.runs.journal import MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
@@ -83,6 +84,7 @@ def main_vsi_bench_loop(
     """
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
+    require_answers(policy, config)
     if folder is not None:
         config = config_to_resume(folder, config)
         asked = Asked.all_of(questions_to_resume(folder, config))
@@ -158,6 +160,7 @@ def answer_in_memory(
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     policy, config = with_policy(policy, config.checked())
     require_sampling(policy, config)
+    require_answers(policy, config)
     whole, questions = questions, part_of(questions, config.cluster.shard)
     benchmark, samples = config.questions.benchmark, config.questions.samples
     if config.what_to_run.ply is None:
@@ -238,6 +241,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     if benchmark is not None:
         record = find_benchmark(benchmark)
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
+        lines += anytime_lines(summary)
         lines += [*reference_lines(summary, record), *summary.get("warnings", [])]
     else:
         lines = [

@@ -265,7 +265,17 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     else:
         rates, title = rates_of(plan_device), GPUS[plan_device].title
         source = f"{MEMORY_SHARE:g} and {FLOP_SHARE:g} of the {title}'s peaks"
-    return lines + time_lines(settings, config.schedule, episodes, plan.batch_size, model, conversation, rates, source)
+    return lines + time_lines(
+        settings,
+        config.schedule,
+        episodes,
+        plan.batch_size,
+        model,
+        conversation,
+        rates,
+        source,
+        config.controls.anytime,
+    )
 
 
 def as_bytes(size: float) -> str:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from roomscout import SCRIPT
 from roomscout.agent.config import (
     FILTERS,
     HINTS,
+    ChangesRecords,
     ConfigError,
     MayChange,
     RunConfig,
@@ -70,12 +71,26 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags that differ between two configurations and could change an answer."""
-    return [flag(name) for name in answer_settings() if _as_compared(name, saved) != _as_compared(name, wanted)]
+    return _changed(answer_settings(), saved, wanted)
+
+
+def _changed(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> list[str]:
+    return [flag(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
 
 
 def answer_settings() -> list[str]:
-    """Names of the settings that must not change when a run is resumed."""
-    return [name for name, hint in HINTS.items() if MayChange not in getattr(hint, "__metadata__", ())]
+    """Names of the settings that could change an answer."""
+    return [name for name, hint in HINTS.items() if not {MayChange, ChangesRecords} & set(_marks(hint))]
+
+
+def record_settings() -> list[str]:
+    """Names of the settings that change what a run records, and no answer."""
+    return [name for name, hint in HINTS.items() if ChangesRecords in _marks(hint)]
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    marks = getattr(hint, "__metadata__", ())
+    return tuple(mark for mark in marks if isinstance(mark, type))
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:
@@ -87,16 +102,15 @@ def _as_compared(name: str, config: RunConfig) -> Any:
 def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     """`wanted` with absolute paths, and with each "auto" as resolved when the run began.
 
-    Raises ConfigError naming the flags that would change answers.
+    Raises ConfigError naming the flags that would change answers or records.
     """
     wanted = with_absolute_paths(wanted)
     autos = {name: begun.settings[name] for name in RESOLVED_ONCE if wanted.settings[name] == "auto"}
     wanted = wanted.having(**autos)
-    if changed := changed_answers(with_absolute_paths(begun), wanted):
-        them = "it" if len(changed) == 1 else "them"
-        raise ConfigError(
-            f"{', '.join(changed)} would change answers of this run: leave {them} out to resume it, or start a new run"
-        )
+    for names, what in ((answer_settings(), "answers"), (record_settings(), "the records")):
+        if changed := _changed(names, with_absolute_paths(begun), wanted):
+            fix = f"leave {'it' if len(changed) == 1 else 'them'} out to resume it, or start a new run"
+            raise ConfigError(f"{', '.join(changed)} would change {what} of this run: {fix}")
     return wanted
 
 

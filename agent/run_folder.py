@@ -9,7 +9,14 @@ from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, What
 from roomscout.agent.console import log_to_file
 from roomscout.agent.parts import Part
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
-from roomscout.agent.resuming import answer_settings, as_begun, changed_settings, resume_command, with_absolute_paths
+from roomscout.agent.resuming import (
+    answer_settings,
+    as_begun,
+    changed_settings,
+    record_settings,
+    resume_command,
+    with_absolute_paths,
+)
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
@@ -48,7 +55,7 @@ def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | No
     if shard is None:
         return None
     part = Part.parse(shard)
-    settings = tuple(name for name in answer_settings() if name != "shard")
+    settings = tuple(name for name in (*answer_settings(), *record_settings()) if name != "shard")
     return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
 

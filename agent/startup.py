@@ -51,7 +51,7 @@ class Started:
 
     def run(self, journal: Journal) -> Run:
         """The run, recorded in a journal."""
-        return Run(self.library, self.policy, journal, self.pool)
+        return Run(self.library, self.policy, journal, self.pool, self.config.controls.anytime)
 
 
 def resolve(

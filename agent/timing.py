@@ -180,22 +180,29 @@ def run_seconds(
     shape: RunShape,
     calls: Sequence[CallGroup],
     kv_reuse: bool = True,
+    anytime: bool = False,
 ) -> float:
     """Seconds of all calls of a run, excluding loading and compiling.
 
-    Without `kv_reuse`, each turn recomputes the whole conversation and encodes all its images again.
+    Without `kv_reuse`, each turn recomputes the whole conversation and encodes all its images again. With `anytime`,
+    questions that take another turn are asked once more after the one before it.
     """
     first, later, image = conversation.first_text_tokens, conversation.turn_text_tokens, conversation.image_tokens
     seconds = 0.0
     for call in calls:
-        whole = first + image + call.turn * (image + later + shape.reply_tokens)
-        tokens, images = (image + (later if call.turn else first), 1) if kv_reuse else (whole, call.turn + 1)
-        patches = images * image * model.patches_per_token
-        rows = call.rows
-        taken = pace.call_seconds(
-            model.work, rates, rows, rows * tokens, rows * patches, rows * whole, shape.steps(rows)
-        )
-        seconds += call.count * (taken + rows * pace.view_s)
+        turn, rows = call.turn, call.rows
+        asked = [(turn, image + (later if turn else first), 1)]  # at which turn, with how many new tokens and images
+        if anytime and turn:
+            asked.append((turn - 1, later, 0))
+        for at, new, images in asked:
+            whole = first + image + at * (image + later + shape.reply_tokens)
+            tokens, images = (new, images) if kv_reuse else (whole, at + 1)
+            patches = images * image * model.patches_per_token
+            taken = pace.call_seconds(
+                model.work, rates, rows, rows * tokens, rows * patches, rows * whole, shape.steps(rows)
+            )
+            seconds += call.count * taken
+        seconds += call.count * rows * pace.view_s
     return seconds
 
 
@@ -208,6 +215,7 @@ def time_lines(
     conversation: ConversationSize,
     rates: "Rates | None",
     source: str,
+    anytime: bool = False,
 ) -> list[str]:
     """The expected time, that of the longest possible run, the rooflines of both, and the assumptions.
 
@@ -220,7 +228,7 @@ def time_lines(
     def seconds(shape: RunShape, pace: Pace) -> str:
         calls = scheduled_calls(schedule, questions, batch, shape.shares)
         reused = settings.kv_reuse and model.keeps_kv
-        return as_time(run_seconds(model, rates, pace, conversation, shape, calls, reused))
+        return as_time(run_seconds(model, rates, pace, conversation, shape, calls, reused, anytime))
 
     expected, longest = expected_run_shape(conversation), longest_run_shape(conversation)
     floor = f", at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""

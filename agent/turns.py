@@ -24,7 +24,7 @@ from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import Turn, TurnSeconds
+from roomscout.runs.records import ForcedAnswer, Turn, TurnSeconds
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ QUESTIONS_NAMED = 3
 class Run:
     """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering.
 
+    With `anytime`, each turn that does not end its question also records what would be answered if it did.
     `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
     error. `turn_taken` is called after each turn, also for those that a resumed question has taken before.
     """
@@ -49,6 +50,7 @@ class Run:
     policy: Policy
     log: Journal
     pool: Executor
+    anytime: bool = False
     turn_begins: Callable[[QuestionState], None] = lambda state: None
     turn_taken: Callable[[], None] = lambda: None
 
@@ -95,30 +97,53 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """
     for state in states:
         run.turn_begins(state)
-    try:
+    with policy_errors(run.policy, "decide", states):
         decisions = run.policy.decide(states)
-    except ModelError:
-        raise
-    except Exception as error:
-        where = source_of_decisions(run.policy, states)
-        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
-    require_decisions(decisions, run.policy, states)
+    require_decisions(decisions, run.policy, "decide", states)
+    forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
     pending = [
         run.pool.submit(copy_context().run, act, state, decision)
         for state, decision in zip(states, decisions, strict=True)
     ]
-    for state, decision, future in zip(states, decisions, pending, strict=True):
+    for state, decision, answer, future in zip(states, decisions, forced, pending, strict=True):
         with failing(state):
             after, render_s = future.result()
-            turn = finish_turn(state, decision, after, batch, render_s)
+            turn = finish_turn(state, decision, after, batch, render_s, answer)
             record_turn(run.log, state, run.library)
             run.turn_taken()
             log_turn(state, turn)
 
 
+def forced_answers(
+    states: Sequence[QuestionState], decisions: Sequence[Decision], run: Run
+) -> list[ForcedAnswer | None]:
+    """What each question would be answered if this turn were its last; None for one that ends, or without --anytime.
+
+    Raises what `run_batched_turn` raises.
+    """
+    going_on = [
+        state for state, each in zip(states, decisions, strict=True) if run.anytime and not state.ends_with(each.action)
+    ]
+    if not going_on:
+        return [None] * len(states)
+    with policy_errors(run.policy, "answer_now", going_on):
+        found = run.policy.answer_now(going_on)
+    require_decisions(found, run.policy, "answer_now", going_on)
+    assert found is not None, "a run begins only with a policy that can answer"
+    batch = tuple(state.question.id for state in going_on)
+    answers = {state.episode: _forced(state, each, batch) for state, each in zip(going_on, found, strict=True)}
+    return [answers.get(state.episode) for state in states]
+
+
+def _forced(state: QuestionState, decision: Decision, batch: tuple[str, ...]) -> ForcedAnswer:
+    """An answer as recorded, by the rules of the last turn."""
+    answer = decision.action.answer if decision.error is None else None
+    return ForcedAnswer(answer, state.question.score(answer), decision.reply, batch)
+
+
 def log_turn(state: QuestionState, turn: Turn) -> None:
-    """Log a turn's reply, if there is one, and what the camera did."""
+    """Log a turn's reply, if there is one, what the camera did, and what was answered as if it were the last turn."""
     said = turn.reply.text.strip().split("\n")
     form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
     if said == [""]:
@@ -133,32 +158,51 @@ def what_happened(turn: Turn) -> str:
     words = [turn.parse_error, asked, "no turns left" if ended_without_answer else turn.action.in_words]
     if turn.stopped:
         words.append(turn.camera_in_words)
+    if turn.forced is not None:
+        words.append(f"if it were the last turn: {'no answer' if turn.forced.answer is None else turn.forced.answer}")
     return "; ".join(filter(None, words))
 
 
-def require_decisions(decisions: object, policy: Policy, states: Sequence[QuestionState]) -> None:
-    """Raise PolicyError unless the policy returned one valid decision per question."""
-    if wrong := _what_is_wrong(decisions, states):
-        raise PolicyError(f"{source_of_decisions(policy, states)}, returned {wrong}")
+@contextmanager
+def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) -> Iterator[None]:
+    """Raise PolicyError, which names the policy's method and the questions, for any error but a ModelError."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        where = source_of_decisions(policy, method, states)
+        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
 
 
-def source_of_decisions(policy: Policy, states: Sequence[QuestionState]) -> str:
-    """The method that decided and the first questions of its batch, for error messages."""
+def require_decisions(decisions: object, policy: Policy, method: str, states: Sequence[QuestionState]) -> None:
+    """Raise PolicyError unless a policy's method returned one valid decision per question."""
+    if wrong := _what_is_wrong(decisions, states, answers=method == "answer_now"):
+        raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
+
+
+def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionState]) -> str:
+    """The method that was called and the first questions of its batch, for error messages."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
     decider = policy.policy if isinstance(policy, Controlled) else policy
-    where = f"{type(decider).__name__}.decide, asked about {shown}"
+    where = f"{type(decider).__name__}.{method}, asked about {shown}"
     more = len(states[QUESTIONS_NAMED:])
     return f"{where} and {more} more" if more else where
 
 
-def _what_is_wrong(decisions: object, states: Sequence[QuestionState]) -> str:
-    """What a policy returned instead of one valid decision per question, in words; empty if they are valid."""
+def _what_is_wrong(decisions: object, states: Sequence[QuestionState], answers: bool) -> str:
+    """What a policy returned instead of one valid decision per question, in words; empty if they are valid.
+
+    With `answers`, all decisions are final.
+    """
     if not isinstance(decisions, Sequence) or isinstance(decisions, str):
         return f"{_shown(decisions)} instead of a list with a Decision for each question"
     if len(decisions) != len(states):
         return f"{len(decisions)} decisions for {len(states)} questions"
     for state, decision in zip(states, decisions, strict=True):
-        if wrong := _why_not(decision) or _why_no_answer(decision.action, state):
+        if wrong := _why_not(decision) or _why_no_answer(
+            decision.action, state, answers or state.ends_with(decision.action)
+        ):
             return f"{wrong} for {state.label}"
     return ""
 
@@ -177,12 +221,12 @@ def _why_not(decision: object) -> str:
     return ""
 
 
-def _why_no_answer(action: CameraAction, state: QuestionState) -> str:
-    """What is wrong with an action's final answer, in words; empty if it is valid or the question goes on."""
+def _why_no_answer(action: CameraAction, state: QuestionState, is_final: bool) -> str:
+    """What is wrong with an action's final answer, in words; empty if it is valid or not final."""
     question, answer = state.question, action.answer
     if answer is None:
         return "an action that is done without an answer" if action.done else ""
-    if not state.ends_with(action) or question.parse_answer(answer) is not None:
+    if not is_final or question.parse_answer(answer) is not None:
         return ""
     return f"an action of which {question.kind.why_invalid(repr(answer), question.letters)}"
 
@@ -224,7 +268,12 @@ def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, f
 
 
 def finish_turn(
-    state: QuestionState, decision: Decision, after: Observation | None, batch: tuple[str, ...], render_s: float
+    state: QuestionState,
+    decision: Decision,
+    after: Observation | None,
+    batch: tuple[str, ...],
+    render_s: float,
+    forced: ForcedAnswer | None = None,
 ) -> Turn:
     """Append the turn to the question's state; `after` is the observation that follows, if any."""
     reply = decision.reply
@@ -244,6 +293,7 @@ def finish_turn(
             render=render_s,
         ),
         requested=decision.requested,
+        forced=forced,
         seen=state.observation.view,
     )
     state.record(turn, after)

@@ -188,7 +188,9 @@ class Backend(Protocol):
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; every conversation ends with a user message.
 
-        Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be answered.
+        Either all or none of them have an `origin`. Replies to those that have are not kept, and change nothing that is
+        kept of their origins. Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be
+        answered.
         """
         ...
 

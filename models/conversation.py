@@ -1,10 +1,10 @@
 """The append-only chat history of one question."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -52,18 +52,26 @@ class Message:
         """All images of the message, in their order: one for most user messages, none for others."""
         return tuple(map(View, (*self.earlier, *([] if self.image is None else [self.image]))))
 
+    def saying(self, text: str) -> Self:
+        """The same message with another text. Both share their views, so that each PNG is encoded once."""
+        other = replace(self, text=text)
+        vars(other)["views"] = self.views  # where cached_property keeps its value
+        return other
+
 
 @dataclass
 class Conversation:
     """An append-only list of messages: system, then user and assistant in turn.
 
     `id` names the question in messages and seeds sampling, so that a resumed question gets the same replies. Different
-    runs may use the same id. `key` is unique in this process: backends cache under it.
+    runs may use the same id. `key` is unique in this process: backends cache under it. An alternative to another
+    conversation has that as its `origin`, see `asking_instead`.
     """
 
     id: str
     messages: list[Message] = field(default_factory=list)
     key: int = field(default_factory=count().__next__, init=False, repr=False, compare=False)
+    origin: "Conversation | None" = field(default=None, init=False, repr=False, compare=False)
 
     def append(self, message: Message) -> None:
         """Append a message; raises ValueError if it breaks the order system, user, assistant, user, ..."""
@@ -73,6 +81,19 @@ class Conversation:
         if (message.image is not None) != (message.role == "user"):
             raise ValueError(f"conversation {self.id}: a user message has an image, other messages have none")
         self.messages.append(message)
+
+    def asking_instead(self, text: str) -> "Conversation":
+        """This conversation with another text in its last message, a user message with one view.
+
+        Backends reply to it once and keep nothing of it. They take what it shares with this conversation, its origin,
+        from what they keep of that. It has the same id, so that it is sampled with the same random numbers.
+        """
+        *before, last = self.messages
+        if last.role != "user" or len(last.views) != 1:
+            raise ValueError(f"conversation {self.id}: only a user message with one view can be replaced")
+        other = Conversation(self.id, [*before, last.saying(text)])
+        other.origin = self
+        return other
 
     @property
     def views(self) -> list[View]:

@@ -1,9 +1,9 @@
 """The costs of a run: time by part, tokens and images, summed over turns.jsonl."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from roomscout.runs.records import Turn
+from roomscout.runs.records import ForcedAnswer, Turn
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
 """Parts of a generate() call, which all questions of a batch share."""
@@ -19,12 +19,16 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
 
     `seconds` by part: those of a batched call count once, those of render and write add up although they overlap.
     `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
-    questions per call, `batch_fill` its ratio to `batch_size`.
+    questions per call, `batch_fill` its ratio to `batch_size`. "anytime" has the same of the forced answers after the
+    turns, which nothing else includes; absent if there are none.
     """
     seconds = dict.fromkeys((*MODEL_PARTS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)
     rows, calls, generate_s = 0, 0.0, 0.0
+    forced: list[ForcedAnswer] = []
     for turn in turns:
+        if turn.forced is not None:
+            forced.append(turn.forced)
         share = 1 / len(turn.batch)
         rows, calls = rows + 1, calls + share
         generate_s += share * turn.reply.seconds
@@ -43,6 +47,22 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
         "batch_fill": round(mean_batch / batch_size, 3) if mean_batch and batch_size else None,
         "generate_seconds": round(generate_s, 3),
         "seconds": {part: round(value, 3) for part, value in seconds.items()},
+        "prefilled_tokens": prefilled,
+        **counts,
+        **({"anytime": _of_forced(forced)} if forced else {}),
+    }
+
+
+def _of_forced(forced: Sequence[ForcedAnswer]) -> dict[str, Any]:
+    """What forced answers cost."""
+    counts = {name: sum(getattr(each.reply, name) for each in forced) for name in COUNTED}
+    prefilled = counts.pop("prompt_tokens") - counts["reused_tokens"]
+    calls = sum(1 / len(each.batch) for each in forced)
+    return {
+        "answers": len(forced),
+        "generate_calls": round(calls),
+        "mean_batch": round(len(forced) / calls, 3),
+        "generate_seconds": round(sum(each.reply.seconds / len(each.batch) for each in forced), 3),
         "prefilled_tokens": prefilled,
         **counts,
     }

@@ -38,8 +38,10 @@ SETTINGS_ADDED: dict[str, Any] = {
     "min_turns": 0,
     "translation": True,
     "tell": ["pose", "extent", "turns"],
+    "anytime": False,
 }
-"""Settings that could change answers and that runs of earlier versions lack, with the value that those ran with."""
+"""Settings that could change answers or records and that runs of earlier versions lack, with the value that those ran
+with."""
 
 Value = TypeVar("Value")
 NotRecorded = Annotated[Value, Field(exclude=True)]
@@ -197,6 +199,20 @@ class SavedView:
             return None
 
 
+@dataclass(frozen=True)
+class ForcedAnswer:
+    """The answer that a model gave when asked as if a turn were the last (--anytime). It never enters the conversation.
+
+    `answer` is None if the reply holds no valid one, and `score` without a ground truth. `batch` has the ids of all
+    questions in the same generate() call.
+    """
+
+    answer: str | None
+    score: float | None
+    reply: Annotated[Reply, WrapSerializer(_as_marked)]
+    batch: tuple[str, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class Turn(Record):
     """A finished turn, and a line of turns.jsonl, which leaves out the view.
@@ -206,6 +222,7 @@ class Turn(Record):
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
     the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
     if a control of the run decided otherwise: an `action` is what the camera did. Only a recorded turn 0 has `scan`.
+    With --anytime, all turns but the last have `forced`, what would be answered if they were.
     """
 
     turn: int
@@ -219,6 +236,7 @@ class Turn(Record):
     seconds: TurnSeconds
     requested: OmittedIfEmpty[CameraAction | None] = None
     scan: OmittedIfEmpty[ScanRecord | None] = None
+    forced: OmittedIfEmpty[ForcedAnswer | None] = None
     seen: NotRecorded[Any] = field(default=None, compare=False)
     """The view or the file that has it, see `view`."""
 

@@ -26,6 +26,7 @@ from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
 from roomscout.runs import RunError, RunInUse
+from roomscout.runs.anytime import anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
 from roomscout.runs.provenance import changed_versions, current_versions
@@ -246,6 +247,9 @@ class RunWriter:
         sights = self._reader.sights
         if (by_sight := split(self.rows, sights)) is not None:
             summary["sight"] = by_sight
+        if facts.setting("anytime"):
+            by_turn = anytime(self.rows, self._reader.turns, self._reader.benchmark, facts)
+            summary |= {"anytime": by_turn} if by_turn else {}
         if warnings := _warnings(facts, summary, self._reader.benchmark):
             summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}

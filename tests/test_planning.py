@@ -244,6 +244,8 @@ def test_remaining_questions_form_a_smaller_cohort():
         ({"concurrency": 8}, {"concurrency": 1}),
         ({"concurrency": 1}, {"concurrency": 1, "max_batched_turns": 0}),
         ({}, {"kv_reuse": False}),
+        ({}, {"anytime": True}),
+        ({"anytime": True}, {"anytime": True, "kv_reuse": False}),
         ({"max_batched_turns": "all", "refill": True}, {"max_batched_turns": "all"}),
     ],
 )
@@ -256,7 +258,8 @@ def test_the_expected_time_follows_the_schedule(faster: dict, slower: dict):
     def seconds(changes: dict) -> float:
         config = RunConfig.of(batch=True, **changes)
         pace, calls = PACES["cuda", config.model.compile], scheduled_calls(config.schedule, 320, 32, shape.shares)
-        return run_seconds(model, rates, pace, conversation, shape, calls, config.model.kv_reuse)
+        reuses, anytime = config.model.kv_reuse, config.controls.anytime
+        return run_seconds(model, rates, pace, conversation, shape, calls, reuses, anytime)
 
     assert seconds(faster) < 0.98 * seconds(slower)
 

@@ -62,6 +62,14 @@ class Policy(Protocol):
         """
         ...
 
+    def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
+        """What each question would be answered if the current turn were its last, in order (--anytime).
+
+        Called after `decide`, with those of its questions that go on; changes nothing of them. Raises what `decide`
+        raises. By default None, for a policy that cannot tell.
+        """
+        return None
+
     def moves(self, question: Question, sample: int, most: int) -> int:
         """How many moves this episode has; by default `most`, the run's --steps."""
         return most

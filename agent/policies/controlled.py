@@ -50,6 +50,10 @@ class Controlled(Policy):
             return decisions  # the loop says what is wrong with them
         return [self._carried_out(state, each) for state, each in zip(states, decisions, strict=True)]
 
+    def answer_now(self, states: Sequence[QuestionState]) -> list[Decision] | None:
+        """The policy's answers if the current turn were the last."""
+        return self.policy.answer_now(states)
+
     def recall(self, state: QuestionState) -> None:
         """Restore the policy's memory of a question's turns; with --present once it has not seen any yet."""
         if not self._controls.at_once:

@@ -17,6 +17,7 @@ from roomscout.agent.policies.prompts import (
 from roomscout.agent.policies.replies import action_format, parse_action, without_translation
 from roomscout.agent.state import QuestionState
 from roomscout.models import Backend, Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
 
 
 class ModelPolicy(Policy):
@@ -46,6 +47,15 @@ class ModelPolicy(Policy):
             (ask_at_once if self._at_once else ask)(state, self.prompts)
         replies = self.backend.generate([state.conversation for state in states], self._format)
         return [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
+
+    def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """One answer per question from one `generate()` call, asked for in the words of the last turn.
+
+        The conversations stay as they are: each is asked in an alternative to it, see `Conversation.asking_instead`.
+        """
+        asked = [ask_now(state, self.prompts) for state in states]
+        replies = self.backend.generate(asked, self._format)
+        return [read(reply, state, self.prompts, last_turn=True) for state, reply in zip(states, replies, strict=True)]
 
     def under(self, controls: ControlSettings, tell: Sequence[str]) -> Self:
         """This policy with the same backend, its prompts and its presentation of views under a run's controls.
@@ -91,6 +101,13 @@ def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None
     assert len(state.conversation.images) == turn + 1, f"{state.label}: image i must belong to turn i"
 
 
+def ask_now(state: QuestionState, prompts: Prompts) -> Conversation:
+    """The conversation with the current turn's message as if no moves were left."""
+    last = replace(state.observation, moves_left=0)
+    previous = state.turns[-1] if state.turns else None
+    return state.conversation.asking_instead(turn_message(prompts, state.question, last, previous).text)
+
+
 def ask_at_once(state: QuestionState, prompts: Prompts) -> None:
     """Append the system message and one user message with all views so far. Does nothing if they are there."""
     if not state.conversation.messages:
@@ -99,9 +116,10 @@ def ask_at_once(state: QuestionState, prompts: Prompts) -> None:
     assert len(state.conversation.images) == state.turn + 1, f"{state.label}: image i must belong to turn i"
 
 
-def read(reply: Reply, state: QuestionState, prompts: Prompts) -> Decision:
-    """Parse the reply; report truncation to the model."""
-    parsed = parse_action(reply.text, state.question, state.is_last_turn)
+def read(reply: Reply, state: QuestionState, prompts: Prompts, last_turn: bool | None = None) -> Decision:
+    """Parse the reply, by default as one to the question's current turn; report truncation to the model."""
+    last_turn = state.is_last_turn if last_turn is None else last_turn
+    parsed = parse_action(reply.text, state.question, last_turn)
     if parsed.error is not None and reply.finish_reason == "length":
         truncated = prompts.outcome.truncated.format(tokens=reply.generated_tokens)
         parsed = replace(parsed, error=f"{parsed.error}; {truncated}")

@@ -194,7 +194,18 @@ def turn_values(
         "retries": reply.retries,
         "batch": len(turn.batch),
         "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
+        **_forced(turn, question),
     }
+
+
+def _forced(turn: Turn, question: QuestionContents) -> dict[str, Any]:
+    """What the model answered as if a turn were the last, and its reply; empty without --anytime."""
+    if (forced := turn.forced) is None:
+        return {}
+    option = next((each for each in question.options if _is_option(forced.answer, each)), None)
+    answer = option or question.in_words(forced.answer, "") or "no answer"
+    score = "" if forced.score is None else f", score {forced.score:.2f}"
+    return {"forced": [escaped(answer) + score, escaped_text(forced.reply.text)]}
 
 
 def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:

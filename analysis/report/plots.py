@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -50,6 +51,7 @@ def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]
         _score_per_type(summary),
         _turns_used(ended),
         _score_by_turns(scored),
+        _score_if_last(summary),
         _distance(ended),
         *_numbers(scored),
         _bars(
@@ -158,6 +160,31 @@ def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
     note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
     note += "not show what one more turn is worth."
     return Plot("Score by number of turns", drawing.svg, note)
+
+
+def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
+    """The overall by turn of a run with --anytime."""
+    by_turn = summary.get("anytime", {}).get("by_turn", [])
+    if len(by_turn) < 2 or any(each["percent"] is None for each in by_turn):
+        return None
+    drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
+    across, up = Scale(-0.5, len(by_turn) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
+    y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
+    for one, other in pairwise(by_turn):
+        drawing.line(across(one["turn"]), up(one["percent"]), across(other["turn"]), up(other["percent"]), "whisker")
+    for each in by_turn:
+        turn, percent, forced = each["turn"], each["percent"], each["forced"]
+        if each["interval"]:
+            drawing.line(across(turn), up(each["interval"][0]), across(turn), up(each["interval"][1]), "axis")
+        drawing.circle(across(turn), up(percent), 5, "dot", f"turn {turn}: {percent:.1f} %, {forced} forced answers")
+        if len(by_turn) <= 20 or turn % 5 == 0:
+            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
+    _base(drawing, up, "turn")
+    note = f"n = {summary['anytime']['answers']} answers. After each turn, the answer that the model gives when it has "
+    note += "to; a question that has ended keeps its own. The last point is the overall of the run."
+    if any(each["interval"] for each in by_turn):
+        note += " Lines are 95 % intervals over scenes."
+    return Plot("Overall if each turn were the last", drawing.svg, note)
 
 
 def _distance(entries: Sequence[Entry]) -> Plot | None:

@@ -23,6 +23,7 @@ from roomscout.analysis.study.tables import (
     plot_of,
     results_of,
     task_table,
+    turn_table,
 )
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.text import escaped, log_to_stream
@@ -98,6 +99,7 @@ def _write(path: Path, text: str) -> None:
 def _page(results: Results, title: str, folder: Path) -> str:
     heads, rows = cell_table(results)
     task_heads, task_rows = task_table(results)
+    turn_heads, turn_rows = turn_table(results) if results.turns else ([], [])
     reports = [each.answers.report for each in results.cells]
     return (
         templates("roomscout.analysis.study")
@@ -114,6 +116,8 @@ def _page(results: Results, title: str, folder: Path) -> str:
                 for row, report in zip(rows, reports, strict=True)
             ],
             notes=notes_of(results),
+            turn_heads=turn_heads,
+            turn_rows=[[escaped(text) for text in row] for row in turn_rows],
             task_heads=task_heads,
             task_rows=[[escaped(text) for text in row] for row in task_rows],
             protocols=[(each.cell.name, escaped(each.answers.protocol)) for each in results.cells],

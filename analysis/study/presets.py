@@ -81,5 +81,9 @@ PRESETS = {
         "What does moving gain over turning in place?",
         (Cell("with translation", {"translation": True}), Cell("turning only", {"translation": False})),
     ),
+    "anytime": Preset(
+        "What is each turn worth? After each of them the model also answers as if it were the last.",
+        tuple(Cell(mover, {"moves": mover, "anytime": True}) for mover in ("model", "spin", "coverage")),
+    ),
 }
 """The presets by name."""

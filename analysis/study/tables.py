@@ -36,7 +36,10 @@ class Score:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The scores of a cell by task, with the overall last. `moves` and `never_saw` are None if they are unknown."""
+    """The scores of a cell by task, with the overall last. `moves` and `never_saw` are None if they are unknown.
+
+    `by_turn` has the overall by turn, if each were the last (--anytime); empty if it is not known.
+    """
 
     cell: Cell
     answers: Answers
@@ -44,6 +47,7 @@ class CellResult:
     moves: float | None
     never_saw: float | None
     failed: int
+    by_turn: tuple[Estimate, ...] = ()
 
     @property
     def overall(self) -> Score | None:
@@ -70,6 +74,11 @@ class Results:
     def knows_sight(self) -> bool:
         """Whether any cell knows what was in view."""
         return any(each.never_saw is not None for each in self.cells)
+
+    @property
+    def turns(self) -> int:
+        """The largest number of turns of a cell that has the overall by turn; 0 if none has it."""
+        return max(len(each.by_turn) for each in self.cells)
 
 
 def results_of(preset: Preset, runs: Sequence[Path], answer_settings: Sequence[str]) -> Results:
@@ -100,6 +109,19 @@ def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) ->
         None if everything["mean_turns"] is None else everything["mean_turns"] - 1,
         _never_saw(answers.summary),
         everything["failed"],
+        _by_turn(answers.summary, known[OVERALL].scenes if OVERALL in known else 0),
+    )
+
+
+def _by_turn(summary: Mapping[str, Any], scenes: int) -> tuple[Estimate, ...]:
+    """The overall by turn of a run with --anytime."""
+    found = summary.get("anytime", {}).get("by_turn", [])
+    if any(each["percent"] is None for each in found):
+        return ()
+    edges = [(each["interval"][0], each["interval"][1]) if each["interval"] else None for each in found]
+    return tuple(
+        Estimate(f"turn {each['turn']}", each["percent"], scenes, interval)
+        for each, interval in zip(found, edges, strict=True)
     )
 
 
@@ -173,6 +195,28 @@ def task_table(results: Results) -> tuple[list[str], list[list[str]]]:
     return ["percent", *(each.cell.name for each in results.cells)], rows
 
 
+def turn_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """The table of the overall by turn, if each were the last: its heads, and a row for each cell that has it.
+
+    Its last columns count the answers that came too early or too late, of those that could, and the worsened ones.
+    """
+    rows = []
+    for each in results.cells:
+        if each.by_turn:
+            scores, found = [_score_cell(score) for score in each.by_turn], each.answers.summary["anytime"]
+            early, late = found.get("too_early"), found["too_late"]
+            rows.append(
+                [
+                    each.cell.name, *scores, *["-"] * (results.turns - len(scores)),
+                    f"{early['below_full']} of {early['with_moves_left']}" if early else "-",
+                    f"{late['as_good_earlier']} of {late['above_zero']}",
+                    f"{found['better_earlier']} of {found['answers']}",
+                ]
+            )  # fmt: skip
+    turns = [f"turn {turn}" for turn in range(results.turns)]
+    return ["overall", *turns, "too early", "too late", "better earlier"], rows
+
+
 def _score_cell(each: Estimate) -> str:
     return f"{each.percent:.1f} ({interval_in_words(each.interval)})" if each.interval else f"{each.percent:.1f}"
 
@@ -197,13 +241,20 @@ def notes_of(results: Results) -> list[str]:
         notes.append(f"Some scores have no interval: {'; '.join(missing)}.")
     if results.knows_sight:
         notes.append("“never saw”: the answers, of those whose objects are known, that never had one of them in view.")
+    if results.turns:
+        notes.append(
+            "By turn: the overall if each turn were the last; a question that has ended before keeps its answer. “too "
+            "early”: perhaps so, answers below full score, of those with moves left. “too late”: answers as good at an "
+            "earlier turn, of those above 0. “better earlier”: answers that score less than at an earlier turn."
+        )
     return notes
 
 
 def markdown_of(results: Results, title: str) -> str:
     """The tables as Markdown."""
     lines = [f"# {title}", "", results.preset.does, "", f"{about(results)}.", ""]
-    for heads, rows in (cell_table(results), task_table(results)):
+    tables = [cell_table(results), *([turn_table(results)] if results.turns else []), task_table(results)]
+    for heads, rows in tables:
         lines += ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in rows]
         lines.append("")
@@ -219,22 +270,29 @@ def about(results: Results) -> str:
 
 def lines_of(results: Results) -> list[str]:
     """The table of the cells as text for a terminal."""
-    heads, rows = cell_table(results)
+    lines = _aligned(*cell_table(results))
+    if results.turns:
+        lines += ["", *_aligned(*turn_table(results))]
+    return [escaped(line) for line in [about(results), *lines, *notes_of(results)[1:]]]
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = [
+    return [
         "  ".join(
             text.ljust(width) if place == 0 else text.rjust(width)
             for place, (text, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in [heads, *rows]
     ]
-    return [escaped(line) for line in [about(results), *lines, *notes_of(results)[1:]]]
 
 
 def plot_of(results: Results) -> str:
-    """The overall of each cell with its interval, as SVG: a curve by the number of moves if the cells have one."""
+    """The overall of each cell with its interval, as SVG: a curve by turn or by the number of moves if there is one."""
     if any(each.overall is None for each in results.cells):
         return ""
+    if results.turns:
+        return _turn_curves(results)
     if all(each.cell.moves is not None for each in results.cells):
         return _curves(results)
     return _dots(results)
@@ -300,6 +358,45 @@ def _curves(results: Results) -> str:
             drawing.circle(x, up(one.percent), 5, f"dot{style}", _point_in_words(name, one))
         x, last, _ = points[-1]
         drawing.text(x + 12, up(last.percent) + 4 + 12 * order - 6, series, "name start")
+    return drawing.svg
+
+
+TURN_STYLES = (("whisker", ""), ("ideal", " outside"), ("dotted", " plain"))
+"""How the line and the points of each cell look in the plot by turn."""
+
+
+def _turn_curves(results: Results) -> str:
+    """The overall by turn, if each were the last: a curve for each cell, with its name at the end."""
+    left, width, height, top = 64, 620, 340, 12
+    cells = [each for each in results.cells if each.by_turn]
+    edges = [edge for each in cells for score in each.by_turn for edge in (score.percent, *(score.interval or ()))]
+    low, high = _range(edges)
+    across, up = Scale(-0.3, results.turns - 0.7, left, width - 110), Scale(low, high, height - 48, top)
+    drawing = Drawing(width, height, "The overall by turn, if each were the last")
+    y_axis(drawing, up, ticks(low, high), left, width - 110, "overall, percent")
+    drawing.line(left, up.start, width - 110, up.start, "axis")
+    for turn in range(results.turns):
+        drawing.text(across(turn), up.start + 16, str(turn), "tick middle")
+    drawing.text((left + width - 110) / 2, up.start + 36, "turn", "label middle")
+    taken: list[float] = []
+    for order, each in enumerate(cells):
+        line, style = TURN_STYLES[order % len(TURN_STYLES)]
+        shift = 7 * (order - (len(cells) - 1) / 2)
+        points = [(across(turn) + shift, score) for turn, score in enumerate(each.by_turn)]
+        for (x, one), (next_x, other) in pairwise(points):
+            drawing.line(x, up(one.percent), next_x, up(other.percent), line)
+        for x, score in points:
+            if score.interval:
+                drawing.line(x, up(score.interval[0]), x, up(score.interval[1]), "axis")
+            drawing.circle(
+                x, up(score.percent), 5, f"dot{style}", _point_in_words(f"{each.cell.name}, {score.name}", score)
+            )
+        x, last = points[-1]
+        y = up(last.percent) + 4
+        while any(abs(y - other) < 14 for other in taken):
+            y += 14
+        taken.append(y)
+        drawing.text(x + 12 - shift + 7, y, escaped(each.cell.name), "name start")
     return drawing.svg
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -52,12 +52,13 @@ class EncodedTurn:
 class EncodedConversation:
     """The encoding of a conversation up to its last user message; grows with the conversation.
 
-    `id` and `key` are the conversation's.
+    `id` and `key` are the conversation's, and `origin` is the encoding of its origin, None if it has none.
     """
 
     id: str
     key: int
     turns: list[EncodedTurn] = field(default_factory=list)
+    origin: "EncodedConversation | None" = None
 
     @property
     def ids(self) -> list[int]:
@@ -135,6 +136,8 @@ class ConversationEncoder:
         messages = conversation.messages
         if not messages or messages[-1].role != "user":
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
+        if conversation.origin is not None:
+            return self._encode_alternative(conversation, self.encode(conversation.origin))
         encoded = self._cache.get(conversation.key)
         if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
             encoded = self._cache[conversation.key] = EncodedConversation(conversation.id, conversation.key)
@@ -185,6 +188,24 @@ class ConversationEncoder:
             turns.append(EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end))
             ids, start = [], int(positions.max()) + 1
         return turns
+
+    def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
+        """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
+        *before, last = origin.turns
+        rendered = self._render(conversation.messages)
+        text = self._text_after(before[-1].rendered, rendered) if before else rendered
+        added = self._tokenize(text)
+        behind = added[added.index(self._config.image_token_id) + 1 :]
+        shared = last.positions[:, : last.image_end]
+        positions = torch.arange(len(behind)) + shared.max() + 1  # in every family, those of text after an image
+        turn = replace(
+            last,
+            messages=(last.messages[0], conversation.messages[-1]),
+            rendered=rendered,
+            ids=[*last.ids[: last.image_end], *behind],
+            positions=torch.cat([shared, positions.expand(len(shared), -1)], dim=1),
+        )
+        return EncodedConversation(conversation.id, conversation.key, [*before, turn], origin)
 
     def _render(self, messages: Sequence[Message]) -> str:
         """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""

@@ -185,9 +185,13 @@ class KVStore:
         self._calls = 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
-        """How many of the conversation's first ids are cached; at least one is always left to compute."""
-        row = self._rows.get(encoded.key)
-        if row is None or row.encoded is not encoded:
+        """How many of the conversation's first ids are cached, of an alternative with its origin.
+
+        At least one is always left to compute.
+        """
+        kept = encoded.origin or encoded
+        row = self._rows.get(kept.key)
+        if row is None or row.encoded is not kept:
             return 0
         return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1)
 
@@ -198,7 +202,25 @@ class KVStore:
         their current batches into a separate batch.
         """
         self._calls += 1
-        wanted = [self._row(encoded) for encoded in conversations]
+        return self._batch_of([self._row(encoded) for encoded in conversations])
+
+    def share(self, alternatives: Sequence[EncodedConversation]) -> CachedBatch:
+        """A batch with one row per alternative, in order, each with its `reusable` prefix, for a single call.
+
+        It has the buffers of the origins' batch, in which all columns of an origin that its alternative lacks are
+        masked. The call appends its own columns behind those: roll them back, and the origins are as before.
+        """
+        self._calls += 1
+        batch = self._batch_of([self._row(each.origin, whole=True) for each in alternatives if each.origin])
+        mask, rows = batch.mask.clone(), []
+        for index, encoded in enumerate(alternatives):
+            prefix = self.reusable(encoded)
+            mask[index, mask[index].nonzero().squeeze(1)[prefix:]] = False
+            rows.append(CachedRow(encoded, encoded.ids[:prefix]))
+        return CachedBatch(rows, mask, batch.cache.layers)
+
+    def _batch_of(self, wanted: Sequence[CachedRow]) -> CachedBatch:
+        """The batch of exactly these rows, in order: their current one if it fits, else a copy."""
         current = wanted[0].batch
         if current is not None and current.fits(wanted):
             return current
@@ -223,8 +245,8 @@ class KVStore:
         return {key for key, row in self._rows.items() if row.ids}
 
     def release_others(self, conversations: Sequence[EncodedConversation]) -> None:
-        """Evict all conversations but these."""
-        for key in self._rows.keys() - {encoded.key for encoded in conversations}:
+        """Evict all conversations but these, or of alternatives their origins."""
+        for key in self._rows.keys() - {(encoded.origin or encoded).key for encoded in conversations}:
             self.release(key)
 
     def trim(self) -> int:
@@ -252,13 +274,13 @@ class KVStore:
                 self._regroup([batch.live])
         return evicted
 
-    def _row(self, encoded: EncodedConversation) -> CachedRow:
-        """The conversation's row, truncated to its reusable prefix, or a new empty row."""
+    def _row(self, encoded: EncodedConversation, whole: bool = False) -> CachedRow:
+        """The conversation's row, truncated to its reusable prefix unless `whole`, or a new empty row."""
         reusable = self.reusable(encoded)
         if not reusable:
             self.release(encoded.key)
         row = self._rows.setdefault(encoded.key, CachedRow(encoded))
-        if row.batch is not None and reusable < len(row.ids):
+        if row.batch is not None and reusable < len(row.ids) and not whole:
             row.batch.truncate(row, reusable)
         row.last_use = self._calls
         return row

@@ -146,8 +146,9 @@ class ModelRunner:
     def run(self, batch: Sequence[EncodedConversation], reply_format: ReplyFormat) -> GeneratedBatch:
         """Generate one reply in this format for each conversation, in order.
 
-        Raises ModelError for a conversation that is too long for the model, OutOfMemory if the batch does not fit even
-        after evicting all other conversations.
+        Of alternatives nothing is kept, and of their origins everything stays as it is. Raises ModelError for a
+        conversation that is too long for the model, OutOfMemory if the batch does not fit even after evicting all other
+        conversations.
         """
         for encoded in batch:
             self._check_length(encoded)
@@ -222,7 +223,8 @@ class ModelRunner:
         reused = list(map(min, reused_before, self._reusable(batch)))
         images = [len(_turns_with_new_images(encoded, length)) for encoded, length in zip(batch, reused, strict=True)]
         self._prefill_stragglers(batch)
-        cached = self._store.arrange(batch)
+        alternatives = batch[0].origin is not None
+        cached = self._store.share(batch) if alternatives else self._store.arrange(batch)
         prefill = self._lay_out_prefill(batch, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         stop = ReplyStop(self._tokenizer, self._end_ids, width, reply_format, self._options.min_new_tokens)
@@ -248,19 +250,26 @@ class ModelRunner:
             length = stop.lengths.get(row, len(tokens))
             kept, kept_logprobs = tuple(tokens[:length]), tuple(recorded[row][:length])
             rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row], kept_logprobs))
-        self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
+        if alternatives:
+            cached.roll_back()
+        else:
+            self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
+        if self._reuses_kv:
+            for turn in (turn for encoded in batch for turn in encoded.turns):
+                turn.image.inputs = None
         assert stop.first_token_at is not None
         return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)
 
     def _prefill_stragglers(self, batch: Sequence[EncodedConversation]) -> None:
         """Prefill rows with many more new tokens than the others (new or evicted conversations) up to their last image,
-        in a separate call: otherwise the whole batch would be padded to their length."""
+        in a separate call: otherwise the whole batch would be padded to their length. Of an alternative, that is a
+        prefix of its origin, which keeps it."""
         if not self._reuses_kv:
             return
         missing = [len(encoded.ids) - self._store.reusable(encoded) for encoded in batch]
         threshold = max(2 * min(missing), min(missing) + _STRAGGLER_COLUMNS)
         stragglers = [
-            encoded
+            encoded.origin or encoded
             for encoded, columns in zip(batch, missing, strict=True)
             if columns > threshold and encoded.last_image_end > self._store.reusable(encoded)
         ]
@@ -330,9 +339,6 @@ class ModelRunner:
             encoded.ids + list(reply[:length]) for encoded, reply, length in zip(batch, replies, lengths, strict=True)
         ]
         self._store.extend(cached, torch.cat([prefill_mask, reply_mask], dim=1), ids)
-        if self._reuses_kv:
-            for turn in (turn for encoded in batch for turn in encoded.turns):
-                turn.image.inputs = None
 
     def _logits_processors(self, batch: Sequence[EncodedConversation], grammar: str | None) -> LogitsProcessorList:
         options = self._options

@@ -369,6 +369,7 @@ const roomscout = (() => {
       turn.objects.length ? element("ul", { class: "in-view", "aria-label": "Objects of the question in view" }, ...turn.objects.map(chip)) : null,
       turn.reply ? element("pre", { tabindex: "0", "aria-label": "Reply of the model" }, turn.reply) : null,
       ...noted.map((words) => element("p", { class: "noted" }, words)),
+      turn.forced ? element("details", {}, element("summary", {}, `If this turn were the last: ${turn.forced[0]}`), element("pre", {}, turn.forced[1])) : null,
       element("p", { class: "quiet" }, spent),
       turn.read ? element("details", {}, element("summary", { class: "quiet" }, "What the model read"), element("pre", {}, turn.read)) : null));
     const light = (on) => () => page.querySelectorAll(`.pose[data-turns~="${turn.turn}"]`).forEach((each) => each.classList.toggle("lit", on));
