@@ -99,6 +99,14 @@ class Origin:
         return f"{self.url} ({self.terms})"
 
 
+SCANS_FROM = {
+    "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
+    "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
+    "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
+}
+"""The owners of the scans of datasets that several benchmarks ask about."""
+
+
 @dataclass(frozen=True)
 class FrequentAnswers:
     """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split"."""

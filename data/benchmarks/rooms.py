@@ -3,17 +3,18 @@
 Its datasets are the levels: bare, furnished and cluttered. See `roomscout.data.rooms.split`.
 """
 
-from roomscout.data.benchmarks import Benchmark, Origin, vsi_bench
+from roomscout.data.benchmarks import Benchmark, Origin
 from roomscout.data.rooms.levels import LEVELS
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.data.rooms.split import ROOMS, SHA256, VERSION, split_folder
+from roomscout.data.vsi_types import VSI_TYPES
 
 MADE_HERE = Origin("made on this machine by roomscout.data.rooms.split", "no terms")
 
 BENCHMARK = Benchmark(
     name="rooms",
     title="Rooms",
-    types=tuple(each for each in vsi_bench.TYPES if each.name in QUESTIONS_PER_TYPE),
+    types=tuple(each for each in VSI_TYPES if each.name in QUESTIONS_PER_TYPE),
     folder=split_folder,
     questions_from=MADE_HERE,
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
