@@ -34,11 +34,12 @@ from roomscout.agent.turns import Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark, origin_lines
+from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
 from roomscout.data.samples import format_samples
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
-from roomscout.data.scoring import format_summary, reference_lines
+from roomscout.data.scoring import format_summary, part_lines, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
 from roomscout.runs.baselines import is_blind
@@ -238,7 +239,8 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     if benchmark is not None:
         record = find_benchmark(benchmark)
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
-        lines += [*reference_lines(summary, record), *summary.get("warnings", [])]
+        lines += [*format_by_dataset(summary), *reference_lines(summary, record)]
+        lines += [*part_lines(run_log.facts.setting, summary, record), *summary.get("warnings", [])]
     else:
         lines = [
             f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None

@@ -21,6 +21,7 @@ from typing import Any
 
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark
+from roomscout.data.by_dataset import scores_by_dataset
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
@@ -131,6 +132,11 @@ class RunWriter:
         """The result rows so far, in the order of their episodes."""
         return sorted(self._rows.values(), key=lambda row: row.episode)
 
+    @property
+    def facts(self) -> RunFacts:
+        """What was run."""
+        return self._reader.facts
+
     def is_done(self, question_id: str, sample: int = 1) -> bool:
         """Whether this question has this answer's result."""
         return (question_id, sample) in self._rows
@@ -238,6 +244,8 @@ class RunWriter:
         summary |= summarize(rows, self._reader.benchmark, facts.episodes - len(rows), part)
         if facts.config["ply"] is None and (intervals := intervals_of(rows, self._reader.benchmark)):
             summary["intervals"] = intervals
+        if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, self._reader.benchmark)):
+            summary["datasets"] = by_dataset
         if facts.samples > 1:
             kinds = {question.id: question.kind for question in self._reader.questions}
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.by_dataset import scores_by_dataset
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
@@ -294,7 +295,8 @@ def _summary(
     part = str(facts.part).replace(" ", "_") if facts.part else ""
     try:
         of_rows = [row.to_json() for row in rows.values()]
-        return written | summarize(of_rows, benchmark, pending, part) | {"intervals": intervals_of(of_rows, benchmark)}
+        found = summarize(of_rows, benchmark, pending, part) | {"intervals": intervals_of(of_rows, benchmark)}
+        return written | found | {"datasets": scores_by_dataset(of_rows, benchmark)}
     except BenchmarkError as error:
         missing.append(f"{error}.")
         return written

@@ -20,5 +20,6 @@ BENCHMARK = Benchmark(
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
     label=f"rooms_v{VERSION}_{SHA256[:8]}_overall",
     summed_last=("object_rel_direction",),
+    datasets=tuple(LEVELS),
     sizes={f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task": ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE)},
 )
