@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import asked_of, layouts_of, part_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, part_of, require_judged, require_sampling, with_policy
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
@@ -89,6 +89,7 @@ def main_vsi_bench_loop(
         asked = Asked.all_of(questions_to_resume(folder, config))
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
     asked = asked_of(what, config.questions) if asked is None else asked
+    require_judged(asked.questions, config)
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:
@@ -237,7 +238,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     """Write the exports; print a benchmark's summary, or without one a single question's score."""
     summary, rows = run_log.export(session), run_log.rows
     if benchmark is not None:
-        record = find_benchmark(benchmark)
+        record = run_log.benchmark
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
         lines += [*format_by_dataset(summary), *reference_lines(summary, record)]
         lines += [*part_lines(run_log.facts.setting, summary, record), *summary.get("warnings", [])]

@@ -71,6 +71,8 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
+    if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
+        raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or not (label := summary["asked"]["overall_label"]):
         raise RunError(f"{folder} has no overall: finish the run with roomscout resume, or leave it out")
     intervals, everything = summary.get("intervals", {}), summary["types"]["all"]
@@ -81,7 +83,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     return Standing(
         folder,
         facts,
-        conditions_of(facts, answer_settings),
+        conditions_of(reader, answer_settings),
         benchmark.title,
         label,
         "" if words == label else words,

@@ -23,6 +23,7 @@ OUTCOMES = {
     "partly": "a score between 0 and 1",
     "wrong": "score 0",
     "unscored": "answered, without a ground truth",
+    "awaiting": "answered, and not scored before a judge marks it",
     "exhausted": "out of turns without an answer",
     "failed": "ended by an error",
     "unfinished": "in progress, or interrupted",
@@ -88,7 +89,7 @@ class QuestionContents:
         if self.row.status in ("failed", "exhausted"):
             return self.row.status
         if self.row.score is None:
-            return "unscored"
+            return "unscored" if self.row.ground_truth is None else "awaiting"
         return "right" if self.row.score == 1 else "partly" if self.row.score else "wrong"
 
     @property

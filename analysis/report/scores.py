@@ -1,5 +1,6 @@
 """The head of a report: what was run, its scores, and what they must not be compared with."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -159,6 +160,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ),
         ("Renderer", "blind: every view is grey" if is_blind(run.facts.protocol) else str(setting("renderer"))),
         ("Moves", f"at most {setting('steps')} per question"),
+        ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
@@ -176,6 +178,18 @@ def _source_of_benchmark(run: RunContents) -> str:
     if run.benchmark is None or not (run.benchmark.source or run.benchmark.folder):
         return "Python"
     return run.benchmark.source.repository if run.benchmark.source else run.benchmark.name
+
+
+def _judge(summary: Mapping[str, Any]) -> str:
+    found = summary.get("judge")
+    return f"{found['model']} (prompts {found['prompts_sha256']})" if found else ""
+
+
+def judge_command(run: RunContents) -> str:
+    """The command that has a judge mark the answers in free text of a run that await it; empty if none does."""
+    if not run.summary.get("asked", {}).get("awaiting_judge"):
+        return ""
+    return f"roomscout rescore {shlex.quote(str(run.folder))} --judge MODEL"
 
 
 def _engine(run: RunContents) -> str:
@@ -201,6 +215,9 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
             f"{run.pending:,} of {facts.episodes:,} answers are pending: the scores cover only what is finished, and "
             "questions that finish early may be easier."
         )
+    if command := judge_command(run):
+        awaiting = run.summary["asked"]["awaiting_judge"]
+        found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
     if scores is not None:
         found.append(_label_in_words(scores.label))
     found.append(
