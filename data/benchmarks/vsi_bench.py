@@ -12,7 +12,10 @@ BENCHMARK = Benchmark(
     title="VSI-Bench",
     types=VSI_TYPES,
     excluded={"obj_appearance_order": "a scan does not show the order in the video"},
-    source=HubDataset("nyu-visionx/VSI-Bench", "full", "test", "test.jsonl"),
+    # Files, since the configuration full is a pattern that also matches files of single types.
+    source=HubDataset(
+        "nyu-visionx/VSI-Bench", "test", "test.jsonl", files=("test_debiased.parquet", "test_pruned.parquet")
+    ),
     label="overall",
     questions_from=Origin("https://huggingface.co/datasets/nyu-visionx/VSI-Bench", "Apache-2.0"),
     scans_from=SCANS_FROM,
