@@ -122,6 +122,12 @@ def require_answers(policy: Policy | None, config: RunConfig) -> None:
         )
 
 
+def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
+    """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
+    if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
+        raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+
+
 def control_named(model: str, seed: int) -> Policy:
     """The control that `--model scripted:NAME` names; raises ConfigError for any other name."""
     name = model.removeprefix(SCRIPTED)

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, V
 
 from roomscout.agent.parts import Part
 from roomscout.data.benchmarks import DEFAULT
+from roomscout.data.judged import JUDGE_URL
 from roomscout.data.text import argument_text
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.gpus import GpuName
@@ -97,13 +98,17 @@ def _part(text: str) -> str:
     return text
 
 
-def _server_url(url: str) -> str:
+def _server_url(url: str, flag: str = "--base-url", key_flag: str = "--api-key-env") -> str:
     if not PLAIN_URL.fullmatch(url):
         raise ValueError(
-            "--base-url takes http:// or https:// URLs such as http://localhost:8000/v1, without user names, keys and "
-            "parameters; a key belongs in the environment variable of --api-key-env"
+            f"{flag} takes http:// or https:// URLs such as http://localhost:8000/v1, without user names, keys and "
+            f"parameters; a key belongs in the environment variable of {key_flag}"
         )
     return url
+
+
+def _judge_url(url: str) -> str:
+    return _server_url(url, "--judge-url", "--judge-key-env")
 
 
 def _tell(value: Any) -> Any:
@@ -121,10 +126,14 @@ def _tell(value: Any) -> Any:
     return tuple(name for name in TELL_NAMES if name in names)
 
 
-def _variable_name(name: str) -> str:
+def _variable_name(name: str, flag: str = "--api-key-env") -> str:
     if not VARIABLE_NAME.fullmatch(name):
-        raise ValueError("--api-key-env takes the name of an environment variable, not the key itself")
+        raise ValueError(f"{flag} takes the name of an environment variable, not the key itself")
     return name
+
+
+def _judge_key_env(name: str) -> str:
+    return _variable_name(name, "--judge-key-env")
 
 
 class _Section:
@@ -345,6 +354,18 @@ class VllmSettings(_Section):
 
 
 @dataclass(frozen=True)
+class JudgeSettings(_Section):
+    """The language model that marks answers in free text at the end of a run."""
+
+    judge: Annotated[str | None, _takes("MODEL"), MayChange] = None
+    """At the end of the run, have this model mark the answers in free text that have no mark yet; "roomscout rescore" does so later."""
+    judge_url: Annotated[Annotated[str, AfterValidator(_judge_url)], _takes("URL"), MayChange] = JUDGE_URL
+    """With --judge, the base URL of its OpenAI-compatible server."""
+    judge_key_env: Annotated[str, AfterValidator(_judge_key_env), _takes("NAME"), MayChange] = ServerOptions.key_env
+    """With --judge, the environment variable that holds the API key, if the server needs one."""
+
+
+@dataclass(frozen=True)
 class OutputSettings(_Section):
     """Where the run folder goes, and its report."""
 
@@ -392,6 +413,9 @@ class RunConfig:
     vllm: Annotated[VllmSettings, _group("vLLM", "Advanced: only with --engine vllm.")] = field(
         default_factory=VllmSettings
     )
+    judge: Annotated[JudgeSettings, _group("judge", "For benchmarks with answers in free text.")] = field(
+        default_factory=JudgeSettings
+    )
     output: Annotated[OutputSettings, _group("output")] = field(default_factory=OutputSettings)
     cluster: Annotated[ClusterSettings, _group("cluster", "Advanced: for runs on several machines.")] = field(
         default_factory=ClusterSettings
@@ -418,6 +442,7 @@ class RunConfig:
         self._check_controls()
         self._check_plan()
         self._check_engine()
+        self._check_judge()
         self._check_what_to_run()
         self._check_cluster()
         return self
@@ -514,6 +539,12 @@ class RunConfig:
             raise ConfigError(f"{', '.join(unused)} configure a vLLM server: add --engine vllm, or leave them out")
         if model.engine != "openai" and self.server.base_url:
             raise ConfigError("--base-url needs --engine openai: add that, or leave it out")
+
+    def _check_judge(self) -> None:
+        if self.judge.judge is None and (unused := self._changed(SECTIONS["judge"])):
+            raise ConfigError(
+                f"{unused[0]} is about a judge of answers in free text: add --judge MODEL, or leave it out"
+            )
 
     def _check_what_to_run(self) -> None:
         what, asked = self.what_to_run, self.questions

@@ -11,7 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import asked_of, layouts_of, part_of, require_answers, require_sampling, with_policy
+from roomscout.agent.builders import (
+    asked_of,
+    layouts_of,
+    part_of,
+    require_answers,
+    require_judged,
+    require_sampling,
+    with_policy,
+)
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log
 from roomscout.agent.loop import answer_questions
@@ -34,11 +42,12 @@ from roomscout.agent.turns import Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark, origin_lines
+from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
 from roomscout.data.samples import format_samples
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
-from roomscout.data.scoring import format_summary, reference_lines
+from roomscout.data.scoring import format_summary, part_lines, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
 from roomscout.runs.anytime import anytime_lines
@@ -90,6 +99,7 @@ def main_vsi_bench_loop(
         asked = Asked.all_of(questions_to_resume(folder, config))
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
     asked = asked_of(what, config.questions) if asked is None else asked
+    require_judged(asked.questions, config)
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:
@@ -239,10 +249,10 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
     """Write the exports; print a benchmark's summary, or without one a single question's score."""
     summary, rows = run_log.export(session), run_log.rows
     if benchmark is not None:
-        record = find_benchmark(benchmark)
+        record = run_log.benchmark
         lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
-        lines += anytime_lines(summary)
-        lines += [*reference_lines(summary, record), *summary.get("warnings", [])]
+        lines += [*format_by_dataset(summary), *anytime_lines(summary), *reference_lines(summary, record)]
+        lines += [*part_lines(run_log.facts.setting, summary, record), *summary.get("warnings", [])]
     else:
         lines = [
             f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None

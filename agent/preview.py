@@ -30,10 +30,14 @@ TEXT_PX = 22
 
 def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
-    options = _parser(prog).parse_args(arguments)
+    parser = _parser(prog)
+    options = parser.parse_args(arguments)
+    chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
+    if options.scans and chosen:
+        parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
     log_to_stream(sys.stdout)
     try:
-        scans = list(options.scans) or _scans_of_questions(options.questions, options.scan_root)
+        scans = list(options.scans) or _scans_of_questions(options)
         options.out.mkdir(parents=True, exist_ok=True)
     except (QuestionError, ScanNotFound, OSError) as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
@@ -77,10 +81,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Draw the first view and a plan of scans without a model, and print their sizes and what looks "
-        "wrong. Names scan files, or --questions for all scans that a question file asks about.",
+        "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
     )
     parser.add_argument("scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files")
+    parser.add_argument("--benchmark", help=f"the benchmark of the questions ({DEFAULT})")
     parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
+    parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
+    parser.add_argument("--scenes", nargs="+", default=(), metavar="NAME", help="only the scans of these scenes")
     parser.add_argument("--scan-root", type=Path, default=Path("scans"), help="the folder of its scans (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="metres per unit of the scan files (%(default)s)")
@@ -88,13 +95,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _scans_of_questions(source: Path | None, scan_root: Path) -> list[Path]:
+def _scans_of_questions(options: argparse.Namespace) -> list[Path]:
     """The scan of each scene, without those that are missing, which are logged; raises QuestionError, ScanNotFound."""
-    questions, layouts = load_questions(source, find_benchmark(DEFAULT)), layouts_of(DEFAULT)
+    name = options.benchmark or DEFAULT
+    benchmark, layouts = find_benchmark(name), layouts_of(name)
+    questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     found, missing = [], []
     for question in {question.scene: question for question in questions}.values():
         try:
-            found.append(scan_of(question, scan_root, layouts))
+            found.append(scan_of(question, options.scan_root, layouts))
         except ScanNotFound as error:
             missing.append(error)
             logging.warning("%s", error)

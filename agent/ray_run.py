@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import asked_of, layouts_of, require_sampling, with_policy
+from roomscout.agent.builders import asked_of, layouts_of, require_judged, require_sampling, with_policy
 from roomscout.agent.config import FILTERS, RunConfig
 from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
@@ -67,6 +67,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     what, asked = config.what_to_run, config.questions
     chosen = asked_of(what, asked) if folder is None else Asked.all_of(questions_to_resume(folder, config))
     questions = chosen.questions
+    require_judged(questions, config)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
         report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None, brief=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
-from roomscout.data.judged import Ask, judge, label_of_judge
-from roomscout.data.questions import Question, QuestionError
+from roomscout.data.judged import JUDGE_URL, Ask
+from roomscout.data.questions import Question
 from roomscout.data.scoring import summarize
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.envs.actions import CameraAction
@@ -60,26 +61,6 @@ def scored_by_kind(answers: Sequence[Answered]) -> list[Scores]:
     return [(question.score(answer), question.more_scores(answer)) for question, answer in answers]
 
 
-def judged_by(ask: Ask) -> Scorer:
-    """A scorer that asks a judge about the answers that need one, and scores the others by their kinds."""
-
-    def score(answers: Sequence[Answered]) -> list[Scores]:
-        found = scored_by_kind(answers)
-        places = [
-            place
-            for place, (question, _) in enumerate(answers)
-            if question.kind.needs_judge and question.ground_truth is not None
-        ]
-        if not places:
-            raise RunError("--judge: no answer of this run needs a judge; leave it out")
-        values = judge([answers[place][0] for place in places], [answers[place][1] for place in places], ask)
-        for place, value in zip(places, values, strict=True):
-            found[place] = value, {}
-        return found
-
-    return score
-
-
 @dataclass(frozen=True)
 class Rescored:
     """A result as recorded and as today's parser and scorer have it. `note` says where a new run would differ."""
@@ -105,10 +86,12 @@ def main(
     score: Scorer = scored_by_kind,
     prog: str = "roomscout rescore",
     open_judge: OpenJudge | None = None,
+    when_judged: Callable[[Path], None] = lambda folder: None,
 ) -> int:
     """Run the verb with a parser of replies and a scorer; returns 0, or 2 after printing why it cannot.
 
-    With `open_judge` there is a flag --judge, whose scorer replaces `score`; raises what the judge raises.
+    With `open_judge` there is a flag --judge: the judge's marks are kept in the run folder, for which `when_judged` is
+    called. Raises what the judge raises.
     """
     options = _parser(prog, open_judge is not None).parse_args(arguments)
     log_to_stream(sys.stdout)
@@ -118,12 +101,14 @@ def main(
         out = options.out and options.out.expanduser().absolute()
         if out is not None:
             require_free(out, reader.folder, options.force)
-        benchmark = reader.benchmark
+        parsed = reparsed(reader, parse)
         if open_judge is not None and options.judge is not None:
-            score = judged_by(open_judge(options.judge, options.judge_url, options.judge_key_env))
-            benchmark = replace(benchmark, label=label_of_judge(benchmark.label, options.judge))
-        found = rescored(reader, parse, score)
-        lines = [*changes(found), "", *totals(found, benchmark, reader.facts.episodes - len(found))]
+            ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
+            rows = [each.row for each in parsed]
+            log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks))
+            when_judged(reader.folder)
+        found = rescored(reader, parsed, score)
+        lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
         if out is not None:
             _write(found, out)
     except (RunError, BenchmarkError) as error:
@@ -138,31 +123,25 @@ def main(
     return 0
 
 
-def rescored(reader: RunReader, parse: Parser, score: Scorer = scored_by_kind) -> list[Rescored]:
-    """The finished answers of a run, in their order, parsed and scored again; raises RunError."""
-    counted_from, questions = _counted_from(reader), _questions(reader)
+def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
+    """The finished answers of a run, in their order, parsed again; their scores are those recorded. Raises RunError."""
+    counted_from, questions = _counted_from(reader), questions_of(reader)
     steps, rows = reader.facts.setting("steps"), reader.rows
     if not rows:
         raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
     if lost := [row.id for row in rows if row.id not in questions]:
         raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
-    parsed = [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]
+    return [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]
+
+
+def rescored(reader: RunReader, parsed: Sequence[Rescored], score: Scorer = scored_by_kind) -> list[Rescored]:
+    """Parsed answers with their scores, those in free text by the marks of the run's judge; raises RunError."""
+    questions, marks = questions_of(reader), reader.marks
     scores = score([(questions[each.row.id], each.row.answer) for each in parsed])
+    rows = [replace(each.row, score=value, scores=more) for each, (value, more) in zip(parsed, scores, strict=True)]
     return [
-        replace(each, row=replace(each.row, score=value, scores=more))
-        for each, (value, more) in zip(parsed, scores, strict=True)
+        replace(each, row=row if marks is None else marks.scored(row)) for each, row in zip(parsed, rows, strict=True)
     ]
-
-
-def _questions(reader: RunReader) -> dict[str, Question]:
-    """The questions by id; raises RunError if they cannot be read."""
-    try:
-        return {question.id: question for question in reader.questions}
-    except QuestionError as error:
-        raise RunError(
-            f"{reader.folder} has no questions.jsonl, since an earlier version began it: restore the file that it read "
-            f"its questions from ({error})"
-        ) from None
 
 
 def _counted_from(reader: RunReader) -> int | None:
@@ -285,7 +264,8 @@ def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Apply today's parser and scorer to the replies of a run, without its model, and show what "
-        "changes. The run is not changed.",
+        "changes. The records of the run are not changed. "
+        + ("With --judge, answers in free text get marks, which are kept beside them and score the run." * with_judge),
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
     parser.add_argument(
@@ -293,11 +273,13 @@ def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     if with_judge:
-        parser.add_argument("--judge", metavar="MODEL", help="the model that marks answers in free text")
+        parser.add_argument(
+            "--judge", metavar="MODEL", help="the model that marks the answers in free text that have no mark yet"
+        )
         parser.add_argument(
             "--judge-url",
             metavar="URL",
-            default="https://api.openai.com/v1",
+            default=JUDGE_URL,
             help="the OpenAI-compatible server of the judge (default: %(default)s)",
         )
         parser.add_argument(
@@ -305,5 +287,8 @@ def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
             metavar="NAME",
             default="OPENAI_API_KEY",
             help="the environment variable with its API key (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--replace-marks", action="store_true", help="with --judge, drop the marks of another judge"
         )
     return parser

@@ -1,6 +1,7 @@
 """roomscout wrong RUN: the answers of a run that score less than 1, worst first."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -50,12 +51,16 @@ def report_wrong(
     chosen = chosen_rows(reader.rows, types, scenes)
     found = [row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1)]
     found.sort(key=lambda row: (row.score or 0.0, row.episode))
-    heading = _heading(chosen, found, failed)
+    heading = [_heading(chosen, found, failed)]
+    awaiting = sum(row.score is None and row.ground_truth is not None for row in chosen)
+    if awaiting and not failed:
+        folder = shlex.quote(str(reader.folder))
+        heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not found:
-        return [heading]
+        return heading
     kinds, sights = kinds_of(reader), reader.sights
     head, *table = table_lines(COLUMNS, map(_cells, found))
-    lines = [heading, "", head]
+    lines = [*heading, "", head]
     for row, line in zip(found, table, strict=True):
         lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id), sights.get(row.episode)))]
     return lines

@@ -54,14 +54,14 @@ def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Ben
 
 
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> dict[str, Any] | None:
-    """The scores of the guesses, for summary.json; None if no question has one.
+    """The scores of the guesses, for summary.json; None if no question has one that is scored without a judge.
 
     Has "source", the number of "questions" with a guess, and percent per task in "tasks". A task is left out if any of
     its questions has no guess, and "overall" if a task is left out.
     """
     rows, guessed, without = [], 0, set()
     for question in questions:
-        if question.id in guesses.answers:
+        if question.id in guesses.answers and not question.kind.needs_judge:
             answer = guesses.answers[question.id]
             rows.append({"question_type": question.question_type, "score": question.score(answer)})
             guessed += answer is not None

@@ -6,7 +6,7 @@ the MIT licence beside them.
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ PROMPTS = Path(__file__).parent / "openeqa"
 TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32
 """How OpenEQA asks its judge (openeqa/evaluation/llm_match.py)."""
 TAG = "Your mark:"
+JUDGE_URL = "https://api.openai.com/v1"
+"""Where a judge is by default."""
 
-Ask = Callable[[Sequence[str], Callable[[str], int | None]], Sequence[int | None]]
-"""Asks a judge each prompt, and reads the mark of each reply; None for a prompt whose replies have no mark."""
+Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[int | None]]
+"""Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,15 @@ def score_of_mark(mark: int) -> float:
     return (min(max(mark, 1), 5) - 1) / 4
 
 
-def label_of_judge(label: str, model: str) -> str:
-    """The label of an overall with its judge: the model, and the hash of the prompts and of how it is asked."""
+def prompts_sha256() -> str:
+    """The beginning of the hash of the prompts and of how a judge is asked."""
     asked = [_template("mmbench"), _template("mmbench-extra"), f"{TEMPERATURE} {SEED} {MAX_TOKENS}"]
-    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:8]
-    return f"{label}_judged_by_{re.sub('[^A-Za-z0-9.-]+', '-', model)}_{digest}"
+    return hashlib.sha256("\n".join(asked).encode()).hexdigest()[:8]
 
 
-def judge(questions: Sequence[Question], answers: Sequence[str | None], ask: Ask) -> list[float | None]:
-    """The scores of answers, in order; 0 without an answer, None if the judge's replies have no mark."""
-    prompts = [prompt_of(each, answer) for each, answer in zip(questions, answers, strict=True) if answer is not None]
-    marks = iter(ask(prompts, mark_of))
-    found = [1 if answer is None else next(marks) for answer in answers]
-    return [None if mark is None else score_of_mark(mark) for mark in found]
+def label_of_judge(label: str, model: str, asked: str) -> str:
+    """The label of an overall with its judge: the model, and `asked`, which is `prompts_sha256` or that of a run."""
+    return f"{label}_judged_by_{re.sub('[^A-Za-z0-9.-]+', '-', model)}_{asked}"
 
 
 def _template(name: str) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,15 +43,17 @@ JsonReader = Callable[[object, Path], list[Any]]
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hugging Face hub: its repository, configuration, split, and the file that a person can download.
+    """A dataset on the Hugging Face hub: its repository, split, and the file that a person can download.
 
-    Revisions of the dataset without configurations are read without one.
+    The rows are those of `files`, in their order, or without them those of `config`. Name the files if the pattern of
+    the configuration may match others: a question that comes twice is refused.
     """
 
     repository: str
-    config: str
     split: str
     file: str
+    config: str | None = None
+    files: tuple[str, ...] = ()
 
 
 class QuestionError(Exception):
@@ -68,19 +71,33 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
     name = dataset.repository
     try:
         with _asking_hub_only_if_reachable(dataset):
-            try:
-                table = load_dataset(name, dataset.config, split=dataset.split)
-            except ValueError as error:
-                if "BuilderConfig" not in str(error):  # older revisions of the dataset have no configurations
-                    raise
-                table = load_dataset(name, split=dataset.split)
+            files = {"data_files": {dataset.split: list(dataset.files)}} if dataset.files else {}
+            table = load_dataset(name, dataset.config, split=dataset.split, **files)
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
-            f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run `hf "
-            f"download {name} {dataset.file} --repo-type dataset --local-dir .`, then pass the file with --questions "
-            "FILE"
+            f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run "
+            f"`{_download(dataset)}`, then pass the file with --questions FILE"
         ) from error
+    _require_each_once(table, dataset)
     yield from enumerate(table.select_columns([each for each in columns if each in table.column_names]), start=1)
+
+
+def _require_each_once(table: Any, dataset: HubDataset) -> None:
+    """Raise QuestionError if a question comes several times, because a pattern on the hub matches several files."""
+    if "id" not in table.column_names:
+        return
+    twice = [id for id, number in Counter(table["id"]).items() if number > 1]
+    if twice:
+        where = f"configuration {dataset.config}" if dataset.config else listed(dataset.files)
+        raise QuestionError(
+            f"{dataset.repository} on the Hugging Face hub has {len(twice)} questions several times in {where}, such "
+            f"as {listed(map(str, twice), 1)}, so its files have changed: run `{_download(dataset)}`, then pass the "
+            "file with --questions FILE"
+        )
+
+
+def _download(dataset: HubDataset) -> str:
+    return f"hf download {dataset.repository} {dataset.file} --repo-type dataset --local-dir ."
 
 
 @contextmanager

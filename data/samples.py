@@ -72,8 +72,11 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 def majority_score(rows: Sequence[Row], kind: AnswerKind) -> float:
     """The score of the answer that the rows of a question vote for; missing answers do not vote."""
-    answers = [row["answer"] for row in rows if row["answer"] is not None]
-    return kind.score(kind.vote(answers), rows[0]["ground_truth"]) if answers else 0.0
+    score_of = {row["answer"]: row["score"] for row in rows if row["answer"] is not None}
+    if not score_of:
+        return 0.0
+    voted = kind.vote([row["answer"] for row in rows if row["answer"] is not None])
+    return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
 
 
 def format_samples(summary: Mapping[str, Any]) -> list[str]:

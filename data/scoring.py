@@ -1,8 +1,9 @@
 """The scores of a run: means over types and tasks, the overall with its label, and the summary."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
@@ -110,7 +111,7 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
     overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
     "partly_judged_" if others await their judge, and with `part`, such as "part_2_of_8", for a part of a run. Compare
-    overalls only if labels and questions are equal.
+    overalls only if labels and questions are equal. Rows need `id` and `dataset` if the benchmark names its datasets.
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -132,25 +133,46 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     }
 
 
-def overall_label(question_types: Iterable[str], benchmark: Benchmark) -> str:
+def overall_label(
+    question_types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int] | None = None
+) -> str:
     """The name of an overall over questions of these types. Overalls with equal names are comparable.
+
+    `of_datasets` has the number of questions by dataset; None if the run is not finished.
 
     For VSI-Bench, "overall_7_task" covers the nine types that a scan can answer: all but the order in the video.
     "overall_8_task" covers all ten types and is the benchmark's published overall. Any other overall is not a
     benchmark number: its name starts with "partial_overall", lists which of the tasks are missing (or which types, if
     only some of a task are), and ends with the excluded types that are included. Other benchmarks have another word
-    than "overall": their `label`.
+    than "overall": their `label`. If a benchmark names its `datasets`, the overall of some of them, or of some of the
+    questions about all tasks, is partial too, such as "partial_rooms_overall_7_task_of_1800_questions_in_bare".
     """
     present = set(question_types)
     missing = [name for name in benchmark.scan_types if name not in present]
     extra = sorted(present & benchmark.excluded.keys())
     tasks = {benchmark.by_name[name].task for name in present}
-    if not missing and len(extra) in (0, len(benchmark.excluded)):
-        return f"{benchmark.label}_{len(tasks)}_task"
+    whole = f"{benchmark.label}_{len(tasks)}_task"
+    all_types = not missing and len(extra) in (0, len(benchmark.excluded))
+    some = _some_questions(of_datasets or {}, benchmark, benchmark.sizes.get(whole) if all_types else None)
+    if all_types and not some:
+        return whole
     missing = [name if benchmark.by_name[name].task in tasks else benchmark.by_name[name].task for name in missing]
     without = f"_without_{'+'.join(dict.fromkeys(missing))}" if missing else ""
-    label = f"partial_{benchmark.label}_{len(tasks)}_task{without}"
-    return label + (f"_with_{'+'.join(extra)}" if extra else "")
+    return f"partial_{whole}{some}{without}" + (f"_with_{'+'.join(extra)}" if extra else "")
+
+
+def _some_questions(of_datasets: Mapping[str, int], benchmark: Benchmark, size: int | None) -> str:
+    """The part of a label that says which questions an overall covers; empty for all datasets and `size` questions."""
+    covered = [name for name in benchmark.datasets if name in of_datasets]
+    questions = sum(of_datasets[name] for name in covered)
+    if not covered or (len(covered) == len(benchmark.datasets) and questions == (size or questions)):
+        return ""
+    some = f"_in_{'+'.join(covered)}" if len(covered) < len(benchmark.datasets) else ""
+    return f"_of_{questions}_questions{some}"
+
+
+SOME_QUESTIONS = re.compile(r"_of_(\d+)_questions(?:_in_(\S+?))?(?=_without_|_with_|$)")
+"""What `_some_questions` puts into a label."""
 
 
 def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> dict[str, Any]:
@@ -165,7 +187,9 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
     if percents:
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += "partly_judged_" if awaiting else ""
-        label += overall_label((row["question_type"] for row in counted), benchmark)
+        whole_run = benchmark.datasets and not pending and not part
+        of_datasets = Counter(name for name, _ in {(row["dataset"], row["id"]) for row in counted}) if whole_run else {}
+        label += overall_label((row["question_type"] for row in counted), benchmark, of_datasets)
         summary["overall_label"] = label
         percents = {name: rounded(percent) for name, percent in percents.items()}
         summary[label] = percents.pop("overall")
@@ -321,13 +345,20 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
 
 
 def overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
-    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones."""
+    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones, and how many
+    questions if it lacks some."""
     prefix, partial, missing = label.rpartition(f"partial_{benchmark.label}_")
     if not partial:
         return label
     names = [task + _without_types(task, missing, benchmark) for task in tasks]
     word = benchmark.label.replace("_", " ")
-    return f"{prefix}partial {word} of {len(names)} task{'s' * (len(names) > 1)} ({', '.join(names)})"
+    of_tasks = f"of {len(names)} task{'s' * (len(names) > 1)}"
+    some = SOME_QUESTIONS.search(missing)
+    if some is None or some.end() < len(missing):  # it lacks tasks
+        of_tasks += f" ({', '.join(names)})"
+    if some is not None:
+        of_tasks += f" and {some[1]} questions" + (f" in {some[2].replace('+', ', ')}" if some[2] else "")
+    return f"{prefix}partial {word} {of_tasks}"
 
 
 def _without_types(task: str, missing: str, benchmark: Benchmark) -> str:
@@ -347,6 +378,20 @@ def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[st
         for each in benchmark.references
         if label in each.percent
     ]
+
+
+def part_lines(setting: Callable[[str], Any], summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:
+    """A line for a run that asked only a part of its benchmark's own questions, with the flags that chose them.
+
+    `setting` has the settings of the run by name. Question types are not named, since labels name them.
+    """
+    label, flags = summary["asked"]["overall_label"], ("datasets", "scenes", "ids", "num_questions")
+    chosen = ["--" + name.replace("_", "-") for name in flags if setting(name)]
+    if not chosen or label is None or setting("questions") is not None:
+        return []
+    if summary["asked"]["questions"] == benchmark.sizes.get(label):
+        return []
+    return [f"a part of {benchmark.title} ({', '.join(chosen)}): compare the overall only over the same questions"]
 
 
 def most_frequent_answer(questions: Iterable[Question], benchmark: Benchmark) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A language model behind an OpenAI-compatible server that marks answers."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -32,20 +32,23 @@ class Judge:
         self._options = options
         self._dialect = Dialect()
 
-    def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> list[Mark | None]:
+    def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[Mark | None]:
         """What `read` finds in the reply to each prompt, in order; None if it finds nothing in TRIES replies.
+
+        Yields each as soon as it and those before it are known.
 
         Raises ServerError if the server cannot be reached or refuses a prompt.
         """
         if not prompts:
-            return []
+            return
 
         def found(prompt: str) -> Mark | None:
             return self._found(prompt, read)
 
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
             # The first one alone, so that a wrong key, model or URL costs one request.
-            return [found(prompts[0]), *pool.map(found, prompts[1:])]
+            yield found(prompts[0])
+            yield from pool.map(found, prompts[1:])
 
     def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> Mark | None:
         reply = ""

@@ -1,4 +1,4 @@
-"""What the command writes at the end of a run: what its answers had in view, and its report."""
+"""What the command writes at the end of a run: what its answers had in view, a judge's marks, and its report."""
 
 import logging
 import shlex
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.agent.config import RunConfig
+from roomscout.judges import judge_after_run
 
 if TYPE_CHECKING:
     from roomscout.agent.evaluation import Outcome
@@ -16,16 +17,20 @@ log = logging.getLogger(__name__)
 
 
 def finish(outcome: "Outcome", config: RunConfig) -> int:
-    """Write what was in view (unless --no-failures) and the report (unless --no-report) of a finished run.
+    """Write what was in view (unless --no-failures), the marks of --judge and the report (unless --no-report).
 
-    Only for a run of several answers or of --ply. Returns the exit status of the run, also if they cannot be written.
+    Only for a finished run, what was in view and the report only for several answers or --ply. Returns the exit status
+    of the run, also if they cannot be written.
     """
+    if outcome.folder is None or outcome.status not in (0, 1):
+        return outcome.status
     several = len(outcome.rows) > 1 or config.what_to_run.ply is not None
-    if outcome.folder is not None and outcome.status in (0, 1) and several:
-        if config.output.failures:
-            split_after_run(outcome.folder)
-        if config.output.report:
-            write_after_run(outcome.folder)
+    if config.output.failures and several:
+        split_after_run(outcome.folder)
+    if config.judge.judge is not None:
+        judge_after_run(outcome.folder, config.judge)
+    if config.output.report and several:
+        write_after_run(outcome.folder)
     return outcome.status
 
 
@@ -72,6 +77,14 @@ def write_after_run(folder: Path) -> None:
             error,
             _again(folder),
         )
+
+
+def renew_report(folder: Path) -> None:
+    """Write the report of a run again if it has one."""
+    from roomscout.analysis.report.writer import REPORT_FILE
+
+    if (folder / REPORT_FILE).exists():
+        write_after_run(folder)
 
 
 def repeat_command_of(facts: "RunFacts") -> str:

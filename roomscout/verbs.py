@@ -4,14 +4,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from roomscout import __version__
 from roomscout.agent.config import ConfigError
 from roomscout.data.text import escaped
-
-if TYPE_CHECKING:
-    from roomscout.data.judged import Ask
 
 
 @dataclass(frozen=True)
@@ -131,34 +127,15 @@ def _boxes(arguments: Sequence[str]) -> int:
 def _rescore(arguments: Sequence[str]) -> int:
     from roomscout.agent.policies.replies import parse_action
     from roomscout.analysis.rescore import main
+    from roomscout.judges import in_words, open_judge
     from roomscout.models import ModelError
+    from roomscout.reports import renew_report
 
     try:
-        return main(arguments, parse_action, open_judge=_open_judge)
+        return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
     except ModelError as error:
-        words = str(error)
-        for flag, of_judge in JUDGE_FLAGS.items():
-            words = words.replace(flag, of_judge)
-        sys.stderr.write(escaped(f"error: the judge: {words}") + "\n")
+        sys.stderr.write(escaped(f"error: {in_words(error)}") + "\n")
         return 2
-
-
-JUDGE_FLAGS = {"--base-url": "--judge-url", "--api-key-env": "--judge-key-env", "--model": "--judge"}
-"""What the flags that errors of servers name are called for a judge."""
-
-
-def _open_judge(model: str, url: str, key_env: str) -> "Ask":
-    import logging
-    import os
-
-    from roomscout.data.judged import MAX_TOKENS, SEED, TEMPERATURE
-    from roomscout.models import ModelOptions, ServerOptions
-    from roomscout.models.judge import Judge
-
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
-    options = ModelOptions(max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=SEED)
-    key = os.environ.get(key_env, "").strip() or None
-    return Judge(model, options, ServerOptions((url,), key, key_env)).ask
 
 
 def _version(arguments: Sequence[str]) -> int:

@@ -34,7 +34,7 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     for folder in reversed(run_folders(reader.folder.parent)):
         other = RunReader(folder)
         try:
-            if not is_blind_run_of(facts, other.facts):
+            if not is_blind_run_of(facts, other.facts) or _judge_of(other) != _judge_of(reader):
                 continue
             summary = other.summary
         except RunError:  # another run's folder may be damaged
@@ -53,6 +53,12 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
 def is_blind(protocol: str) -> bool:
     """Whether a run with this protocol saw only grey views."""
     return protocol.startswith(BLIND)
+
+
+def _judge_of(reader: RunReader) -> tuple[str, str] | None:
+    """The judge that scored the answers in free text; None if there is none."""
+    marks = reader.marks
+    return None if marks is None else (marks.judge, marks.prompts_sha256)
 
 
 def is_blind_run_of(facts: RunFacts, other: RunFacts) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from roomscout.data.answers import AnswerKind
 from roomscout.data.baselines import Guesses
 from roomscout.runs import RunError
+from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
@@ -38,7 +39,7 @@ class FoundPart:
         facts = reader.facts
         if facts.part is None:
             raise RunError(f"{folder} is not a part: it was begun without --shard")
-        rows = {row.episode: row for row in reader.rows}
+        rows = {row.episode: row for row in reader.recorded_rows}
         return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
 
     @property
@@ -85,6 +86,8 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
             run.save_questions(own.questions)  # line n is question n, in every part
         if guesses := merged_guesses(parts):
             run.save_guesses(guesses)
+        if marks := merged_marks(parts):
+            run.save_marks(marks)
         run.describe(merged_facts(parts))
         linked = []
         for part in parts:
@@ -104,6 +107,19 @@ def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
         return None
     sources = dict.fromkeys(each.source for each in guesses)
     return Guesses(" and ".join(sources), {id: answer for each in guesses for id, answer in each.answers.items()})
+
+
+def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
+    """The marks of all parts; none, with a warning, if different judges gave them."""
+    found = [marks for part in parts if (marks := RunReader(part.folder).marks) is not None]
+    if len({(each.judge, each.prompts_sha256) for each in found}) > 1:
+        log.warning("The parts are marked by different judges: judge the merged run, with roomscout rescore")
+        return []
+    return [
+        Mark(id, answer, mark, each.judge, each.prompts_sha256)
+        for each in found
+        for (id, answer), mark in each.by_answer.items()
+    ]
 
 
 def take_part(run: RunWriter, part: FoundPart) -> bool:

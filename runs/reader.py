@@ -14,6 +14,7 @@ from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.text import on_disk
 from roomscout.runs import RunError
+from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 from roomscout.runs.sights import Sight
 
@@ -22,6 +23,8 @@ QUESTIONS_FILE = "questions.jsonl"
 """The copy of a run's questions in its folder."""
 BASELINES_FILE = "baselines.json"
 """What the most-frequent-answer baseline answers, in a run's folder."""
+MARKS_FILE = "marks.jsonl"
+"""What a judge makes of answers in free text, in a run's folder."""
 SIGHTS_FILE = "seen.jsonl"
 """What was in view in each answer, in a run's folder."""
 PARTS_FOLDER = "parts"
@@ -58,11 +61,12 @@ class RunReader:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The benchmark of the run; raises RunError if it cannot be loaded."""
+        """The benchmark of the run, with its judge in the label; raises RunError if it cannot be loaded."""
         try:
-            return find_benchmark(self.facts.setting("benchmark"))
+            found = find_benchmark(self.facts.setting("benchmark"))
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
+        return found if (marks := self.marks) is None else marks.labelled(found)
 
     @property
     def has_questions(self) -> bool:
@@ -94,8 +98,25 @@ class RunReader:
             raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     @property
+    def marks(self) -> Marks | None:
+        """The marks of the answers in free text; None if no judge has marked one."""
+        lines = self._records(self.folder / MARKS_FILE, Mark.from_json)
+        if not lines:
+            return None
+        judges = list(dict.fromkeys((each.judge, each.prompts_sha256) for each in lines))
+        if len(judges) > 1:
+            raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
+        return Marks(*judges[0], {(each.id, each.answer): each.mark for each in lines})
+
+    @property
     def rows(self) -> list[ResultRow]:
-        """The last result of each finished episode, in their order."""
+        """The last result of each finished episode, in their order; answers in free text with their judge's scores."""
+        marks = self.marks
+        return self.recorded_rows if marks is None else list(map(marks.scored, self.recorded_rows))
+
+    @property
+    def recorded_rows(self) -> list[ResultRow]:
+        """The last result of each finished episode, in their order, as recorded."""
         last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow.from_json)}
         return sorted(last.values(), key=lambda row: row.episode)
 

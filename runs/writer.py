@@ -21,6 +21,7 @@ from typing import Any
 
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark
+from roomscout.data.by_dataset import scores_by_dataset
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
@@ -29,8 +30,17 @@ from roomscout.runs import RunError, RunInUse
 from roomscout.runs.anytime import anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
+from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import BASELINES_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, image_name, journal_path
+from roomscout.runs.reader import (
+    BASELINES_FILE,
+    MARKS_FILE,
+    QUESTIONS_FILE,
+    SIGHTS_FILE,
+    RunReader,
+    image_name,
+    journal_path,
+)
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 
@@ -56,9 +66,9 @@ class RunWriter:
         self._added: list[dict[str, Any]] = []
         self._lock = _lock(folder)
         try:
-            for journal in (folder / "results.jsonl", *folder.glob("q*/turns.jsonl")):
+            for journal in (folder / "results.jsonl", folder / MARKS_FILE, *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)
-            self._rows = {(row.id, row.sample): row for row in self._reader.rows}
+            self._rows = {(row.id, row.sample): row for row in self._reader.recorded_rows}
         except RunError:
             self._lock.close()
             raise
@@ -113,6 +123,14 @@ class RunWriter:
         """Replace seen.jsonl, which the next export takes into account."""
         self._replace(SIGHTS_FILE, "".join(json.dumps(sight.to_json()) + "\n" for sight in sights))
 
+    def mark(self, mark: Mark) -> None:
+        """Append a mark to marks.jsonl, which the next export takes into account."""
+        self._write_or_fail(_append, self.folder / MARKS_FILE, mark.to_json(), durable=True)
+
+    def save_marks(self, marks: Sequence[Mark]) -> None:
+        """Replace marks.jsonl."""
+        self._replace(MARKS_FILE, "".join(json.dumps(mark.to_json()) + "\n" for mark in marks))
+
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
@@ -129,8 +147,19 @@ class RunWriter:
 
     @property
     def rows(self) -> list[ResultRow]:
-        """The result rows so far, in the order of their episodes."""
-        return sorted(self._rows.values(), key=lambda row: row.episode)
+        """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
+        rows, marks = sorted(self._rows.values(), key=lambda row: row.episode), self._reader.marks
+        return rows if marks is None else list(map(marks.scored, rows))
+
+    @property
+    def facts(self) -> RunFacts:
+        """What was run."""
+        return self._reader.facts
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark of the run, with its judge in the label."""
+        return self._reader.benchmark
 
     def is_done(self, question_id: str, sample: int = 1) -> bool:
         """Whether this question has this answer's result."""
@@ -239,9 +268,13 @@ class RunWriter:
         summary |= summarize(rows, self._reader.benchmark, facts.episodes - len(rows), part)
         if facts.config["ply"] is None and (intervals := intervals_of(rows, self._reader.benchmark)):
             summary["intervals"] = intervals
+        if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, self._reader.benchmark)):
+            summary["datasets"] = by_dataset
         if facts.samples > 1:
             kinds = {question.id: question.kind for question in self._reader.questions}
             summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
+        if marks := self._reader.marks:
+            summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}
         if baselines := known_baselines(self._reader):
             summary["baselines"] = baselines
         sights = self._reader.sights

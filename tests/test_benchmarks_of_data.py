@@ -326,4 +326,9 @@ def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
         for path in (ROOT / package).rglob("*.py")
         if any(name in path.read_text() for name in BENCHMARK.by_name)
     ]
-    assert sorted(named) == ["data/benchmarks/revsi.py", "data/benchmarks/vsi_bench.py", "data/rooms/questions.py"]
+    assert sorted(named) == [
+        "data/benchmarks/revsi.py",
+        "data/benchmarks/vsi_bench.py",
+        "data/rooms/questions.py",
+        "data/vsi_types.py",
+    ]

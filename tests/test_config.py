@@ -361,7 +361,19 @@ def test_every_setting_is_in_one_section_of_the_help():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
     shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
-    titles = ["main", "question", "scan and view", "model", "batch", "control", "server", "vLLM", "output", "cluster"]
+    titles = [
+        "main",
+        "question",
+        "scan and view",
+        "model",
+        "batch",
+        "control",
+        "server",
+        "vLLM",
+        "judge",
+        "output",
+        "cluster",
+    ]
     places = [shown.index(f"─ {title} options ─") for title in titles]
     assert places == sorted(places) and len(titles) == len(SECTIONS)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):

@@ -1,5 +1,7 @@
 """Previews of scans, and the floor plan that they show."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +65,41 @@ def test_a_preview_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path,
     assert main(["--questions", str(rooms.questions), "--scan-root", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
     assert "no scan of scannet" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture
+def own_benchmark(rooms: RoomScans, tmp_path: Path) -> Path:
+    """A benchmark without code about two rooms of different datasets, with the scans in its folder."""
+    folder = tmp_path / "kitchens"
+    folder.mkdir()
+    (folder / "benchmark.yaml").write_text("types:\n  colour: text\n")
+    rows = [
+        {"id": number, "dataset": dataset, "scene_name": f"kitchen_{number}", "question_type": "colour",
+         "question": "Which colour is the door?", "ground_truth": "red"}
+        for number, dataset in enumerate(("old", "new"))
+    ]  # fmt: skip
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row, scan in zip(rows, sorted(rooms.root.rglob("*.ply")), strict=True):
+        shutil.copy(scan, folder / f"{row['scene_name']}.ply")
+    return folder
+
+
+def test_the_scans_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
+    assert main(["--benchmark", str(own_benchmark), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"kitchen_0.png", "kitchen_1.png"}
+
+
+def test_the_scans_of_one_dataset_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
+    assert main(["--benchmark", str(own_benchmark), "--datasets", "new", "--out", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kitchen_1.png"]
+
+
+def test_an_unknown_benchmark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["--benchmark", "absent", "--out", str(tmp_path / "out")]) == 2
+    assert "--benchmark absent: there is no such benchmark" in capsys.readouterr().err
+
+
+def test_scans_are_named_or_chosen_by_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["room.ply", "--benchmark", "rooms"])
+    assert "--benchmark chooses scans by their questions: leave it out" in capsys.readouterr().err

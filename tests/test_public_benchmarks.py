@@ -1,21 +1,16 @@
 """ReVSI, SQA3D and OpenEQA: rows as published, scores as their scorers compute them, and runs over procedural rooms."""
 
-import csv
 import json
 import math
 import random
-import re
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, run_command
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.benchmarks.servers import FaultyServer, scripted
 from roomscout.data.benchmarks import find_benchmark, origin_lines
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
 from roomscout.data.judged import mark_of, prompt_of, score_of_mark
@@ -445,69 +440,3 @@ def test_marks_are_read_as_by_openeqa(reply: str, mark: int | None):
 def test_marks_become_scores_as_in_openeqa():
     marks = [0, 1, 2, 3, 4, 5, 9]
     assert [100 * score_of_mark(mark) for mark in marks] == list(100.0 * (np.clip(marks, 1, 5) - 1) / 4)
-
-
-@pytest.fixture(scope="module")
-def unjudged(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run over questions of OpenEQA about a room, which no judge has marked."""
-    folder = tmp_path_factory.mktemp("openeqa")
-    (folder / "scans").mkdir()
-    shutil.copy(next(rooms.root.rglob("*.ply")), folder / "scans" / "scene0709_00.ply")
-    path = openeqa_file(folder, FIRE, CEREAL)
-    config = rooms.config(folder / "runs", questions=path, scan_root=folder / "scans", benchmark="openeqa", steps=1)
-    assert main_vsi_bench_loop(config).status == 0
-    return only_run(folder / "runs")
-
-
-def test_without_a_judge_a_run_ends_and_says_that_it_is_not_scored(unjudged: Path):
-    reader = RunReader(unjudged)
-    assert [row.score for row in reader.rows] == [None, None]
-    assert (reader.summary["asked"]["awaiting_judge"], reader.summary["asked"]["overall_label"]) == (2, None)
-    assert (
-        "2 not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"
-        in (unjudged / "run.log").read_text()
-    )
-
-
-def rescore(run: Path, server: FaultyServer, *flags: str) -> Any:
-    judge = ["--judge", "marker-1", "--judge-url", server.url, *flags]
-    return run_command([sys.executable, "-m", "roomscout", "rescore", str(run), *judge], cwd=ROOT)
-
-
-def test_a_judge_scores_a_run_later(unjudged: Path, tmp_path: Path):
-    answering = scripted(lambda chat: "5" if "Extra Answers" in chat.messages[0].text else "Your mark: 2")
-    with FaultyServer(answering) as server:
-        ended = rescore(unjudged, server, "--out", str(tmp_path / "judged.csv"))
-    assert ended.returncode == 0 and "HTTP Request" not in ended.stdout, ended.stdout + ended.stderr
-    label = r"partial_openeqa_scannet_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
-    assert re.search(rf"{label}\S* +- +62\.5", ended.stdout)
-    scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
-    assert scores == {FIRE["question_id"]: "0.25", CEREAL["question_id"]: "1.0"}
-
-
-def test_the_judge_is_asked_as_openeqa_asks_it(unjudged: Path):
-    with FaultyServer(scripted(lambda chat: "3")) as server:
-        rescore(unjudged, server)
-        bodies = [request.body for request in server.requests]
-    asked = {(each["model"], each["temperature"], each["seed"], each["max_tokens"]) for each in bodies}
-    assert (asked, len(bodies)) == ({("marker-1", 0.2, 1234, 32)}, 2)
-
-
-def test_a_judge_without_marks_leaves_answers_without_a_score(unjudged: Path):
-    with FaultyServer(scripted(lambda chat: "5" if "cereal" in chat.messages[0].text else "red!")) as server:
-        ended = rescore(unjudged, server)
-        seeds = sorted(request.body["seed"] for request in server.requests)
-    assert "partly_judged_partial_openeqa" in ended.stdout and seeds == [1234, 1234, 1235, 1236]
-
-
-def test_a_judge_that_refuses_is_reported_in_one_line(unjudged: Path):
-    with FaultyServer(scripted(lambda chat: "5"), fault=lambda request: "401:wrong key") as server:
-        ended = rescore(unjudged, server)
-    assert ended.returncode == 2 and ended.stderr.startswith("error: the judge: ")
-    assert len(ended.stderr.splitlines()) == 1 and "--judge-key-env" in ended.stderr
-
-
-def test_a_run_without_free_text_needs_no_judge(one_run: Path):
-    with FaultyServer(scripted(lambda chat: "5")) as server:
-        ended = rescore(one_run, server)
-    assert (ended.returncode, "--judge: no answer of this run needs a judge" in ended.stderr) == (2, True)

@@ -88,7 +88,7 @@ def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
         reader.benchmark,
         rows,
         facts.episodes - len(rows),
-        conditions_of(facts, answer_settings),
+        conditions_of(reader, answer_settings),
         {name: facts.setting(name) for name in WHAT_IS_COMPARED},
         facts.protocol,
         reader.summary or {},

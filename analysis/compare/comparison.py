@@ -1,5 +1,6 @@
 """What runs over the same questions have in common, and how their scores differ."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -85,7 +86,8 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = ()) -> Comparison:
     common = _common_questions(runs, may_differ)
     labels = dict.fromkeys(key.question_type for key in common)
     of_benchmark = [name for name in labels if name in first.benchmark.by_name]
-    label = overall_label(of_benchmark, first.benchmark) if of_benchmark else ""
+    of_datasets = Counter(key.dataset for key in common)
+    label = overall_label(of_benchmark, first.benchmark, of_datasets) if of_benchmark else ""
     found = [differences(_rows(first, common), _rows(other, common), first.benchmark) for other in others]
     tasks = [tuple(each for each in pair if each.name != "overall" and _is_task(each.name, first)) for pair in found]
     overalls = [next((each for each in pair if each.name == "overall"), None) for pair in found]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from roomscout.runs.records import RunFacts
+from roomscout.runs.reader import RunReader
 
 WHAT_IS_COMPARED = ("model", "policy", "engine", "dtype", "tiles_per_view", "seed")
 """Settings that say what answers and how it is run. Runs may differ in them, since that is what one compares."""
@@ -19,15 +19,18 @@ Conditions = Mapping[str, Any]
 Differing = Mapping[str, tuple[Any, Any]]
 
 
-def conditions_of(facts: RunFacts, answer_settings: Iterable[str]) -> Conditions:
+def conditions_of(reader: RunReader, answer_settings: Iterable[str]) -> Conditions:
     """The settings of a run that could change answers, apart from what is compared and which questions it asks.
 
     `answer_settings` are the names of all that could. "prompts" is the beginning of the hash of what the model read;
-    None for a policy of code.
+    None for a policy of code. "judge" is who marked the answers in free text, and with which prompts; absent if nobody
+    did.
     """
+    facts, marks = reader.facts, reader.marks
     left_out = {*WHAT_IS_COMPARED, *WHICH_QUESTIONS, "prompts"}
     found = {name: facts.setting(name) for name in answer_settings if name not in left_out}
-    return found | {"prompts": facts.prompts["sha256"][:12] if facts.prompts else None}
+    judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
+    return found | {"prompts": facts.prompts["sha256"][:12] if facts.prompts else None} | judge
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:

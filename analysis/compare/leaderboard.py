@@ -4,7 +4,7 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ COLUMNS = (
     "tokens_per_question", "seconds_per_question", "label", "benchmark", "questions_sha256", "protocol", "date",
     "revision",
 )  # fmt: skip
-"""The columns of the CSV file."""
+"""The columns of the CSV file; behind them there is one for the overall of each dataset."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Standing:
 
     `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark.
     `tokens` are those that the model computed, without reused ones, and `seconds` the wall time of all processes of the
-    run, both per answer.
+    run, both per answer. `by_dataset` has the overall of each dataset, if there are several.
     """
 
     folder: Path
@@ -48,6 +48,7 @@ class Standing:
     mean_turns: float | None
     tokens: float | None
     seconds: float | None
+    by_dataset: Mapping[str, float | None]
 
     @property
     def name(self) -> str:
@@ -70,6 +71,8 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
+    if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
+        raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or not (label := summary["asked"]["overall_label"]):
         raise RunError(f"{folder} has no overall: finish the run with roomscout resume, or leave it out")
     intervals, everything = summary.get("intervals", {}), summary["types"]["all"]
@@ -80,7 +83,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     return Standing(
         folder,
         facts,
-        conditions_of(facts, answer_settings),
+        conditions_of(reader, answer_settings),
         benchmark.title,
         label,
         "" if words == label else words,
@@ -93,6 +96,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
         everything["mean_turns"],
         tokens / answers if cost else None,
         sum(each["seconds"] for each in sessions) / answers if sessions else None,
+        {name: each["overall"] for name, each in summary.get("datasets", {}).items()},
     )
 
 
@@ -145,16 +149,23 @@ def _apart(first: Standing, other: Standing) -> str:
 
 
 def _rows(table: Sequence[Standing]) -> list[str]:
-    heads = ("model", "overall (%)", "95 % interval", "failed", "turns", "tokens", "seconds", "run")
+    datasets = _datasets(table)
+    heads = ("model", "overall (%)", "95 % interval", *datasets, "failed", "turns", "tokens", "seconds", "run")
     lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
     for each in table:
         interval = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else "-"
         cells = [
-            each.model, f"{each.overall:.1f}", interval, str(each.failed), _number(each.mean_turns, ".2f"),
-            _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
+            each.model, f"{each.overall:.1f}", interval,
+            *(_number(each.by_dataset.get(name), ".1f") for name in datasets), str(each.failed),
+            _number(each.mean_turns, ".2f"), _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
         ]  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
+
+
+def _datasets(table: Iterable[Standing]) -> list[str]:
+    """The datasets that any of the runs has an overall of."""
+    return list(dict.fromkeys(name for each in table for name in each.by_dataset))
 
 
 def _number(value: float | None, form: str) -> str:
@@ -165,7 +176,8 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The rows of all tables with their number, as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    datasets = _datasets(each for table in tables for each in table)
+    writer.writerow([*COLUMNS, *(f"overall_{name}" for name in datasets)])
     for number, table in enumerate(tables, start=1):
         for each in table:
             low, high = each.interval or (None, None)
@@ -173,7 +185,7 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
                 number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
                 _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds), each.label, each.benchmark,
                 each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
-                each.facts.last_versions["git_revision"],
+                each.facts.last_versions["git_revision"], *(each.by_dataset.get(name) for name in datasets),
             ])  # fmt: skip
     return text.getvalue()
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.by_dataset import scores_by_dataset
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
@@ -22,6 +23,7 @@ OUTCOMES = {
     "partly": "a score between 0 and 1",
     "wrong": "score 0",
     "unscored": "answered, without a ground truth",
+    "awaiting": "answered, and not scored before a judge marks it",
     "exhausted": "out of turns without an answer",
     "failed": "ended by an error",
     "unfinished": "in progress, or interrupted",
@@ -87,7 +89,7 @@ class QuestionContents:
         if self.row.status in ("failed", "exhausted"):
             return self.row.status
         if self.row.score is None:
-            return "unscored"
+            return "unscored" if self.row.ground_truth is None else "awaiting"
         return "right" if self.row.score == 1 else "partly" if self.row.score else "wrong"
 
     @property
@@ -294,7 +296,8 @@ def _summary(
     part = str(facts.part).replace(" ", "_") if facts.part else ""
     try:
         of_rows = [row.to_json() for row in rows.values()]
-        return written | summarize(of_rows, benchmark, pending, part) | {"intervals": intervals_of(of_rows, benchmark)}
+        found = summarize(of_rows, benchmark, pending, part) | {"intervals": intervals_of(of_rows, benchmark)}
+        return written | found | {"datasets": scores_by_dataset(of_rows, benchmark)}
     except BenchmarkError as error:
         missing.append(f"{error}.")
         return written

@@ -1,12 +1,14 @@
 """The head of a report: what was run, its scores, and what they must not be compared with."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
-from roomscout.data.scoring import no_interval_lines, reference_lines
+from roomscout.data.by_dataset import interval_of as dataset_interval
+from roomscout.data.scoring import SOME_QUESTIONS, no_interval_lines, part_lines, reference_lines
 from roomscout.data.text import escaped
 from roomscout.runs.baselines import is_blind
 
@@ -48,6 +50,32 @@ class Scores:
     def lacks_scans(self) -> bool:
         """Whether the scores without the questions that lack a scan differ."""
         return any(row.with_scan is not None for row in self.rows)
+
+
+@dataclass(frozen=True)
+class DatasetScores:
+    """The scores of one dataset, in percent; `tasks` are in the order of the table of scores, None where unknown."""
+
+    name: str
+    scored: int
+    overall: float | None
+    interval: Interval | None
+    tasks: tuple[float | None, ...]
+
+
+def datasets_of(summary: Mapping[str, Any]) -> tuple[DatasetScores, ...]:
+    """The scores of each dataset of a summary; empty unless it has several."""
+    tasks = summary.get("asked", {}).get("tasks", {})
+    return tuple(
+        DatasetScores(
+            escaped(name),
+            each["scored"],
+            each["overall"],
+            dataset_interval(each),
+            tuple(each["tasks"].get(task) for task in tasks),
+        )
+        for name, each in summary.get("datasets", {}).items()
+    )
 
 
 BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
@@ -105,7 +133,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     """What was run, as pairs of a name and a text."""
     facts = run.facts
     setting = facts.setting
-    source = setting("questions") or (setting("ply") and "--question") or _hub_source(run)
+    source = setting("questions") or (setting("ply") and "--question") or _source_of_benchmark(run)
     filters = [
         f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name in ("datasets", "question_types", "scenes", "ids", "num_questions")
@@ -132,6 +160,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ),
         ("Renderer", "blind: every view is grey" if is_blind(run.facts.protocol) else str(setting("renderer"))),
         ("Moves", f"at most {setting('steps')} per question"),
+        ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
@@ -145,9 +174,22 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     return [(name, escaped(text)) for name, text in found if text]
 
 
-def _hub_source(run: RunContents) -> str:
-    source = run.benchmark.source if run.benchmark else None
-    return source.repository if source else "Python"
+def _source_of_benchmark(run: RunContents) -> str:
+    if run.benchmark is None or not (run.benchmark.source or run.benchmark.folder):
+        return "Python"
+    return run.benchmark.source.repository if run.benchmark.source else run.benchmark.name
+
+
+def _judge(summary: Mapping[str, Any]) -> str:
+    found = summary.get("judge")
+    return f"{found['model']} (prompts {found['prompts_sha256']})" if found else ""
+
+
+def judge_command(run: RunContents) -> str:
+    """The command that has a judge mark the answers in free text of a run that await it; empty if none does."""
+    if not run.summary.get("asked", {}).get("awaiting_judge"):
+        return ""
+    return f"roomscout rescore {shlex.quote(str(run.folder))} --judge MODEL"
 
 
 def _engine(run: RunContents) -> str:
@@ -173,6 +215,9 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
             f"{run.pending:,} of {facts.episodes:,} answers are pending: the scores cover only what is finished, and "
             "questions that finish early may be easier."
         )
+    if command := judge_command(run):
+        awaiting = run.summary["asked"]["awaiting_judge"]
+        found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
     if scores is not None:
         found.append(_label_in_words(scores.label))
     found.append(
@@ -190,7 +235,8 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if facts.resumed:
         found.append("The run was resumed; the revision and the versions shown are those that ran last.")
     if run.benchmark is not None and run.summary.get("asked"):
-        found += [f"{line[0].upper()}{line[1:]}." for line in reference_lines(run.summary, run.benchmark)]
+        lines = [*part_lines(facts.setting, run.summary, run.benchmark), *reference_lines(run.summary, run.benchmark)]
+        found += [f"{line[0].upper()}{line[1:]}." for line in lines]
     return [escaped(sentence) for sentence in found]
 
 
@@ -206,5 +252,6 @@ def intervals_in_words(summary: Mapping[str, Any]) -> list[str]:
 def _label_in_words(label: str) -> str:
     sentence = f"The overall is {label}: it is comparable only with overalls of that name."
     if "partial_" in label:
-        sentence += " It does not cover all tasks of the benchmark, so it is not a benchmark result."
+        lacks = "questions" if SOME_QUESTIONS.search(label) else "tasks"
+        sentence += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
     return sentence

@@ -21,7 +21,14 @@ from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
-from roomscout.analysis.report.scores import about_in_words, cautions, facts_in_words, scores_of
+from roomscout.analysis.report.scores import (
+    about_in_words,
+    cautions,
+    datasets_of,
+    facts_in_words,
+    judge_command,
+    scores_of,
+)
 from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
@@ -187,9 +194,11 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "more_facts": facts[MAIN_FACTS:],
         "command": command,
         "scores": scores,
+        "judge_command": escaped(judge_command(run)),
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
+        "datasets": datasets_of(run.summary),
         "by_sight": _by_sight(run.summary),
         "plots": plots_of(entries, run.summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},

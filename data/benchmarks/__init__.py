@@ -99,6 +99,14 @@ class Origin:
         return f"{self.url} ({self.terms})"
 
 
+SCANS_FROM = {
+    "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
+    "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
+    "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
+}
+"""The owners of the scans of datasets that several benchmarks ask about."""
+
+
 @dataclass(frozen=True)
 class FrequentAnswers:
     """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split"."""
@@ -180,6 +188,8 @@ class Benchmark:
     - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
     - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
       group names the room.
+    - `datasets` names all datasets of a fixed set of questions, whose number `sizes` has. An overall over only some of
+      the datasets or of the questions is then partial, and its label says which. If empty, labels do not say it.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
       None, a run counts the answers in other scenes of its own question file instead.
@@ -201,6 +211,7 @@ class Benchmark:
     aggregate: Aggregate = mean_over_tasks
     label: str = ""
     summed_last: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
     scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     references: tuple[Reference, ...] = ()

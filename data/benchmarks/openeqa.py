@@ -2,7 +2,7 @@
 
 import re
 
-from roomscout.data.benchmarks import Benchmark, Origin, QuestionType, mean_over_questions, vsi_bench
+from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, QuestionType, mean_over_questions
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.data.question_files import QuestionError, Row
 
@@ -53,5 +53,5 @@ BENCHMARK = Benchmark(
     aggregate=mean_over_questions,
     label="openeqa_scannet_overall",
     questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT"),
-    scans_from={"scannet": vsi_bench.SCANS_FROM["scannet"]},
+    scans_from={"scannet": SCANS_FROM["scannet"]},
 )

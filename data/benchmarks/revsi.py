@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from roomscout.data.benchmarks import SCANNET_ROOM, Benchmark, Origin, QuestionType, vsi_bench
+from roomscout.data.benchmarks import SCANNET_ROOM, SCANS_FROM, Benchmark, Origin, QuestionType
 from roomscout.data.question_files import COLUMNS, HubDataset, Row
 from roomscout.data.scans import layout_name
+from roomscout.data.vsi_types import VSI_TYPES
 
 SUBSETS = ("16", "32", "64")
 TYPES_OF_TASK = {
@@ -23,7 +24,7 @@ TYPES_OF_TASK = {
 
 def type_of(name: str, task: str) -> QuestionType:
     """A type with the answers and the advice of VSI-Bench's type of the same task."""
-    same = next(each for each in vsi_bench.TYPES if each.task == task)
+    same = next(each for each in VSI_TYPES if each.task == task)
     return replace(same, name=name, task=task, wording="")
 
 
@@ -44,14 +45,14 @@ BENCHMARK = Benchmark(
     name="revsi",
     title="ReVSI",
     types=tuple(type_of(name, task) for task, names in TYPES_OF_TASK.items() for name in names),
-    source=HubDataset("3dlg-hcvc/ReVSI", "all_frame", "test", "all_frame/test-00000-of-00001.parquet"),
+    source=HubDataset("3dlg-hcvc/ReVSI", "test", "all_frame/test-00000-of-00001.parquet", "all_frame"),
     columns=("id", "dataset", "scene_id", "question_type", "question", "options", "ground_truth"),
     more_columns=("num_frames",),
     read_row=in_our_columns,
     asks=is_of_all_frames,
     questions_from=Origin("https://huggingface.co/datasets/3dlg-hcvc/ReVSI", "Apache-2.0"),
     scans_from={
-        **vsi_bench.SCANS_FROM,
+        **SCANS_FROM,
         "3rscan": Origin("https://github.com/WaldJohannaU/3RScan", "3RScan Terms of Use, access on request"),
         "multiscan": Origin("https://github.com/smartscenes/multiscan", "CC BY-NC 4.0, access on request"),
     },

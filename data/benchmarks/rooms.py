@@ -3,21 +3,23 @@
 Its datasets are the levels: bare, furnished and cluttered. See `roomscout.data.rooms.split`.
 """
 
-from roomscout.data.benchmarks import Benchmark, Origin, vsi_bench
+from roomscout.data.benchmarks import Benchmark, Origin
 from roomscout.data.rooms.levels import LEVELS
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.data.rooms.split import ROOMS, SHA256, VERSION, split_folder
+from roomscout.data.vsi_types import VSI_TYPES
 
 MADE_HERE = Origin("made on this machine by roomscout.data.rooms.split", "no terms")
 
 BENCHMARK = Benchmark(
     name="rooms",
     title="Rooms",
-    types=tuple(each for each in vsi_bench.TYPES if each.name in QUESTIONS_PER_TYPE),
+    types=tuple(each for each in VSI_TYPES if each.name in QUESTIONS_PER_TYPE),
     folder=split_folder,
     questions_from=MADE_HERE,
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
     label=f"rooms_v{VERSION}_{SHA256[:8]}_overall",
     summed_last=("object_rel_direction",),
+    datasets=tuple(LEVELS),
     sizes={f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task": ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE)},
 )

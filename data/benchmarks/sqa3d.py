@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from roomscout.data.benchmarks import Benchmark, Origin, QuestionType, Reference, mean_over_questions, vsi_bench
+from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, QuestionType, Reference, mean_over_questions
 from roomscout.data.question_files import QuestionError, Row
 from roomscout.data.situated import ANNOTATED, SITUATED_KIND, joined
 from roomscout.data.starts import Start
@@ -52,7 +52,7 @@ BENCHMARK = Benchmark(
     read_row=in_our_columns,
     aggregate=mean_over_questions,
     questions_from=Origin("https://zenodo.org/records/7792397", "CC BY 4.0"),
-    scans_from={"scannet": vsi_bench.SCANS_FROM["scannet"]},
+    scans_from={"scannet": SCANS_FROM["scannet"]},
     sizes={"sqa3d_overall_6_task": 3519},
     references=(
         Reference("human", {"sqa3d_overall_6_task": 90.06}, "arXiv:2210.07474"),

@@ -1,105 +1,23 @@
 """VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171): ten question types about rooms seen in videos."""
 
-from roomscout.data.answers import LETTER_KIND, Number
-from roomscout.data.benchmarks import Benchmark, Origin, QuestionType, Reference
+from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, Reference
 from roomscout.data.question_files import HubDataset
-
-_FROM = r"(measuring from the closest point of each object, )?"
-_FACING = r"if i am standing by .+ and facing .+, is .+ to "
-_RULER = "The camera's positions are given in metres: use them to judge scale."
-_DIRECTION = (
-    "Find every object that the question names and note where it is on the floor plan. Then imagine standing at the "
-    "first object, facing the second. The camera's own heading does not matter."
-)
-
-TYPES = (
-    QuestionType(
-        "object_counting",
-        Number("objects"),
-        advice="Look in every direction before you answer, and do not count an object again when it appears in "
-        "another view.",
-        wording=r"how many .+ (are|is)( there)? in (this|the) room\W*$",
-    ),
-    QuestionType(
-        "object_abs_distance",
-        Number("m"),
-        advice=f"Look at both objects, from nearby if you can. {_RULER}",
-        advice_untold={"pose": "Look at both objects, from nearby if you can."},
-        wording=_FROM + r"what is the distance between .+\(in meters\)",
-    ),
-    QuestionType(
-        "object_size_estimation",
-        Number("cm"),
-        advice=f"Look at the whole object, from more than one side if you can. {_RULER}",
-        advice_untold={"pose": "Look at the whole object, from more than one side if you can."},
-        wording=r"what is the length of the longest dimension .+ centimeters",
-    ),
-    QuestionType(
-        "room_size_estimation",
-        Number("m²"),
-        advice="Find the walls in every direction. The room may not fill the rectangle of its extent.",
-        wording=r"what is the size of (this|the) room \(?in square meters",
-        told_by_extent=True,
-    ),
-    QuestionType(
-        "object_rel_distance",
-        LETTER_KIND,
-        advice="Find every object that the question names and note where it is before you compare distances.",
-        wording=_FROM + r"which of these objects .+ is the closest to ",
-    ),
-    QuestionType(
-        "object_rel_direction_easy",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "the left or the right of ",
-    ),
-    QuestionType(
-        "object_rel_direction_medium",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "my left, right, or back",
-    ),
-    QuestionType(
-        "object_rel_direction_hard",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "my front-left, front-right, back-left",
-    ),
-    QuestionType(
-        "route_planning",
-        LETTER_KIND,
-        advice="Find every place that the question names and note where it is on the floor plan. Then follow the "
-        "route step by step and keep track of which way you face.",
-        wording=r"you are a robot beginning at .+\[please fill in\]",
-    ),
-    QuestionType(
-        "obj_appearance_order",
-        LETTER_KIND,
-        advice="Note what each view shows, in the order of the views.",
-        wording="what will be the first-time appearance order of ",
-    ),
-)
+from roomscout.data.vsi_types import VSI_TYPES
 
 PAPER = "arXiv:2412.14171, table 1"
 FRAMES = "on video frames"
-QUESTIONS_FROM = Origin("https://huggingface.co/datasets/nyu-visionx/VSI-Bench", "Apache-2.0")
-SCANS_FROM = {
-    "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
-    "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
-    "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
-}
 
 BENCHMARK = Benchmark(
     name="vsi-bench",
     title="VSI-Bench",
-    types=TYPES,
+    types=VSI_TYPES,
     excluded={"obj_appearance_order": "a scan does not show the order in the video"},
-    source=HubDataset("nyu-visionx/VSI-Bench", "full", "test", "test.jsonl"),
+    # Files, since the configuration full is a pattern that also matches files of single types.
+    source=HubDataset(
+        "nyu-visionx/VSI-Bench", "test", "test.jsonl", files=("test_debiased.parquet", "test_pruned.parquet")
+    ),
     label="overall",
-    questions_from=QUESTIONS_FROM,
+    questions_from=Origin("https://huggingface.co/datasets/nyu-visionx/VSI-Bench", "Apache-2.0"),
     scans_from=SCANS_FROM,
     # The official scorer adds the mean of the three direction types last.
     summed_last=("object_rel_direction",),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from roomscout.data.benchmarks import vsi_bench
-from roomscout.data.question_files import COLUMNS, Row
+from roomscout.data.question_files import COLUMNS, HubDataset, Row
 
 TRUTHS = {"true": True, "false": False}
 
@@ -20,6 +20,7 @@ BENCHMARK = replace(
     vsi_bench.BENCHMARK,
     name="vsi-bench-debiased",
     title="VSI-Bench-Debiased",
+    source=HubDataset("nyu-visionx/VSI-Bench", "test", "test_debiased.parquet", files=("test_debiased.parquet",)),
     columns=(*COLUMNS, "pruned"),
     asks=is_kept,
     label="debiased_overall",

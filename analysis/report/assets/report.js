@@ -1,7 +1,7 @@
 "use strict";
 /* The table of a report and the pages of its questions. All text of a run is set as text, never as markup. */
 const roomscout = (() => {
-  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", exhausted: "⌛", failed: "!", unfinished: "…", pending: "·" };
+  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", awaiting: "?", exhausted: "⌛", failed: "!", unfinished: "…", pending: "·" };
   const QUESTION = /^#(q\d+(?:_s\d+)?)$/;
   const SVG = "http://www.w3.org/2000/svg";
   const run = document.getElementById("run");

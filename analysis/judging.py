@@ -1,0 +1,98 @@
+"""Has a judge mark the answers of a run in free text, and scores the run by its marks."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
+from roomscout.data.questions import Question, QuestionError
+from roomscout.runs import RunError
+from roomscout.runs.marks import Mark
+from roomscout.runs.reader import MARKS_FILE, RunReader
+from roomscout.runs.records import ResultRow
+from roomscout.runs.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+REPORTED_EVERY = 100
+"""Marks between two lines of progress."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How many answers were marked, how many had a mark already, and how many still lack one."""
+
+    marked: int
+    kept: int
+    unmarked: int
+
+    def __str__(self) -> str:
+        words = f"{self.marked} answer{'' if self.marked == 1 else 's'} marked, {self.kept} had a mark"
+        if not self.unmarked:
+            return words
+        return f"{words}; {self.unmarked} without one, since no reply had a mark: the same command asks again"
+
+
+def judge_run(
+    folder: Path, judge: str, ask: Ask, rows: Iterable[ResultRow] = (), replace_marks: bool = False
+) -> Judged:
+    """Have a judge mark the answers of a run that have no mark yet, then renew the scores in its summary.
+
+    Saves each mark as it arrives in marks.jsonl, so that another call asks only for those that are missing. Also marks
+    the answers of `rows`, which are those of the run parsed in another way. `replace_marks` drops the marks of another
+    judge once this one has given its first.
+
+    Raises RunInUse while the run is being written, RunError if no answer needs a judge, if the marks are another
+    judge's, or if the folder cannot be written, and what `ask` raises.
+    """
+    reader = RunReader(folder)
+    run = RunWriter(folder)
+    try:
+        questions, recorded = questions_of(reader), reader.recorded_rows
+        judged = {
+            (row.id, row.answer): questions[row.id]
+            for row in [*recorded, *rows]
+            if row.id in questions and _needs_judge(questions[row.id])
+        }
+        if not judged:
+            raise RunError("--judge: no answer of this run needs a judge; leave it out")
+        marks, asked = reader.marks, prompts_sha256()
+        of_others = marks is not None and (marks.judge, marks.prompts_sha256) != (judge, asked)
+        if marks is not None and of_others and not replace_marks:
+            prompts = " with other prompts" if marks.judge == judge else ""
+            raise RunError(
+                f"{folder / MARKS_FILE} has the marks of {marks.judge}{prompts}, and a run has those of one judge: add "
+                "--replace-marks to drop them, or judge a copy of the folder"
+            )
+        known = {} if marks is None or of_others else marks.by_answer
+        answers = {key: each for key, each in judged.items() if key[1] is not None}
+        missing = {key: each for key, each in answers.items() if key not in known}
+        found = ask([prompt_of(question, str(answer)) for (_, answer), question in missing.items()], mark_of)
+        marked = 0
+        for done, ((id, answer), mark) in enumerate(zip(missing, found, strict=True), start=1):
+            if mark is not None:
+                line = Mark(id, str(answer), mark, judge, asked)
+                run.save_marks([line]) if of_others and not marked else run.mark(line)
+                marked += 1
+            if done % REPORTED_EVERY == 0:
+                log.info("%d of %d answers judged", done, len(missing))
+        run.export(None)
+        return Judged(marked, len(answers) - len(missing), len(missing) - marked)
+    finally:
+        run.close()
+
+
+def _needs_judge(question: Question) -> bool:
+    return question.kind.needs_judge and question.ground_truth is not None
+
+
+def questions_of(reader: RunReader) -> dict[str, Question]:
+    """The questions of a run by id; raises RunError if they cannot be read."""
+    try:
+        return {question.id: question for question in reader.questions}
+    except QuestionError as error:
+        raise RunError(
+            f"{reader.folder} has no questions.jsonl, since an earlier version began it: restore the file that it read "
+            f"its questions from ({error})"
+        ) from None

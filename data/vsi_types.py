@@ -1,0 +1,83 @@
+"""The ten question types of VSI-Bench, in its wording: other benchmarks and the procedural rooms ask them too."""
+
+from roomscout.data.answers import LETTER_KIND, Number
+from roomscout.data.benchmarks import QuestionType
+
+_FROM = r"(measuring from the closest point of each object, )?"
+_FACING = r"if i am standing by .+ and facing .+, is .+ to "
+_RULER = "The camera's positions are given in metres: use them to judge scale."
+_DIRECTION = (
+    "Find every object that the question names and note where it is on the floor plan. Then imagine standing at the "
+    "first object, facing the second. The camera's own heading does not matter."
+)
+
+VSI_TYPES = (
+    QuestionType(
+        "object_counting",
+        Number("objects"),
+        advice="Look in every direction before you answer, and do not count an object again when it appears in "
+        "another view.",
+        wording=r"how many .+ (are|is)( there)? in (this|the) room\W*$",
+    ),
+    QuestionType(
+        "object_abs_distance",
+        Number("m"),
+        advice=f"Look at both objects, from nearby if you can. {_RULER}",
+        advice_untold={"pose": "Look at both objects, from nearby if you can."},
+        wording=_FROM + r"what is the distance between .+\(in meters\)",
+    ),
+    QuestionType(
+        "object_size_estimation",
+        Number("cm"),
+        advice=f"Look at the whole object, from more than one side if you can. {_RULER}",
+        advice_untold={"pose": "Look at the whole object, from more than one side if you can."},
+        wording=r"what is the length of the longest dimension .+ centimeters",
+    ),
+    QuestionType(
+        "room_size_estimation",
+        Number("m²"),
+        advice="Find the walls in every direction. The room may not fill the rectangle of its extent.",
+        wording=r"what is the size of (this|the) room \(?in square meters",
+        told_by_extent=True,
+    ),
+    QuestionType(
+        "object_rel_distance",
+        LETTER_KIND,
+        advice="Find every object that the question names and note where it is before you compare distances.",
+        wording=_FROM + r"which of these objects .+ is the closest to ",
+    ),
+    QuestionType(
+        "object_rel_direction_easy",
+        LETTER_KIND,
+        task="object_rel_direction",
+        advice=_DIRECTION,
+        wording=_FACING + "the left or the right of ",
+    ),
+    QuestionType(
+        "object_rel_direction_medium",
+        LETTER_KIND,
+        task="object_rel_direction",
+        advice=_DIRECTION,
+        wording=_FACING + "my left, right, or back",
+    ),
+    QuestionType(
+        "object_rel_direction_hard",
+        LETTER_KIND,
+        task="object_rel_direction",
+        advice=_DIRECTION,
+        wording=_FACING + "my front-left, front-right, back-left",
+    ),
+    QuestionType(
+        "route_planning",
+        LETTER_KIND,
+        advice="Find every place that the question names and note where it is on the floor plan. Then follow the "
+        "route step by step and keep track of which way you face.",
+        wording=r"you are a robot beginning at .+\[please fill in\]",
+    ),
+    QuestionType(
+        "obj_appearance_order",
+        LETTER_KIND,
+        advice="Note what each view shows, in the order of the views.",
+        wording="what will be the first-time appearance order of ",
+    ),
+)

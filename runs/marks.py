@@ -1,0 +1,44 @@
+"""The marks of a judge: marks.jsonl lies beside the records of a run, which stay as they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from roomscout.data.benchmarks import Benchmark
+from roomscout.data.judged import label_of_judge, score_of_mark
+from roomscout.runs.records import Record, ResultRow
+
+
+@dataclass(frozen=True)
+class Mark(Record):
+    """A line of marks.jsonl: the mark, 1 to 5, of an answer to a question.
+
+    `judge` is the model that gave it, and `prompts_sha256` the beginning of the hash of what it was asked, and how.
+    """
+
+    id: str
+    answer: str
+    mark: int
+    judge: str
+    prompts_sha256: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """All marks of a run, which are those of one judge, by question id and answer."""
+
+    judge: str
+    prompts_sha256: str
+    by_answer: Mapping[tuple[str, str], int]
+
+    def scored(self, row: ResultRow) -> ResultRow:
+        """The row with the score of its mark; 0 without an answer. A row without a mark stays as it is."""
+        if row.score is not None or row.ground_truth is None:
+            return row
+        if row.answer is None:
+            return replace(row, score=0.0)
+        mark = self.by_answer.get((row.id, row.answer))
+        return row if mark is None else replace(row, score=score_of_mark(mark), scores=row.scores | {"mark": mark})
+
+    def labelled(self, benchmark: Benchmark) -> Benchmark:
+        """The benchmark with the judge in the label of its overall."""
+        return replace(benchmark, label=label_of_judge(benchmark.label, self.judge, self.prompts_sha256))
