@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import OpenPage
+from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
 
 from roomscout.analysis.serve.live import LiveRun
@@ -240,6 +240,16 @@ def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_pa
     until_said(report, "20 of 21")
     assert report.page.get_attribute("nav a", "href") == "../../"
     assert len(report.names()) == 21
+
+
+def test_the_list_of_runs_fits_a_phone(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
+    root = tmp_path / "logs"
+    Unfinished(one_run, root / "a_name_without_a_space_that_is_much_too_long_for_the_width_of_any_phone", 2)
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text("{")
+    shown = opened(serve(root), **PHONE)
+    assert shown.page.locator("tbody tr").count() == 2
+    assert not shown.scrolling()
 
 
 def test_a_question_opens_in_3d(one_run: Path, serve: Any, opened: Any):
