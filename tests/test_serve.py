@@ -136,6 +136,16 @@ def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: A
     assert "2 of 21 pending" in shown.page.inner_text("header")
 
 
+def test_a_page_goes_on_after_a_change_without_a_changed_answer(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder))
+    until_said(shown, "18 of 21")
+    os.utime(unfinished.folder / "results.jsonl")
+    with shown.page.expect_response(lambda reply: "state.json" in reply.url and '"rows":[]' in reply.text()):
+        pass
+    unfinished.finish()
+    until_said(shown, "19 of 21")
+
+
 def test_filter_sorting_and_scrolling_stay(unfinished: Unfinished, serve: Any, opened: Any):
     shown = opened(serve(unfinished.folder), viewport={"width": 1200, "height": 500})
     shown.page.fill("input[name=to]", "8")
