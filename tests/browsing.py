@@ -4,6 +4,7 @@ import shutil
 import time
 from typing import Any
 
+PHONE = {"viewport": {"width": 390, "height": 844}}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -26,6 +27,14 @@ class OpenPage:
     def _note(self, request: Any) -> None:
         if not request.url.startswith(self._allowed):
             self.problems.append(request.url)
+
+    def scrolling(self) -> list[str]:
+        """What is wider than its place, so that it scrolls sideways or is cut."""
+        return self.page.evaluate(
+            """() => [document.documentElement, ...document.querySelectorAll("body *")]
+            .filter((each) => each.clientWidth && each.scrollWidth > each.clientWidth + 1)
+            .map((each) => each.outerHTML.slice(0, 80))"""
+        )
 
     def names(self) -> list[str]:
         """The questions that the table shows, in its order."""

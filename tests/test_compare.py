@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from browsing import PHONE, OpenPage
 from conftest import RoomScans, run_in_process
 
 from roomscout.agent.resuming import answer_settings
@@ -196,6 +197,15 @@ def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str
     for report, name in flips:
         path = (tmp_path / report).resolve()
         assert path.is_file() and (path.parent / "report_files" / "data" / f"{name}.js").is_file()
+
+
+def test_the_page_fits_a_phone(runs: dict[str, Path], tmp_path: Path, browser: Any):
+    out = tmp_path / "compare.html"
+    assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", str(out)]) == 0
+    opened = OpenPage(browser, out.as_uri(), **PHONE)
+    assert opened.page.locator("svg.plot").count() and opened.page.locator("table.flips tbody tr").count()
+    assert not opened.scrolling() and not opened.problems
+    opened.page.close()
 
 
 def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path: Path):

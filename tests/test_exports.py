@@ -4,8 +4,10 @@ import ast
 import base64
 import contextlib
 import json
+import os
 import shutil
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,32 @@ def test_inspect_reads_where_the_camera_was(run: Path, log: Any):
     for sample, row in samples_and_rows(log, run):
         poses = [turn.to_json()["pose"] for turn in RunReader(run).turns(row.episode)]
         assert [turn["pose"] for turn in sample.metadata["turns"]] == poses
+
+
+def test_inspect_reads_summaries_and_a_sample_without_the_others(run: Path, tmp_path: Path):
+    inspect_log = pytest.importorskip("inspect_ai.log")
+    path = str(export(run, "inspect", tmp_path / "run.eval"))
+    rows = RunReader(run).rows
+    summaries = inspect_log.read_eval_log_sample_summaries(path)
+    assert {str(summary.id): summary.scores["score"].value for summary in summaries} == {
+        row.id: row.score for row in rows
+    }
+    sample = inspect_log.read_eval_log_sample(path, id=rows[2].id, epoch=1)
+    assert sample.metadata["folder"] == rows[2].folder
+
+
+def test_an_inspect_log_is_written_without_all_views_in_memory(run: Path, tmp_path: Path):
+    pytest.importorskip("inspect_ai.log")
+    large = Path(shutil.copytree(run, tmp_path / "large"))
+    views = list(large.glob("q*/render_00.png"))
+    for view in views:
+        view.write_bytes(os.urandom(3_000_000))
+    tracemalloc.start()
+    out = export(large, "inspect", tmp_path / "large.eval")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    all_in_base64 = 4_000_000 * len(views)
+    assert out.stat().st_size > 3_000_000 * len(views) and peak < all_in_base64
 
 
 def test_an_inspect_log_names_a_missing_view(copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):

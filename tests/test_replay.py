@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import OpenPage
-from conftest import COMMAND, run_command
+from conftest import COMMAND, RoomScans, run_command
 from PIL import Image
 from test_report import MARKUP, OLD_RUN, contents_of, poisoned
 
 from roomscout.command import main
+from roomscout.data.boxes import ObjectBox, named_in, read_boxes, record_of
 from roomscout.reports import repeat_command_of
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import ResultRow, Turn
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
 ORANGE = (234, 115, 13)
 """The colour of the current turn's camera."""
+PURPLE = (199, 33, 184)
+"""The colour of the boxes."""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,16 @@ def replay(one_run: Path, row: ResultRow, tmp_path_factory: pytest.TempPathFacto
     out = tmp_path_factory.mktemp("replay") / "replay.html"
     assert main(["replay", str(one_run), row.folder, "--out", str(out)]) == 0
     return out
+
+
+@pytest.fixture(scope="module")
+def named(one_run: Path, six_rooms: RoomScans) -> tuple[str, list[ObjectBox]]:
+    """The answer to a question that names objects, and their boxes."""
+    boxes = read_boxes(six_rooms.root / "rooms.json")
+    for row in RunReader(one_run).rows:
+        if found := named_in(" ".join([row.question, *row.options]), boxes[row.scene_name]):
+            return row.folder, found
+    raise AssertionError("no question names an object")
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +150,59 @@ def test_a_drag_leaves_the_turns_camera(shown: OpenPage):
     shown.page.mouse.up()
     assert shown.page.get_attribute("#through", "aria-pressed") == "false"
     assert shown.page.locator("#frame").is_hidden()
+
+
+def purple_pixels(shown: OpenPage) -> int:
+    """How many pixels of the room have the colour of the boxes."""
+    return int((np.abs(np.array(drawn(shown, "#canvas"), dtype=int) - PURPLE).max(axis=2) < 12).sum())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_objects_that_the_question_names_have_boxes_that_can_be_hidden(
+    one_run: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path, scheme: str
+):
+    name, boxes = named
+    assert main(["replay", str(one_run), name, "--out", str(tmp_path / "named.html")]) == 0
+    opened = open_replay(browser, tmp_path / "named.html", color_scheme=scheme)
+    labels = opened.page.locator("#labels .object:visible")
+    assert sorted(labels.all_inner_texts()) == sorted(box.category for box in boxes)
+    assert purple_pixels(opened) > 50 * len(boxes)
+    opened.page.uncheck("#objects")
+    assert purple_pixels(opened) == 0 and labels.count() == 0
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+def scan_elsewhere(copied: Path, name: str, scan_root: Path) -> str:
+    """Copy the scan of an answer below another folder, without its boxes; returns the name of its scene."""
+    recorded = RunReader(copied).turns(EpisodeId.parse(name))[0].scan
+    assert recorded is not None
+    scene = Path(recorded.file).parent
+    shutil.copytree(scene, scan_root / "scans" / scene.name)
+    return scene.name
+
+
+def test_without_known_boxes_there_is_nothing_to_hide(
+    copied: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path
+):
+    scan_elsewhere(copied, named[0], tmp_path / "moved")
+    assert main(["replay", str(copied), named[0], "--scan-root", str(tmp_path / "moved")]) == 0
+    opened = open_replay(browser, copied / f"replay_{named[0]}.html")
+    assert opened.page.locator("#objects").is_hidden() and purple_pixels(opened) == 0
+    opened.page.close()
+
+
+def test_boxes_in_other_coordinates_are_not_drawn_and_the_page_says_why(
+    copied: Path, named: tuple[str, list[ObjectBox]], tmp_path: Path
+):
+    name, boxes = named
+    moved = tmp_path / "moved"
+    scene = scan_elsewhere(copied, name, moved)
+    elsewhere = record_of(scene, [box.moved((0, 0, 40)) for box in boxes])
+    (moved / "boxes.json").write_text(json.dumps([elsewhere]))
+    assert main(["replay", str(copied), name, "--scan-root", str(moved)]) == 0
+    said = f"No boxes of objects are drawn: {moved / 'boxes.json'}, scene {scene}: only 0 of {len(boxes)} boxes fit"
+    assert said in (copied / f"replay_{name}.html").read_text()
 
 
 def test_the_page_is_small_and_names_no_address(replay: Path):
@@ -278,10 +344,76 @@ def test_a_question_that_has_not_begun_is_refused(copied: Path, capsys: Any):
     assert "q002 has no turns to show; these have: q001, q003, q004" in capsys.readouterr().err
 
 
-def test_a_file_for_rerun_has_the_turns_as_its_timeline(one_run: Path, row: ResultRow, tmp_path: Path):
-    out = tmp_path / "replay.rrd"
-    assert main(["replay", str(one_run), row.folder, "--rrd", "--out", str(out)]) == 0
-    assert out.read_bytes()[:3] == b"RRF"
+class Recording:
+    """A file for rerun, as rerun's own code reads it."""
+
+    def __init__(self, run: Path, name: str, out: Path):
+        chunk = pytest.importorskip("rerun.chunk", reason='rerun-sdk is not installed: pip install "roomscout[report]"')
+        assert main(["replay", str(run), name, "--rrd", "--out", str(out)]) == 0
+        self._chunks = chunk.RrdReader(out).stream().to_chunks()
+
+    @property
+    def entities(self) -> set[str]:
+        """The paths of what is in the file, but not of what rerun notes about the file."""
+        paths = {chunk.entity_path.replace("\\ ", " ") for chunk in self._chunks}
+        return {path for path in paths if not path.startswith("/__")}
+
+    def values(self, entity: str, component: str) -> dict[int | None, Any]:
+        """The values of a component by turn; None is the turn of a value that does not change."""
+        found = {}
+        for chunk in self._chunks:
+            if chunk.entity_path.replace("\\ ", " ") == entity:
+                columns = chunk.to_record_batch().to_pydict()
+                if component in columns:
+                    turns = columns.get("turn", [None] * len(columns[component]))
+                    found |= dict(zip(turns, (cell[0] for cell in columns[component]), strict=True))
+        return found
+
+
+@pytest.fixture(scope="module")
+def recording(one_run: Path, named: tuple[str, list[ObjectBox]], tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """The recording of the answer to a question that names objects."""
+    return Recording(one_run, named[0], tmp_path_factory.mktemp("rerun") / "replay.rrd")
+
+
+@pytest.fixture(scope="module")
+def recorded(one_run: Path, named: tuple[str, list[ObjectBox]]) -> list[Turn]:
+    """The turns of that answer."""
+    return RunReader(one_run).turns(EpisodeId.parse(named[0]))
+
+
+def test_rerun_reads_the_scan_the_path_and_the_conversation(recording: Recording, recorded: list[Turn]):
+    fixed = {"/room", "/room/scan", "/room/path", "/room/camera", "/room/camera/view", "/question", "/conversation"}
+    assert {path for path in recording.entities if not path.startswith("/room/objects/")} == fixed
+    said = recording.values("/conversation", "TextDocument:text")
+    assert list(said) == [turn.turn for turn in recorded]
+    assert all(turn.reply.text in said[turn.turn] for turn in recorded)
+
+
+def test_rerun_reads_the_camera_and_its_view_in_each_turn(recording: Recording, recorded: list[Turn]):
+    places = recording.values("/room/camera", "Transform3D:translation")
+    images = recording.values("/room/camera/view", "EncodedImage:blob")
+    assert list(places) == list(images) == [turn.turn for turn in recorded]
+    for turn in recorded:
+        assert places[turn.turn] == pytest.approx(turn.pose.position, abs=1e-5)
+        image = Image.open(io.BytesIO(bytes(images[turn.turn])))
+        assert np.abs(np.array(image, dtype=float) - turn.view).mean() < 5
+
+
+def test_rerun_reads_the_box_of_each_named_object(recording: Recording, named: tuple[str, list[ObjectBox]]):
+    entities = [path for path in recording.entities if path.startswith("/room/objects/")]
+    read = []
+    for entity in entities:
+        (half_sizes,) = recording.values(entity, "Boxes3D:half_sizes").values()
+        (center,) = recording.values(entity, "Transform3D:translation").values()
+        (columns,) = recording.values(entity, "Transform3D:mat3x3").values()
+        (label,) = recording.values(entity, "Boxes3D:labels").values()
+        read.append((label, *center, *half_sizes, *columns))
+    wanted = [
+        (box.category, *box.center, *(side / 2 for side in box.size), *np.ravel(box.directions)) for box in named[1]
+    ]
+    for ours, theirs in zip(sorted(read), sorted(wanted), strict=True):
+        assert ours[0] == theirs[0] and ours[1:] == pytest.approx(theirs[1:], abs=1e-5)
 
 
 def test_without_rerun_the_package_to_install_is_named(one_run: Path, tmp_path: Path):

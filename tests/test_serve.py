@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import OpenPage
+from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
 
 from roomscout.analysis.serve.live import LiveRun
@@ -136,6 +136,16 @@ def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: A
     assert "2 of 21 pending" in shown.page.inner_text("header")
 
 
+def test_a_page_goes_on_after_a_change_without_a_changed_answer(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder))
+    until_said(shown, "18 of 21")
+    os.utime(unfinished.folder / "results.jsonl")
+    with shown.page.expect_response(lambda reply: "state.json" in reply.url and '"rows":[]' in reply.text()):
+        pass
+    unfinished.finish()
+    until_said(shown, "19 of 21")
+
+
 def test_filter_sorting_and_scrolling_stay(unfinished: Unfinished, serve: Any, opened: Any):
     shown = opened(serve(unfinished.folder), viewport={"width": 1200, "height": 500})
     shown.page.fill("input[name=to]", "8")
@@ -240,6 +250,16 @@ def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_pa
     until_said(report, "20 of 21")
     assert report.page.get_attribute("nav a", "href") == "../../"
     assert len(report.names()) == 21
+
+
+def test_the_list_of_runs_fits_a_phone(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
+    root = tmp_path / "logs"
+    Unfinished(one_run, root / "a_name_without_a_space_that_is_much_too_long_for_the_width_of_any_phone", 2)
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text("{")
+    shown = opened(serve(root), **PHONE)
+    assert shown.page.locator("tbody tr").count() == 2
+    assert not shown.scrolling()
 
 
 def test_a_question_opens_in_3d(one_run: Path, serve: Any, opened: Any):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import PHONE, OpenPage
 from conftest import SMALL_VIEW, RoomScans, results, run_command
 
 from roomscout.agent.config import ConfigError
@@ -52,6 +53,13 @@ def studied(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "motion"
     assert main(["study", "motion", str(folder), *flags(rooms)]) == 0
     return folder
+
+
+def test_the_page_fits_a_phone(studied: Path, browser: Any):
+    opened = OpenPage(browser, (studied / "study.html").as_uri(), **PHONE)
+    assert opened.page.locator("table.tasks tbody tr").count()
+    assert not opened.scrolling() and not opened.problems
+    opened.page.close()
 
 
 def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):

@@ -12,7 +12,7 @@ from roomscout.analysis.compare.conditions import in_words
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
 from roomscout.data.intervals import LEVEL, POWER, Difference
 from roomscout.data.scoring import BASELINES
-from roomscout.data.text import escaped
+from roomscout.data.text import escaped, escaped_text
 
 SHOWN_FLIPS = 5
 """How many flips each way the console shows."""
@@ -294,7 +294,7 @@ def _flip_values(flip: Flip, pair: Pair, out: Path) -> dict[str, Any]:
     return {
         "type": escaped(flip.key.question_type),
         "scene": escaped(flip.key.scene_name),
-        "question": escaped(flip.key.question),
+        "question": escaped_text(flip.key.question),
         "truth": escaped(f"{flip.key.ground_truth}. {truth}" if truth else flip.key.ground_truth),
         "answers": answers,
     }
@@ -311,7 +311,7 @@ def forest(pair: Pair, second: str, found: Comparison) -> str:
         return ""
     edges = [edge for each in shown for edge in (*(each.interval or ()), 0.0)]
     low, high = _padded(edges)
-    left, width, row_height, top = 214, 620, 26, 10
+    left, width, row_height, top = 196, 450, 26, 10
     bottom = top + row_height * len(shown) + 4
     drawing = Drawing(width, bottom + 44, f"Differences {second} - A with their intervals")
     scale = Scale(low, high, left, width - 20)

@@ -1,15 +1,20 @@
 """Exports a run as a log of Inspect (https://inspect.aisi.org.uk), for `inspect view` and its data frames.
 
-Written by `write_eval_log` of inspect-ai itself, from its own records (tested with inspect-ai 0.3.285).
+An .eval file is a zip archive: header.json, summaries.json, and a file per sample in samples/. `write_eval_log` of
+inspect-ai itself writes the header, but keeps all samples in memory, so they are written here, one at a time, from
+inspect-ai's own records (tested with inspect-ai 0.3.285).
 """
 
 import base64
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
 
 from roomscout.analysis.exports.answers import Exported, camera_of, finished, id_of, view_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
@@ -18,7 +23,7 @@ from roomscout.runs import RunError
 from roomscout.runs.records import Turn
 
 if TYPE_CHECKING:
-    from inspect_ai.log import EvalSample, EvalScore
+    from inspect_ai.log import EvalLog, EvalSample, EvalSampleSummary, EvalScore
     from inspect_ai.model import ChatMessage, ModelUsage
 
 SCORE = "score"
@@ -27,18 +32,40 @@ SCORE = "score"
 def write(run: RunContents, out: Path) -> Exported:
     """Write an .eval file that stands alone: it has the views, the replies and the scores.
 
-    A view that is missing is named in its message. Raises RunError without inspect-ai. Keeps all views in memory.
+    A view that is missing is named in its message. Raises RunError without inspect-ai. Has the views of one answer in
+    memory at a time; the file takes the bytes of all views.
     """
     try:
-        from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats, write_eval_log
+        from inspect_ai.log import condense_sample, write_eval_log
     except ImportError:
         raise RunError('--to inspect needs the package inspect-ai: pip install "roomscout[inspect]"') from None
+    missing: list[Path] = []
+    summaries = []
+    zstandard = zipfile.ZIP_ZSTANDARD  # type: ignore[attr-defined]  # before Python 3.14, inspect-ai adds it
+    with zipfile.ZipFile(out, "w", zstandard) as file:
+        for answer in finished(run):
+            summaries.append(_write_sample(condense_sample(_sample(run, answer, missing)), file))
+        file.writestr("summaries.json", to_json(summaries, exclude_none=True))
+    write_eval_log(_header(run, summaries), out, format="eval", header_only=True)
+    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
+    return Exported(len(summaries), (lacking,) if lacking else ())
+
+
+def _write_sample(sample: "EvalSample", file: zipfile.ZipFile) -> "EvalSampleSummary":
+    """Add a sample to a log; returns its summary."""
+    file.writestr(f"samples/{sample.id}_epoch_{sample.epoch}.json", sample.model_dump_json(exclude_none=True))
+    return sample.summary()
+
+
+def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "EvalLog":
+    """The log without its samples, of which it has the totals."""
+    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
+
     facts, model = run.facts, _model(run)
     task = run.benchmark.title if run.benchmark else str(facts.setting("benchmark"))
-    missing: list[Path] = []
-    samples = [_sample(run, answer, missing) for answer in finished(run)]
     seconds = sum(session["seconds"] for session in run.summary.get("sessions", ()))
-    log = EvalLog(
+    usages = (usage for summary in summaries for usage in summary.model_usage.values())
+    return EvalLog(
         status="cancelled" if run.pending else "success",
         eval=EvalSpec(
             eval_id=run.folder.name,
@@ -49,7 +76,7 @@ def write(run: RunContents, out: Path) -> Exported:
             dataset=EvalDataset(
                 name=task,
                 samples=facts.questions,
-                sample_ids=list(dict.fromkeys(sample.id for sample in samples)),
+                sample_ids=list(dict.fromkeys(summary.id for summary in summaries)),
             ),
             model=f"roomscout/{model}",
             config=EvalConfig(epochs=facts.samples),
@@ -63,21 +90,15 @@ def write(run: RunContents, out: Path) -> Exported:
         ),
         results=EvalResults(
             total_samples=facts.episodes,
-            completed_samples=sum(sample.error is None for sample in samples),
+            completed_samples=sum(summary.error is None for summary in summaries),
             scores=[_score_of_run(run), *_further_scores(run)],
         ),
         stats=EvalStats(
             started_at=facts.started,
             completed_at=(datetime.fromisoformat(facts.started) + timedelta(seconds=seconds)).isoformat(),
-            model_usage={
-                model: _added(model_usage for sample in samples for model_usage in sample.model_usage.values())
-            },
+            model_usage={model: _added(usages)},
         ),
-        samples=samples,
     )
-    write_eval_log(log, out, format="eval")
-    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
-    return Exported(len(samples), (lacking,) if lacking else ())
 
 
 def _model(run: RunContents) -> str:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
-from roomscout.analysis.replay.page import Replay, page
+from roomscout.analysis.replay.lookup import replay_of
+from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
@@ -51,14 +51,13 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     if rrd:
         require_rerun()
     run = RunContents.read(folder.absolute())
-    known = len(run.missing)
-    question = find_answer(run, name)
     suffix = ".rrd" if rrd else ".html"
-    out = (out.expanduser() if out else replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
-    if out.suffix != suffix or out.is_dir():
+    out = out and out.expanduser()
+    if out is not None and (out.suffix != suffix or out.is_dir()):
         raise RunError(f"--out {out}: name a file that ends in {suffix}")
-    scene = scene_of(run, question, scan_root and scan_root.expanduser())
-    replay = Replay(run, question, scene, intrinsics_of(run.facts), run.missing[known:])
+    replay = replay_of(run, name, scan_root and scan_root.expanduser())
+    question = replay.question
+    out = (out or replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
     draft = out.with_name(out.name + ".tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,16 @@
-"""Finds the answer of a run that a replay shows, its scan and its camera."""
+"""Finds what a replay shows: an answer of a run, its scan, its camera and the objects that its question names."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+from roomscout.analysis.replay.page import Replay
 from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.question_files import listed
 from roomscout.data.scans import LAYOUTS, find_scan, scan_of, scan_sha256
+from roomscout.data.text import escaped
+from roomscout.envs.object_boxes import require_same_frame
 from roomscout.rendering.camera import Intrinsics
 from roomscout.rendering.scene import Scene, load_scene
 from roomscout.runs import RunError
@@ -14,6 +18,30 @@ from roomscout.runs.records import EpisodeId, RunFacts
 
 IDS_NAMED = 3
 """The most ids that an error suggests."""
+
+
+def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Replay:
+    """The replay of an answer by its name, see `find_answer`; its scan is searched below `scan_root`, if that is given.
+
+    `missing` has what could not be read of it. Raises RunError, ScanNotFound or SceneError if there is nothing to show.
+    """
+    known = len(run.missing)
+    question, intrinsics = find_answer(run, name), intrinsics_of(run.facts)
+    path = scan_file_of(run, question, scan_root)
+    scene = load_scene(path, run.facts.setting("up_axis"), run.facts.setting("scale"))
+    missing = run.missing[known:]
+    return Replay(run, question, scene, intrinsics, _objects_of(question, path, scene, missing), missing)
+
+
+def _objects_of(question: QuestionContents, scan: Path, scene: Scene, missing: list[str]) -> tuple[ObjectBox, ...]:
+    """The known boxes of the objects that a question names; none, and why in `missing`, if the boxes do not fit."""
+    try:
+        boxes = KnownBoxes().of(scan, question.scene)
+        require_same_frame(scene, boxes, f"{boxes_file(scan)}, scene {question.scene}")
+    except BoxError as error:
+        missing.append(escaped(f"No boxes of objects are drawn: {error}."))
+        return ()
+    return tuple(question.named(boxes))
 
 
 def find_answer(run: RunContents, name: str) -> QuestionContents:
@@ -65,11 +93,11 @@ def _ids(run: RunContents) -> Mapping[int, str]:
     }
 
 
-def scene_of(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Scene:
+def scan_file_of(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Path:
     """The scan that an answer explored: the file that the run recorded, or the one below `scan_root`.
 
     A run of an earlier version recorded no file; then this looks where the run did. Raises RunError if the file is
-    missing or is not the one that the run used, ScanNotFound, and SceneError.
+    missing or is not the one that the run used, and ScanNotFound.
     """
     recorded = question.turns[0].scan
     path = Path(recorded.file) if recorded is not None and scan_root is None else _scan_below(run, question, scan_root)
@@ -82,7 +110,7 @@ def scene_of(run: RunContents, question: QuestionContents, scan_root: Path | Non
         raise RunError(f"the scan {path} cannot be read ({error.strerror or error}): {where}") from None
     if changed:
         raise RunError(f"{path} is not the scan that {question.episode} explored, or it has changed since: {where}")
-    return load_scene(path, run.facts.setting("up_axis"), run.facts.setting("scale"))
+    return path
 
 
 def _scan_below(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Path:

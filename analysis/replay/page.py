@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,9 +14,11 @@ from PIL import Image
 
 from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import QuestionContents, RunContents
-from roomscout.analysis.report.pages import answer_values, script_json, turn_values
+from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values
 from roomscout.analysis.report.writer import templates
+from roomscout.data.boxes import ObjectBox
 from roomscout.data.text import escaped
+from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE
 from roomscout.rendering.renderers.base import BACKGROUND_RGB
@@ -40,7 +42,7 @@ SCRIPTS = ("room.js", "replay.js")
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay shows: an answer, its scan and the camera of its views.
+    """What a replay shows: an answer, its scan, the camera of its views, and the boxes of the `objects` that it needs.
 
     `missing` says what could not be read, a sentence each; making the page appends to it.
     """
@@ -49,6 +51,7 @@ class Replay:
     question: QuestionContents
     scene: Scene
     intrinsics: Intrinsics
+    objects: tuple[ObjectBox, ...]
     missing: list[str]
 
     @property
@@ -93,6 +96,8 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "title": escaped(replay.title),
         "question": answer_values(replay.question),
         "turns": shown,
+        "objects": _objects(replay.objects),
+        "objects_in_words": counted_names(replay.objects),
         "missing": missing,
         "scan": _scan(replay.scene, MOST_BYTES - sum(map(len, views.values()))),
     }
@@ -113,6 +118,15 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
         "corners": [_rounded(corner) for corner in corners],
         "half": _rounded(half),
     }
+
+
+def _objects(boxes: Sequence[ObjectBox]) -> list[dict[str, Any]]:
+    """The name and the corners of each box, world metres; an edge joins places that differ in one bit."""
+    geometry = geometry_of(boxes)
+    return [
+        {"name": escaped(box.category), "corners": [_rounded(corner) for corner in geometry.corners(place)]}
+        for place, box in enumerate(boxes)
+    ]
 
 
 def _goal(turn: Turn) -> dict[str, list[float]] | None:

@@ -1,12 +1,16 @@
 """Writes a replay in the format of the viewer rerun (https://rerun.io), with the turns as its timeline."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from roomscout.analysis.replay.page import MOST_FACES, Replay
+from roomscout.data.text import escaped
 from roomscout.rendering.simplify import simplified
 from roomscout.runs import RunError
+
+OBJECT_RGB = (199, 33, 184)
 
 
 def require_rerun() -> None:
@@ -18,7 +22,7 @@ def require_rerun() -> None:
 
 
 def write_rerun(replay: Replay, out: Path) -> None:
-    """Write an .rrd file: scan, path, cameras with their views, and the conversation. `rerun FILE` opens it."""
+    """Write an .rrd file: scan, objects, path, cameras with views, and the conversation. `rerun FILE` opens it."""
     import rerun
 
     turns, lens = replay.question.turns, replay.intrinsics
@@ -31,6 +35,14 @@ def write_rerun(replay: Replay, out: Path) -> None:
     else:
         scan = rerun.Points3D(mesh.vertices, colors=mesh.colours, radii=mesh.point_m / 2)
     recording.log("room/scan", scan, static=True)
+    counts: Counter[str] = Counter()
+    for box in replay.objects:
+        name = escaped(box.category)
+        counts[name] += 1
+        entity = ["room", "objects", f"{name} {counts[name]}"]
+        place = rerun.Transform3D(translation=box.center, mat3x3=np.transpose(box.directions))
+        recording.log(entity, place, static=True)
+        recording.log(entity, rerun.Boxes3D(sizes=[box.size], labels=[name], colors=[OBJECT_RGB]), static=True)
     recording.log("question", rerun.TextDocument(_about(replay)), static=True)
     path = np.array([turn.pose.position for turn in turns])
     for place, turn in enumerate(turns):

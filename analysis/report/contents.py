@@ -1,6 +1,6 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.by_dataset import scores_by_dataset
 from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, QuestionError
@@ -91,6 +92,10 @@ class QuestionContents:
         if self.row.score is None:
             return "unscored" if self.row.ground_truth is None else "awaiting"
         return "right" if self.row.score == 1 else "partly" if self.row.score else "wrong"
+
+    def named(self, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
+        """Those of a scan's boxes whose objects the question or its options name."""
+        return named_in(" ".join([self.question, *self.options]), boxes)
 
     @property
     def distance_m(self) -> float:

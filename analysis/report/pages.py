@@ -9,7 +9,7 @@ from typing import Any
 
 from roomscout.analysis.report.contents import OUTCOMES, Entry, QuestionContents, RunContents
 from roomscout.analysis.report.maps import FloorPlans, map_of
-from roomscout.data.boxes import BoxError, ObjectBox, named_in
+from roomscout.data.boxes import BoxError, ObjectBox
 from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
@@ -142,16 +142,16 @@ def _map(
         except SceneError as error:
             missing.append(f"The map has no floor plan: {escaped(str(error))}.")
         try:
-            text = " ".join([question.question, *question.options])
-            named = named_in(text, plans.boxes(scan, question.scene))
+            named = question.named(plans.boxes(scan, question.scene))
         except BoxError as error:
             missing.append(escaped(f"{error}."))
     elif question.turns:
         missing.append("The map has no floor plan: the run does not record which scan it used.")
-    return path, map_of(question.turns, place, named, hfov_deg(facts)), _counted_names(named)
+    return path, map_of(question.turns, place, named, hfov_deg(facts)), counted_names(named)
 
 
-def _counted_names(boxes: Sequence[ObjectBox]) -> str:
+def counted_names(boxes: Sequence[ObjectBox]) -> str:
+    """The categories of boxes with how many there are of each, such as "4 × towel, bed"; escaped for display."""
     counts: dict[str, int] = {}
     for box in boxes:
         counts[box.category] = counts.get(box.category, 0) + 1

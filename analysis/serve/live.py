@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from roomscout.analysis.replay.lookup import find_answer, intrinsics_of, scene_of
-from roomscout.analysis.replay.page import Replay
+from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
@@ -87,13 +86,12 @@ class LiveRun:
         run, episode = self._find(name)
         if episode is None:
             return None
-        question = find_answer(run, name)
         try:
             with self._drawing:
-                scene = scene_of(run, question, None)
+                replay = replay_of(run, name)
         except (SceneError, ScanNotFound) as error:
             raise RunError(str(error)) from None
-        return replay_page(Replay(run, question, scene, intrinsics_of(run.facts), []))
+        return replay_page(replay)
 
     def changes(self, since: str) -> dict[str, Any]:
         """What has changed since a version, all of it if the version is unknown: the rows of the table and the blocks.

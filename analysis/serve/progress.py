@@ -53,7 +53,8 @@ class Progress:
     @classmethod
     def of(cls, run: RunContents) -> "Progress":
         """The progress of a run by its answers and by the newest of its files."""
-        done, asked = run.facts.episodes - run.pending, f"{run.facts.episodes:,} answers"
+        of = run.facts.episodes
+        done, asked = of - run.pending, f"{of:,} answer{'s' if of > 1 else ''}"
         if run.pending == 0:
             return cls("finished", f"Finished: {asked}.")
         written = _last_written(run)

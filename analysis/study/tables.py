@@ -310,7 +310,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 def _dots(results: Results) -> str:
     """A row for each cell, with a dashed line at the first one."""
-    left, width, row_height, top = 150, 620, 28, 10
+    left, width, row_height, top = 90, 450, 28, 10
     low, high = _range(_edges(results))
     bottom = top + row_height * len(results.cells) + 4
     drawing = Drawing(width, bottom + 44, "The overall of each cell with its interval")
@@ -333,16 +333,16 @@ def _dots(results: Results) -> str:
 
 def _curves(results: Results) -> str:
     """The overall by the number of moves, a curve for each series; the horizontal axis has a step per number."""
-    left, width, height, top = 64, 620, 320, 12
+    left, right, width, height, top = 64, 70, 450, 280, 12
     low, high = _range(_edges(results))
     numbers = sorted({each.cell.moves for each in results.cells if each.cell.moves is not None})
-    across, up = Scale(-0.3, len(numbers) - 0.7, left, width - 110), Scale(low, high, height - 48, top)
+    across, up = Scale(-0.3, len(numbers) - 0.7, left, width - right), Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by the number of moves")
-    y_axis(drawing, up, ticks(low, high), left, width - 110, "overall, percent")
-    drawing.line(left, up.start, width - 110, up.start, "axis")
+    y_axis(drawing, up, ticks(low, high), left, width - right, "overall, percent")
+    drawing.line(left, up.start, width - right, up.start, "axis")
     for place, moves in enumerate(numbers):
         drawing.text(across(place), up.start + 16, str(moves), "tick middle")
-    drawing.text((left + width - 110) / 2, up.start + 36, "maximum number of moves", "label middle")
+    drawing.text((left + width - right) / 2, up.start + 36, "maximum number of moves", "label middle")
     for order, series in enumerate(dict.fromkeys(each.cell.series for each in results.cells if each.cell.series)):
         shift, style = 8 * order - 4, " outside" * order
         points = []

@@ -29,7 +29,7 @@
       options.length && element("ul", { class: "options" }, ...options.map(([text, given, right]) => element("li", { class: css(given, right) },
         text, given && element("em", {}, "given"), right && element("em", {}, "right answer")))),
       list(["Outcome", score === null ? outcome : `${outcome}, score ${score.toFixed(2)}`, outcome], ["Answer", question.answer], ["Truth", question.truth],
-        ["Error", question.error, "noted"], ["Path", `${turns.length} ${turns.length === 1 ? "turn" : "turns"}, ${question.distance.toFixed(2)} m`]),
+        ["Error", question.error, "noted"], ["Objects", data.objects_in_words], ["Path", `${turns.length} ${turns.length === 1 ? "turn" : "turns"}, ${question.distance.toFixed(2)} m`]),
       element("p", { class: "quiet" }, [data.title, question.scene, question.type, `id ${question.id}`].filter(Boolean).join(" · ")),
       folded("What the model was told", question.system),
       data.missing.length && element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))),
@@ -120,12 +120,14 @@
   window.addEventListener("hashchange", () => go(named()));
   show(named());
 
-  const parts = { canvas: byId("canvas"), labels: byId("labels"), frame: byId("frame"), scan: data.scan, turns };
+  const parts = { canvas: byId("canvas"), labels: byId("labels"), frame: byId("frame"), scan: data.scan, turns, objects: data.objects };
   makeRoom({ ...parts, picked: go, moved: () => mark(false) }).then((made) => {
     room = made;
     byId("through").addEventListener("click", () => lookThrough(true));
     byId("overview").addEventListener("click", overview);
     byId("ceiling").addEventListener("change", (event) => room.withCeiling(event.target.checked));
+    byId("named").hidden = !data.objects.length;
+    byId("objects").addEventListener("change", (event) => room.withObjects(event.target.checked));
     document.body.dataset.drawn = "yes";
     room.show(current);
   }).catch((error) => {

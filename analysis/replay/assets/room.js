@@ -2,7 +2,8 @@
 /* Draws the scan of a replay, the camera's path and its views with WebGL 2. World: metres, z up. */
 const makeRoom = (() => {
   const NEAR_M = 0.03, FIELD_OF_VIEW = 0.9, CLICK_PX = 5, PICK_PX = 30, EVERYTHING_M = 1e9;
-  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18];
+  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72];
+  const HIDDEN_OPACITY = 0.35;
 
   /* Vectors, and 4 x 4 matrices by columns, as WebGL takes them */
 
@@ -62,11 +63,12 @@ const makeRoom = (() => {
     in float height;
     uniform float cut;
     uniform bool textured;
+    uniform float opacity;
     uniform sampler2D view;
     out vec4 result;
     void main() {
       if (height > cut) discard;
-      result = vec4(textured ? texture(view, at).rgb : tint, 1.0);
+      result = vec4(textured ? texture(view, at).rgb : tint, 1.0) * opacity;
     }`;
 
   function makeProgram(gl) {
@@ -177,27 +179,40 @@ const makeRoom = (() => {
     return made;
   }
 
+  /* What is drawn of an object: the edges of its box, which join the corners whose places differ in one bit. */
+  function makeBox(gl, { corners }, thickness) {
+    const edges = corners.flatMap((corner, i) => [1, 2, 4].filter((bit) => !(i & bit)).map((bit) => [corner, corners[i | bit]]));
+    const middle = scaled(corners.reduce(add), 1 / corners.length);
+    const top = [middle[0], middle[1], Math.max(...corners.map((corner) => corner[2]))];
+    return { edges: shape(gl, bars(edges, thickness)), thin: shape(gl, bars(edges, thickness / 4)), top };
+  }
+
   /* Draws into a canvas, with `labels` and a `frame` above it. `picked` is called with the place of a turn in `turns` that
      was clicked, `moved` when the observer leaves the turn's camera. Throws an Error if the browser cannot draw. */
-  async function makeRoom({ canvas, labels, frame, scan, turns, picked, moved }) {
+  async function makeRoom({ canvas, labels, frame, scan, turns, objects, picked, moved }) {
     const gl = canvas.getContext("webgl2", { antialias: true });
     if (!gl) throw new Error("it has no WebGL 2");
     const middle = scaled(add(scan.room_lower, scan.room_upper), 0.5);
     const sides = minus(scan.room_upper, scan.room_lower), size = Math.hypot(...sides);
     const start = () => ({ target: middle, distance: 1.1 * size, yaw: (sides[0] >= sides[1] ? 0.5 : 1) * Math.PI - 0.15, pitch: 1.1 });
-    let orbit = start(), current = 0, through = false, ceiling = false, asked = false;
+    let orbit = start(), current = 0, through = false, ceiling = false, boxed = true, asked = false;
 
     const program = makeProgram(gl);
-    const at = Object.fromEntries(["matrix", "lower", "extent", "pointPx", "cut", "textured"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    const at = Object.fromEntries(["matrix", "lower", "extent", "pointPx", "cut", "textured", "opacity"].map((name) => [name, gl.getUniformLocation(program, name)]));
     const mesh = await loadMesh(gl, scan.mesh);
     const cameras = turns.map((turn) => makeCamera(gl, turn, size / 700, draw));
     const path = turns.slice(1).map((turn, i) => shape(gl, bars([[turns[i].place.eye, turn.place.eye]], size / 500)));
-    const tags = turns.map((turn) => {
+    const boxes = objects.map((object) => makeBox(gl, object, size / 900));
+    const objectTags = objects.map((object) => makeTag(object.name, "object"));
+    const tags = turns.map((turn) => makeTag(turn.turn));
+
+    function makeTag(text, css = "") {
       const tag = document.createElement("span");
-      tag.textContent = turn.turn;
+      tag.textContent = text;
+      tag.className = css;
       labels.append(tag);
       return tag;
-    });
+    }
 
     /* The observer: outside, turning around a place, or at a turn's camera */
 
@@ -245,19 +260,36 @@ const makeRoom = (() => {
       gl.uniform1f(at.pointPx, (scan.point_m * canvas.height) / (2 * verticalOf(width / height)));
       gl.uniform1f(at.cut, through || ceiling ? EVERYTHING_M : scan.cut_z);
       gl.uniform1i(at.textured, 0);
+      gl.uniform1f(at.opacity, 1);
       gl.bindVertexArray(mesh.array);
       if (mesh.indices) gl.drawElements(gl.TRIANGLES, mesh.indices, gl.UNSIGNED_INT, 0);
       else gl.drawArrays(gl.POINTS, 0, mesh.points);
+      gl.uniform3f(at.lower, 0, 0, 0);
+      gl.uniform1f(at.extent, 1);
+      gl.uniform1f(at.cut, EVERYTHING_M);
       if (!through) paintCameras();
+      if (boxed) paintBoxes();
       gl.bindVertexArray(null);
       placeLabels(matrix, width, height);
       placeFrame(width, height);
     }
 
+    /* The boxes, with fainter edges where something hides them. */
+    function paintBoxes() {
+      const paintAll = () => boxes.forEach((box) => paintPlain(through ? box.thin : box.edges, PURPLE));
+      paintAll();
+      gl.enable(gl.BLEND);
+      gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+      gl.depthMask(false);
+      gl.depthFunc(gl.GREATER);
+      gl.uniform1f(at.opacity, HIDDEN_OPACITY);
+      paintAll();
+      gl.depthFunc(gl.LESS);
+      gl.depthMask(true);
+      gl.disable(gl.BLEND);
+    }
+
     function paintCameras() {
-      gl.uniform3f(at.lower, 0, 0, 0);
-      gl.uniform1f(at.extent, 1);
-      gl.uniform1f(at.cut, EVERYTHING_M);
       path.forEach((step, i) => paintPlain(step, i < current ? BLUE : GREY));
       cameras.forEach((camera, i) => {
         const chosen = i === current;
@@ -281,11 +313,16 @@ const makeRoom = (() => {
     function placeLabels(matrix, width, height) {
       tags.forEach((tag, i) => {
         const { corners } = turns[i].place, above = scaled(add(corners[0], corners[1]), 0.5);
-        const place = through ? null : onScreen(above, matrix, width, height);
-        tag.hidden = !place;
         tag.classList.toggle("current", i === current);
-        if (place) tag.style.transform = `translate(${place[0]}px, ${place[1]}px) translate(-50%, -100%)`;
+        placeTag(tag, through ? null : onScreen(above, matrix, width, height));
       });
+      objectTags.forEach((tag, i) => placeTag(tag, boxed ? onScreen(boxes[i].top, matrix, width, height) : null));
+    }
+
+    /* Put a label above a place; hide it without one. */
+    function placeTag(tag, place) {
+      tag.hidden = !place;
+      if (place) tag.style.transform = `translate(${place[0]}px, ${place[1]}px) translate(-50%, -100%)`;
     }
 
     /* Around what the camera saw: the canvas shows more above and below it, or on both sides. */
@@ -369,6 +406,7 @@ const makeRoom = (() => {
       lookThrough(camera) { through = camera; draw(); },
       overview() { through = false; orbit = start(); draw(); },
       withCeiling(shown) { ceiling = shown; draw(); },
+      withObjects(shown) { boxed = shown; draw(); },
     };
   }
 

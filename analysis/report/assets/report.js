@@ -92,7 +92,7 @@ const roomscout = (() => {
     const holder = table.element.querySelector(".tabulator-tableholder");
     const { scrollTop, scrollLeft } = holder;
     if (anyNew) await table.replaceData(rows);
-    else {
+    else if (changed.length) { // Tabulator refuses to update no rows
       await table.updateData(changed);
       table.refreshFilter();
       if (table.getSorters().length) table.setSort(table.getSorters().map(({ field, dir }) => ({ column: field, dir })));
