@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
 from PIL import Image, ImageStat
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
@@ -138,7 +138,10 @@ LISTS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS)
-def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: Path, rows: list[dict[str, Any]]):
+def test_a_list_is_asked_scored_and_resumed_as_in_memory(
+    scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "room.ply").symlink_to(scan)
     listed = [Question(**{**ROOM, **row}) for row in rows]
     settings = {**VIEW, "scan_root": tmp_path, "model": "scripted:random", "steps": 2}
@@ -153,7 +156,7 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: P
     folder = only_run(tmp_path / "logs")
     assert list((tmp_path / "logs").iterdir()) == [folder], "the run folder stands alone"
     (folder / "results.jsonl").write_text("")
-    resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], cwd=tmp_path)
+    resumed = run_main(["--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert content(load_trajectories(folder)) == content(in_memory)
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, run_command
+from conftest import COMMAND, RoomScans, run_command, run_main
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
@@ -56,7 +56,7 @@ def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
 
 
 def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path, tmp_path: Path):
-    failed = run_command(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
+    failed = run_main(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
     assert "Failed (render): a view of 1000000 x 1000000 pixels does not fit into memory" in failed.stdout
     assert failed.returncode == 1
 
@@ -97,20 +97,20 @@ def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp
 
 
 def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
-    """The command that asks one question without loading weights; it is answered in turn 1, after one move."""
+    """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
     asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random"]
-    return [sys.executable, str(COMMAND), *asked, "--steps", "2", "--log-root", str(logs), *flags]
+    return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
 
 
 def test_a_terminal_shows_the_view_of_each_turn_before_what_the_camera_does(one_scan: Path, tmp_path: Path):
-    shown = Terminal(ask(one_scan, tmp_path))
+    shown = Terminal([sys.executable, str(COMMAND), *ask(one_scan, tmp_path)])
     assert shown.status() == 0
     turns = "".join(f"turn {turn} sees:.*[▀▄].*turn {turn}: .*" for turn in range(2))
     assert re.search(f"{turns}Final answer: .*Report: ", shown.text, re.DOTALL)
 
 
 def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_path: Path):
-    said = run_command(ask(one_scan, tmp_path)).stdout
+    said = run_main(ask(one_scan, tmp_path)).stdout
     (run,) = run_folders(tmp_path)
     files = re.findall(r"^\[Q001\] turn \d sees (.*)$", said, re.MULTILINE)
     assert files == list(map(str, sorted(run.glob("q001/*.png")))) and len(files) == 2
@@ -118,19 +118,19 @@ def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_pat
 
 
 def test_no_view_is_shown_of_a_blind_run_nor_of_a_batch(one_scan: Path, rooms: RoomScans, tmp_path: Path):
-    blind = run_command(ask(one_scan, tmp_path / "blind", "--renderer", "blind"))
-    batch = run_command(rooms.command(tmp_path / "batch", "--num-questions", "1"))
+    blind = run_main(ask(one_scan, tmp_path / "blind", "--renderer", "blind"))
+    batch = run_main(rooms.flags(tmp_path / "batch", "--num-questions", "1"))
     assert ("turn 0: " in blind.stdout, "turn 0: " in batch.stdout) == (True, False)
     assert " sees " not in blind.stdout + batch.stdout
 
 
 def test_a_resumed_question_shows_the_turns_that_are_left(one_scan: Path, tmp_path: Path):
-    run_command(ask(one_scan, tmp_path))
+    run_main(ask(one_scan, tmp_path))
     (run,) = run_folders(tmp_path)
     (run / "results.jsonl").unlink()
     turns = run / "q001" / "turns.jsonl"
     turns.write_text(turns.read_text().splitlines(keepends=True)[0])
-    said = run_command([sys.executable, str(COMMAND), "--continue", str(run)]).stdout
+    said = run_main(["--continue", str(run)]).stdout
     assert re.findall(r"turn (\d)( sees|:)", said) == [("1", " sees"), ("1", ":")]
 
 

@@ -6,13 +6,12 @@ import math
 import random
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, run_command
+from conftest import COMMAND, RoomScans, only_run, run_main
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.benchmarks.servers import FaultyServer, scripted
@@ -355,7 +354,7 @@ def test_a_start_that_cannot_be_read_is_refused(rooms: RoomScans, tmp_path: Path
 def test_a_start_outside_the_scan_fails_its_question_only(rooms: RoomScans, tmp_path: Path):
     path = started(rooms, tmp_path, {"x_m": 100, "y_m": 0, "heading_deg": 0})
     path.write_text(path.read_text() + json.dumps(rooms.rows[1]) + "\n")
-    ended = run_command(rooms.command(tmp_path / "runs", "--questions", str(path)))
+    ended = run_main(rooms.flags(tmp_path / "runs", "--questions", str(path)))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     rows = RunReader(only_run(tmp_path / "runs")).rows
     assert ["starts at x 100.00, y 0.00 m, outside the scan" in (row.error or "") for row in rows] == [True, False]
@@ -471,7 +470,7 @@ def test_without_a_judge_a_run_ends_and_says_that_it_is_not_scored(unjudged: Pat
 
 def rescore(run: Path, server: FaultyServer, *flags: str) -> Any:
     judge = ["--judge", "marker-1", "--judge-url", server.url, *flags]
-    return run_command([sys.executable, "-m", "roomscout", "rescore", str(run), *judge], cwd=ROOT)
+    return run_main(["rescore", str(run), *judge])
 
 
 def test_a_judge_scores_a_run_later(unjudged: Path, tmp_path: Path):
