@@ -13,6 +13,7 @@ import pytest
 from conftest import COMMAND, RoomScans, run_command, run_main
 
 from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.terminal_views import TurnViews
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.runs.reader import RunReader, run_folders
@@ -80,25 +81,44 @@ def test_interactive_needs_a_scan_and_a_run(settings: dict):
         RunConfig.of(interactive=True, **settings).checked()
 
 
-def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
-    """The model is loaded once; a question that cannot be asked is refused, and the next one is read."""
-    command = [sys.executable, str(COMMAND), "--ply", str(one_scan), "--interactive", "--model", "embedded"]
-    shown = Terminal([*command, "--steps", "1", "--log-root", str(tmp_path)])
+def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
+    """What a terminal shows of two questions, and of one between them that cannot be asked."""
+    given = ["--ply", str(scan), "--interactive", "--model", model, "--renderer", "raycast"]
+    shown = Terminal([sys.executable, str(COMMAND), *given, "--steps", "1", "--log-root", str(logs)])
     shown.type("How many lamp(s) are in this room?\n", after="Question")
     shown.type("Which one? | only this\n", after="Final answer.*Question")
     shown.type("How many chair(s) are in this room?\n", after="at least two, got 1.*Question")
     shown.type("\n", after="Final answer.*Question")
     assert shown.status() == 0
-    first, second = shown.text.split("Question", 2)[1:]
-    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", shown.text, re.DOTALL)
-    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
+    return shown.text
+
+
+def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
+    """A question that cannot be asked is refused, and the next one is read."""
+    asked_on_a_terminal(one_scan, tmp_path, "scripted:random")
     asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
     assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
 
 
+@pytest.mark.slow
+def test_a_model_is_loaded_once_below_the_first_view_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
+    text = asked_on_a_terminal(one_scan, tmp_path, "embedded")
+    first, second = text.split("Question", 2)[1:]
+    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
+    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
+
+
+def test_the_first_view_is_written_to_a_file_that_is_named(
+    one_scan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (look,), path = first_look_of(one_scan), tmp_path / "first_view.png"
+    TurnViews().show_first(look, "embedded", path)
+    assert (capsys.readouterr().out, path.read_bytes()) == (f"First view {path}\n", look.png)
+
+
 def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
     """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
-    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random"]
+    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random", "--renderer", "raycast"]
     return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
 
 

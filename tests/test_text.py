@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_command, run_main
+from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_main
 
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
@@ -87,8 +87,8 @@ def test_an_id_with_a_line_break_adds_no_row_to_the_list_of_bad_rows(rooms: Room
 def test_other_commands_escape_the_paths_in_their_errors(tmp_path: Path):
     (tmp_path / "file").touch()
     odd = str(tmp_path / "file" / "\x1b[2J\nERROR forged")
-    for arguments in (["roomscout.runs", "merge", str(tmp_path / "out"), odd], ["roomscout.data.rooms", odd]):
-        ended = run_command([sys.executable, "-m", *arguments], cwd=COMMAND.parent)
+    for arguments in (["merge", str(tmp_path / "out"), odd], ["rooms", odd]):
+        ended = run_main(arguments)
         assert ended.returncode == 2
         assert not UNSAFE.findall(ended.stderr)
         assert not re.search("^ERROR", ended.stderr, re.MULTILINE)
