@@ -21,7 +21,7 @@ from PIL import Image
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import RunConfig
-from roomscout.agent.console import TURNS_LOGGER, ConsoleHandler
+from roomscout.agent.console import OUR_LOGGER, TURNS_LOGGER
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
@@ -60,16 +60,16 @@ def process_restored() -> Iterator[None]:
 
     A command ignores signals at its end, and processes that a test starts would inherit that.
     """
-    loggers = [logging.getLogger(name) for name in (None, TURNS_LOGGER)]
+    handlers = {logger: [*logger.handlers] for logger in map(logging.getLogger, ("", OUR_LOGGER, TURNS_LOGGER))}
     signals = {each: signal.getsignal(each) for each in INTERRUPTS}
     try:
         yield
     finally:
-        for logger in loggers:
-            for handler in [each for each in logger.handlers if isinstance(each, ConsoleHandler)]:
-                logger.removeHandler(handler)
-        for each, handler in signals.items():
-            signal.signal(each, handler)
+        for logger, before in handlers.items():
+            for added in [each for each in logger.handlers if each not in before]:
+                logger.removeHandler(added)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,8 +31,7 @@ def flags(rooms: RoomScans, *more: str) -> list[str]:
     width, height = map(str, SMALL_VIEW)
     return [
         "--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--model", "scripted:random", "--renderer",
-        "raycast", "--image-size", width, height, "--focal", "75", "--steps", "3", "--no-report",
-        "--no-failures", *more,
+        "raycast", "--image-size", width, height, "--focal", "75", "--steps", "3", "--no-report", *more,
     ]  # fmt: skip
 
 
