@@ -6,12 +6,13 @@ import math
 import random
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, run_main
+from conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.benchmarks.servers import FaultyServer, scripted
@@ -470,7 +471,7 @@ def test_without_a_judge_a_run_ends_and_says_that_it_is_not_scored(unjudged: Pat
 
 def rescore(run: Path, server: FaultyServer, *flags: str) -> Any:
     judge = ["--judge", "marker-1", "--judge-url", server.url, *flags]
-    return run_main(["rescore", str(run), *judge])
+    return run_command([sys.executable, "-m", "roomscout", "rescore", str(run), *judge], cwd=ROOT)
 
 
 def test_a_judge_scores_a_run_later(unjudged: Path, tmp_path: Path):
