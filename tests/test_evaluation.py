@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +29,6 @@ from conftest import (
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.demo import run_demo
 from roomscout.agent.evaluation import main_vsi_bench_loop, schedule
 from roomscout.agent.loop import answer_in_one_batch, answer_questions
 from roomscout.agent.policies import Decision, Policy
@@ -38,7 +36,6 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
-from roomscout.data.questions import ask_one
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
@@ -464,15 +461,3 @@ def test_a_run_survives_an_output_that_takes_no_more(rooms: RoomScans, tmp_path:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Final answer" in (only_run(tmp_path / "runs") / "run.log").read_text()
-
-
-def test_the_demo_ends_with_what_to_open_and_what_to_try(tmp_path: Path, caplog):
-    caplog.set_level("INFO")
-    flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
-    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags))[-1].status == 0
-    opened, preview, ask = caplog.messages[-3:]
-    assert Path(opened.split()[2]).is_dir() and opened.endswith("results.csv all answers")
-    assert Path(shlex.split(preview)[-1]).is_file()
-    *_, verb, scan, question, _, model = shlex.split(ask)
-    assert (verb, Path(scan).is_file(), model) == ("ask", True, "embedded")
-    assert ask_one(question, "room").question_type == "object_counting"

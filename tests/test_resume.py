@@ -37,6 +37,11 @@ def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> P
     return run_in_process(rooms.config(tmp_path_factory.mktemp("undisturbed"), batch_size=3))
 
 
+def copied(undisturbed: Path, log_root: Path) -> Path:
+    """A copy of the reference that a test may damage."""
+    return Path(shutil.copytree(undisturbed, log_root / undisturbed.name))
+
+
 def continued(log_root: Path, *flags: str) -> list[str]:
     """The flags that resume the newest run."""
     return ["--batch", "--continue", "recent", "--log-root", str(log_root), *flags]
@@ -252,8 +257,7 @@ def truncated(path: Path, share: float) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.62, 0.97])
 @pytest.mark.parametrize("what", ["results.jsonl", "q002/turns.jsonl", "q003/render_00.png", "q001/messages.json"])
 def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Path, what: str, share: float):
-    config = rooms.config(tmp_path, batch_size=3)
-    folder = run_in_process(config)
+    config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
     if what != "results.jsonl":  # as if no question had been finished
         (folder / "results.jsonl").unlink()
     truncated(folder / what, share)
@@ -263,8 +267,7 @@ def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Pa
 
 
 def test_resuming_a_finished_run_restores_its_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    config = rooms.config(tmp_path, batch_size=3)
-    folder = run_in_process(config)
+    config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
     before = (folder / "results.jsonl").read_bytes()
     (folder / "summary.json").unlink()
     assert main_vsi_bench_loop(config, folder).status == 0
@@ -405,8 +408,8 @@ def test_a_full_disk_ends_the_run_without_a_traceback(rooms: RoomScans, undistur
         ("run.json", '{"config": {"stepz": 3}, "questions_sha256": "x"}'),
     ],
 )
-def test_a_malformed_record_is_named(rooms: RoomScans, tmp_path: Path, name: str, line: str):
-    folder = run_in_process(rooms.config(tmp_path))
+def test_a_malformed_record_is_named(undisturbed: Path, tmp_path: Path, name: str, line: str):
+    folder = copied(undisturbed, tmp_path)
     if name != "results.jsonl":
         (folder / "results.jsonl").unlink()
     (folder / name).write_text(line + "\n" if name.endswith("l") else line)
@@ -415,8 +418,8 @@ def test_a_malformed_record_is_named(rooms: RoomScans, tmp_path: Path, name: str
     assert Path(name).name in ended.stderr
 
 
-def test_a_folder_in_place_of_a_file_ends_without_a_traceback(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path))
+def test_a_folder_in_place_of_a_file_ends_without_a_traceback(undisturbed: Path, tmp_path: Path):
+    folder = copied(undisturbed, tmp_path)
     (folder / "run.lock").unlink()
     (folder / "run.lock").mkdir()
     ended = run_main(continued(tmp_path))
