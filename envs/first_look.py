@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from types import ModuleType
 from typing import Self
 
 from roomscout.envs.library import CameraSettings, draw_first_view
@@ -96,19 +95,7 @@ def draw(settings: FirstLookSettings) -> tuple[str, bytes]:
     return scene.size, png.getvalue()
 
 
-def _leave_out_dash() -> None:
-    """Let this process import Open3D without Dash, a web framework for its plots in browsers.
-
-    Dash takes four fifths of the time of `import open3d`, which has no option to leave it out. Only for a process of
-    ours that does nothing else.
-    """
-    dash = ModuleType("dash")
-    dash.html = dash.dcc = dash.Dash = None  # type: ignore[attr-defined]
-    sys.modules["dash"] = dash
-
-
 if __name__ == "__main__":
-    _leave_out_dash()
     logging.disable()  # the run reports what is wrong with the scan
     words, picture = draw(FirstLookSettings.from_json(sys.argv[1]))
     sys.stdout.buffer.write(json.dumps({"size": words}).encode() + b"\n" + picture)

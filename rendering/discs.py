@@ -3,6 +3,7 @@
 import numpy as np
 
 from roomscout.rendering.geometry import shade
+from roomscout.rendering.open3d_import import import_open3d
 
 # A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
@@ -64,7 +65,7 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
 
 def _normals(points: np.ndarray) -> np.ndarray:
     """(N, 3) float32 unit normals of the planes through each point's neighbours; their signs are arbitrary."""
-    import open3d as o3d
+    o3d = import_open3d()
 
     cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))
     cloud.estimate_normals(o3d.geometry.KDTreeSearchParamKNN(NORMAL_NEIGHBOURS))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.raycast import colours_of_hits
 from roomscout.rendering.scene import Scene
 
@@ -29,7 +30,7 @@ class PlanView:
 
 def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
     """Cast a ray down for each pixel; `longest_px` is the longer side of the image."""
-    import open3d as o3d
+    o3d = import_open3d()
 
     lower, upper = scene.bounds.lower[:2] - MARGIN_M, scene.bounds.upper[:2] + MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.ply import read_ply
 from roomscout.rendering.textures import MISSING_TEXTURES, Texture, make_texture, merged_texturing, tinted
 
@@ -57,7 +58,7 @@ def reader_of(path: Path) -> Callable[[Path], Geometry]:
 
 def read_pcd(path: Path) -> Geometry:
     """Read a PCD point cloud with Open3D; raises ValueError if the file is truncated."""
-    import open3d as o3d
+    o3d = import_open3d()
 
     # Check the header first: without a POINTS line, Open3D allocates memory for an uninitialised count.
     header, rows = _pcd_header(path)

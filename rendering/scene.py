@@ -12,6 +12,7 @@ import numpy as np
 
 from roomscout.rendering.discs import disc_mesh
 from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, face_normals
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.readers import read_geometry
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Scene:
 
     @cached_property
     def _ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
-        import open3d as o3d
+        o3d = import_open3d()
 
         caster = o3d.t.geometry.RaycastingScene()
         caster.add_triangles(
@@ -177,7 +178,7 @@ class Scene:
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """(R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface, or inf."""
-        import open3d as o3d
+        o3d = import_open3d()
 
         rays = np.concatenate([origins, directions], axis=1, dtype=np.float32)
         return self.ray_caster().cast_rays(o3d.core.Tensor(rays))["t_hit"].numpy()

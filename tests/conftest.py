@@ -1,28 +1,32 @@
 """Small procedural rooms and runs on them, for all tests that need scans."""
 
+import contextlib
+import io
 import json
+import logging
 import os
 import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
-import torch
 from browsing import CHROMIUM
 from PIL import Image
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import RunConfig
+from roomscout.agent.console import OUR_LOGGER, TURNS_LOGGER
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, prompts_of
+from roomscout.command import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
 from roomscout.data.rooms import ScanStyle, write_rooms
@@ -39,13 +43,33 @@ hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(autouse=True)
-def _signals_of_a_new_process() -> None:
-    """Undo what a command did about signals: at its end it ignores them, and a test's processes would inherit that.
+def _as_in_a_new_process() -> Iterator[None]:
+    """Undo what a command inside this process changes: see `process_restored`.
 
-    A shell starts its background jobs with SIGINT ignored, so that is undone before the first test too.
+    A shell starts its background jobs with SIGINT ignored, so signal handlers are set before the first test too.
     """
     for each in INTERRUPTS:
         signal.signal(each, signal.default_int_handler if each is signal.SIGINT else signal.SIG_DFL)
+    with process_restored():
+        yield
+
+
+@contextlib.contextmanager
+def process_restored() -> Iterator[None]:
+    """At the end of this block, remove the handlers of log lines that it added, and restore those of signals.
+
+    A command ignores signals at its end, and processes that a test starts would inherit that.
+    """
+    handlers = {logger: [*logger.handlers] for logger in map(logging.getLogger, ("", OUR_LOGGER, TURNS_LOGGER))}
+    signals = {each: signal.getsignal(each) for each in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for logger, before in handlers.items():
+            for added in [each for each in logger.handlers if each not in before]:
+                logger.removeHandler(added)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,14 +113,18 @@ class RoomScans:
         }
         return RunConfig.of(**{**values, **changes})
 
-    def command(self, log_root: Path, *flags: str) -> list[str]:
-        """The same run as a command line."""
+    def flags(self, log_root: Path, *more: str) -> list[str]:
+        """The same run as flags of the command; without its report, and without the search for objects in its views."""
         width, height = (str(side) for side in SMALL_VIEW)
         return [
-            sys.executable, str(COMMAND), "--batch", "--questions", str(self.questions), "--scan-root", str(self.root),
-            "--log-root", str(log_root), "--model", "scripted:random", "--renderer", "raycast",
-            "--image-size", width, height, "--focal", "75", *flags,
+            "--batch", "--questions", str(self.questions), "--scan-root", str(self.root), "--log-root", str(log_root),
+            "--model", "scripted:random", "--renderer", "raycast", "--image-size", width, height, "--focal", "75",
+            "--no-report", "--no-failures", *more,
         ]  # fmt: skip
+
+    def command(self, log_root: Path, *more: str) -> list[str]:
+        """The same run as a command line."""
+        return [sys.executable, str(COMMAND), *self.flags(log_root, *more)]
 
 
 @pytest.fixture(scope="session")
@@ -152,6 +180,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Threads slow down models as small as those of the tests, above all on a busy machine."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -220,6 +250,28 @@ def trajectories(folder: Path) -> dict[EpisodeId, list[Any]]:
         ]
         for episode in reader.begun
     }
+
+
+def run_main(flags: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run the command inside this process and capture its output.
+
+    That takes a fifth of the CPU time of `run_command`, which is for what needs a process: signals, terminals, pipes,
+    the environment of the interpreter, and modules that must be imported again.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with process_restored(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(list(flags))
+        except SystemExit as ended:  # as argparse ends after its help
+            status = int(ended.code or 0)
+    return subprocess.CompletedProcess(list(flags), status, text_of(out), text_of(err))
+
+
+def text_of(stream: io.TextIOWrapper) -> str:
+    """What was written to a stream in memory."""
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    return stream.buffer.getvalue().decode()
 
 
 def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

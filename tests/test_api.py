@@ -1,8 +1,8 @@
 """The Python API: trajectories with and without a run folder, and custom policies."""
 
 import logging
-import os
 import re
+import runpy
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, scripted
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
 from PIL import Image, ImageStat
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
@@ -138,7 +138,10 @@ LISTS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS)
-def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: Path, rows: list[dict[str, Any]]):
+def test_a_list_is_asked_scored_and_resumed_as_in_memory(
+    scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "room.ply").symlink_to(scan)
     listed = [Question(**{**ROOM, **row}) for row in rows]
     settings = {**VIEW, "scan_root": tmp_path, "model": "scripted:random", "steps": 2}
@@ -153,7 +156,7 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(scan: Path, tmp_path: P
     folder = only_run(tmp_path / "logs")
     assert list((tmp_path / "logs").iterdir()) == [folder], "the run folder stands alone"
     (folder / "results.jsonl").write_text("")
-    resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], cwd=tmp_path)
+    resumed = run_main(["--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert content(load_trajectories(folder)) == content(in_memory)
 
@@ -357,15 +360,20 @@ def test_the_error_of_a_policy_names_its_class_and_the_question(scan: Path):
 
 
 @pytest.mark.parametrize("name", ["own_policy:Turner", "own_policy.py:Turner"])
-def test_a_policy_named_on_the_command_line_runs_and_resumes(rooms: RoomScans, tmp_path: Path, name: str):
+def test_a_policy_named_on_the_command_line_runs_and_resumes(
+    rooms: RoomScans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_policy", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     source = tmp_path / "own_policy.py"
     source.write_text(OWN_POLICY.format(name="Turner", condition="states[0].turn < 1"))
-    command = [each for each in rooms.command(tmp_path / "logs") if each not in ("--model", "scripted:random")]
-    stopped = run_command([*command, "--policy", name], cwd=tmp_path)
+    given = [each for each in rooms.flags(tmp_path / "logs") if each not in ("--model", "scripted:random")]
+    stopped = run_main([*given, "--policy", name])
     folder = only_run(tmp_path / "logs")
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
     source.write_text(OWN_POLICY.format(name="Turner", condition="self.seed == 0"))
-    resumed = run_command([*command[:2], "--continue", str(folder)], cwd=tmp_path)
+    resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stderr
     assert RunReader(folder).facts.config["model"] == "Turner"
     assert {row.turns for row in RunReader(folder).rows} == {3}
@@ -417,19 +425,18 @@ def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
     assert asked.turns[0].view.shape == (31, 50, 3)
 
 
-def test_the_example_runs(tmp_path: Path):
-    example = COMMAND.parent / "docs" / "examples" / "first_hour.py"
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # faster for a model as small as the explorer
-    ended = run_command([sys.executable, str(example)], cwd=tmp_path, env=one_thread)
-    assert ended.returncode == 0, ended.stderr
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    runpy.run_path(str(COMMAND.parent / "docs" / "examples" / "first_hour.py"), run_name="__main__")
     assert (tmp_path / "first_hour" / "trajectory.png").exists()
 
 
-def test_the_example_draws_a_question_of_a_run(one_run: Path, tmp_path: Path):
+def test_the_example_draws_a_question_of_a_run(one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     example, out = COMMAND.parent / "docs" / "examples" / "draw_exploration.py", tmp_path / "picture.png"
     asked = load_trajectories(one_run)[0]
-    ended = run_command([sys.executable, str(example), str(one_run), asked.question.id, str(out)])
-    assert ended.returncode == 0, ended.stderr
+    monkeypatch.setattr(sys, "argv", [str(example), str(one_run), asked.question.id, str(out)])
+    runpy.run_path(str(example), run_name="__main__")
     with Image.open(out) as picture:
         assert picture.width == 12 + len(asked.turns) * 332
         first = picture.crop((12, 40, 12 + 320, 40 + 178))

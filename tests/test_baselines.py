@@ -11,8 +11,6 @@ import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
 
 from roomscout.agent.api import explore
-from roomscout.agent.config import RunConfig
-from roomscout.agent.demo import run_demo
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
@@ -191,12 +189,3 @@ def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans,
     caplog.set_level("INFO")
     run_in_process(rooms.config(tmp_path, steps=0))
     assert "blind: not known; the same command with --renderer blind measures it" in caplog.messages
-
-
-def test_the_demo_compares_with_other_rooms_also_for_few_questions(tmp_path: Path, caplog):
-    caplog.set_level("INFO")
-    flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
-    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags))[-1].status == 0
-    (overall,) = (line for line in caplog.messages if line.startswith("Overall: "))
-    frequent = baselines(run_folders(tmp_path)[-1])["most_frequent"]["overall"]
-    assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
 from roomscout.data.scoring import aggregate, overall_label, reference_lines, summarize
 from roomscout.runs.reader import RunReader
-from tests.conftest import RoomScans, only_run, run_command
+from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[1]
 TOY = f"{ROOT / 'docs' / 'examples' / 'toy_benchmark.py'}:TOY"
@@ -43,7 +44,7 @@ def scene_of(rooms: RoomScans) -> str:
 def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
     questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
     flags = ["--benchmark", TOY, "--questions", str(questions)]
-    ended = run_command(rooms.command(tmp_path / "runs", *flags))
+    ended = run_main(rooms.flags(tmp_path / "runs", *flags))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     reader = RunReader(only_run(tmp_path / "runs"))
     assert reader.summary["asked"]["overall_label"] == "toy_overall_4_task"
@@ -57,16 +58,16 @@ def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_
 def test_a_run_of_another_benchmark_resumes_with_it(rooms: RoomScans, tmp_path: Path):
     questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
     flags = ["--benchmark", TOY, "--questions", str(questions)]
-    run_command(rooms.command(tmp_path / "runs", *flags))
+    run_main(rooms.flags(tmp_path / "runs", *flags))
     folder = only_run(tmp_path / "runs")
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
     (folder / "results.jsonl").write_text("".join(lines[:2]))
-    command = [*rooms.command(tmp_path / "runs")[:2], "--continue", str(folder)]
-    assert run_command(command).returncode == 0
+    resuming = ["--continue", str(folder)]
+    assert run_main(resuming).returncode == 0
     assert sorted((folder / "results.jsonl").read_text().splitlines()) == sorted(map(str.strip, lines)) or len(
         RunReader(folder).rows
     ) == len(ASKED)
-    refused = run_command([*command, "--benchmark", "vsi-bench"])
+    refused = run_main([*resuming, "--benchmark", "vsi-bench"])
     assert (refused.returncode, "--benchmark" in refused.stderr) == (2, True)
 
 
@@ -199,11 +200,12 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     counting = next(row for row in rooms.rows if row["question_type"] == "object_counting")
     (tmp_path / "one.jsonl").write_text(json.dumps(counting))
     flags = ["--benchmark", named, "--questions", str(tmp_path / "one.jsonl")]
-    ended = run_command(rooms.command(tmp_path / "runs", *flags))
+    ended = run_main(rooms.flags(tmp_path / "runs", *flags))
     assert (ended.returncode, "Traceback" in ended.stderr, ended.stderr.count("\n")) == (2, False, 1)
     benchmark_in(tmp_path, "MINE = made()")
     folder = only_run(tmp_path / "runs")
-    assert run_command([*rooms.command(tmp_path / "runs")[:2], "--continue", str(folder)]).returncode == 0
+    # In a new process: this one has the broken file in memory.
+    assert run_command([sys.executable, str(COMMAND), "--continue", str(folder)]).returncode == 0
     assert RunReader(folder).summary["asked"]["overall_label"] == "mine_overall_1_task"
 
 
@@ -245,7 +247,7 @@ def test_a_benchmark_file_is_run_once(tmp_path: Path):
 
 
 def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScans, tmp_path: Path):
-    ended = run_command(rooms.command(tmp_path, "--benchmark", "vsibench"))
+    ended = run_main(rooms.flags(tmp_path, "--benchmark", "vsibench"))
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "--benchmark vsibench: there is no such benchmark" in ended.stderr
 

@@ -1,6 +1,5 @@
 """Flags, YAML files and saved configurations."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import run_command
+from conftest import run_main
 
 from roomscout.agent.command_line import Given, parse_command_line, resumed
 from roomscout.agent.config import (
@@ -352,15 +351,16 @@ def test_help_survives_a_closed_pipe():
     ],
 )
 def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments: list[str]):
-    ended = subprocess.run([sys.executable, str(COMMAND), *arguments], capture_output=True, text=True, check=False)
+    ended = run_main(arguments)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert ended.stderr.strip()
 
 
-def test_every_setting_is_in_one_section_of_the_help():
+def test_every_setting_is_in_one_section_of_the_help(monkeypatch: pytest.MonkeyPatch):
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
-    shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "90"}).stdout
+    monkeypatch.setenv("COLUMNS", "90")
+    shown = run_main(["--help"]).stdout
     titles = [
         "main",
         "question",
@@ -381,7 +381,8 @@ def test_every_setting_is_in_one_section_of_the_help():
     assert "Maximum number of moves per question" in shown
 
 
-def test_the_help_says_nothing_of_an_empty_default():
-    shown = run_command([sys.executable, str(COMMAND), "--help"], env=os.environ | {"COLUMNS": "200"}).stdout
+def test_the_help_says_nothing_of_an_empty_default(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run_main(["--help"]).stdout
     assert "(default: 8)" in shown
     assert "(default: )" not in shown and "(default: None)" not in shown

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,11 +14,21 @@ from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
-from conftest import RoomScans, on_a_terminal, only_run, results, run_command, run_in_process, scripted, trajectories
+from conftest import (
+    COMMAND,
+    RoomScans,
+    on_a_terminal,
+    only_run,
+    results,
+    run_command,
+    run_in_process,
+    run_main,
+    scripted,
+    trajectories,
+)
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.demo import run_demo
 from roomscout.agent.evaluation import main_vsi_bench_loop, schedule
 from roomscout.agent.loop import answer_in_one_batch, answer_questions
 from roomscout.agent.policies import Decision, Policy
@@ -27,7 +36,6 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
-from roomscout.data.questions import ask_one
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
@@ -87,7 +95,7 @@ def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_p
 
 
 def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
-    shown = run_command(rooms.command(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
+    shown = run_main(rooms.flags(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
     lines = shown.splitlines()
     assert "BATCHED TURN 0/1" in lines
     assert "Processing 3 active questions in batch" in lines
@@ -136,7 +144,7 @@ def test_a_line_of_run_log_has_a_short_prefix(rooms: RoomScans, tmp_path: Path):
 
 
 def test_drivers_and_memory_are_in_run_log_and_not_on_the_terminal(rooms: RoomScans, tmp_path: Path):
-    shown = run_command(rooms.command(tmp_path, "--num-questions", "2")).stdout
+    shown = run_main(rooms.flags(tmp_path, "--num-questions", "2")).stdout
     logged = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8")
     assert "Batch size 2: scripted:random needs no memory" in logged
     assert "needs no memory" not in shown and shown.startswith("2 questions about 1 scene, all with a scan\n")
@@ -189,18 +197,15 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans
     assert results(folder) == results(undisturbed)
 
 
-def test_an_unexpected_error_before_the_run_has_the_same_status():
-    code = (
-        "import sys, roomscout.agent.evaluation, roomscout.command as command;"
-        "roomscout.agent.evaluation.main_vsi_bench_loop = None; sys.exit(command.main(['--batch']))"
-    )
-    ended = run_command([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
+def test_an_unexpected_error_before_the_run_has_the_same_status(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("roomscout.agent.evaluation.main_vsi_bench_loop", None)
+    ended = run_main(["--batch"])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
 
 
 def test_characters_that_the_output_lacks_are_escaped(rooms: RoomScans, tmp_path: Path):
     scan = str(min(rooms.root.glob("scannet/scans/*/*.ply")))
-    command = [*rooms.command(tmp_path)[:2], "--ply", scan, "--question", "How many chairs are in this room?"]
+    command = [sys.executable, str(COMMAND), "--ply", scan, "--question", "How many chairs are in this room?"]
     flags = ["--model", "scripted:random", "--renderer", "blind", "--log-root", str(tmp_path)]
     ended = run_command([*command, *flags], env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert ended.returncode == 0, ended.stderr
@@ -401,16 +406,15 @@ def test_an_unexpected_error_on_a_thread_stops_the_run(rooms: RoomScans, tmp_pat
 
 
 def test_an_unknown_scripted_policy_is_named(rooms: RoomScans, tmp_path: Path):
-    ended = run_command([*rooms.command(tmp_path), "--model", "scripted:clever"])
+    ended = run_main(rooms.flags(tmp_path, "--model", "scripted:clever"))
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "there is no scripted policy 'clever': use scripted:random" in ended.stderr
 
 
 def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    command = rooms.command(tmp_path)[:2]
-    command += ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]
-    ended = run_command([*command, "--log-root", str(tmp_path), "--model", "scripted:random", "--renderer", "raycast"])
+    flags = ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]
+    ended = run_main([*flags, "--log-root", str(tmp_path), "--model", "scripted:random", "--renderer", "raycast"])
     assert ended.returncode == 0, ended.stderr
     folder = only_run(tmp_path)
     assert not folder.name.endswith("_batched")
@@ -428,7 +432,7 @@ def test_the_renderer_gets_the_gpu_that_device_names(device, ordinal):
 
 
 def test_check_data_prints_the_table_and_stops(rooms: RoomScans, tmp_path: Path):
-    ended = run_command(rooms.command(tmp_path, "--check-data"))
+    ended = run_main(rooms.flags(tmp_path, "--check-data"))
     assert (ended.returncode, list(tmp_path.iterdir())) == (0, [])
     assert f"{len(rooms.rows)} of {len(rooms.rows)}" in ended.stdout
 
@@ -457,15 +461,3 @@ def test_a_run_survives_an_output_that_takes_no_more(rooms: RoomScans, tmp_path:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Final answer" in (only_run(tmp_path / "runs") / "run.log").read_text()
-
-
-def test_the_demo_ends_with_what_to_open_and_what_to_try(tmp_path: Path, caplog):
-    caplog.set_level("INFO")
-    flags = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
-    assert run_demo(RunConfig.of(demo=True, log_root=tmp_path, **flags))[-1].status == 0
-    opened, preview, ask = caplog.messages[-3:]
-    assert Path(opened.split()[2]).is_dir() and opened.endswith("results.csv all answers")
-    assert Path(shlex.split(preview)[-1]).is_file()
-    *_, verb, scan, question, _, model = shlex.split(ask)
-    assert (verb, Path(scan).is_file(), model) == ("ask", True, "embedded")
-    assert ask_one(question, "room").question_type == "object_counting"

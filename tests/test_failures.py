@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run, run_in_process
+from conftest import RoomScans, only_run, run_in_process, run_main
 
 from roomscout.analysis.failures import failure_lines, log_split, main
 from roomscout.analysis.report.contents import RunContents
@@ -15,7 +15,6 @@ from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
 from roomscout.analysis.wrong import report_wrong
-from roomscout.command import main as run_command_line
 from roomscout.data.boxes import named_in, read_boxes, record_of
 from roomscout.reports import repeat_command_of
 from roomscout.runs.reader import RunReader
@@ -185,8 +184,8 @@ def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize(("flags", "written"), [([], True), (["--no-failures"], False)])
 def test_a_run_of_the_command_ends_with_it_unless_switched_off(rooms: RoomScans, tmp_path: Path, flags, written):
-    _, _, *typed = rooms.command(tmp_path, "--num-questions", "2", "--steps", "1", "--no-report", *flags)
-    assert run_command_line(typed) == 0
+    given = [each for each in rooms.flags(tmp_path, "--num-questions", "2", "--steps", "1") if each != "--no-failures"]
+    assert run_main([*given, *flags]).returncode == 0
     assert (only_run(tmp_path) / "seen.jsonl").exists() == written
 
 

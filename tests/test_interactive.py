@@ -10,9 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, run_command
+from conftest import COMMAND, RoomScans, run_command, run_main
 
 from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.terminal_views import TurnViews
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.runs.reader import RunReader, run_folders
@@ -56,7 +57,7 @@ def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
 
 
 def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path, tmp_path: Path):
-    failed = run_command(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
+    failed = run_main(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
     assert "Failed (render): a view of 1000000 x 1000000 pixels does not fit into memory" in failed.stdout
     assert failed.returncode == 1
 
@@ -80,37 +81,56 @@ def test_interactive_needs_a_scan_and_a_run(settings: dict):
         RunConfig.of(interactive=True, **settings).checked()
 
 
-def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
-    """The model is loaded once; a question that cannot be asked is refused, and the next one is read."""
-    command = [sys.executable, str(COMMAND), "--ply", str(one_scan), "--interactive", "--model", "embedded"]
-    shown = Terminal([*command, "--steps", "1", "--log-root", str(tmp_path)])
+def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
+    """What a terminal shows of two questions, and of one between them that cannot be asked."""
+    given = ["--ply", str(scan), "--interactive", "--model", model, "--renderer", "raycast"]
+    shown = Terminal([sys.executable, str(COMMAND), *given, "--steps", "1", "--log-root", str(logs)])
     shown.type("How many lamp(s) are in this room?\n", after="Question")
     shown.type("Which one? | only this\n", after="Final answer.*Question")
     shown.type("How many chair(s) are in this room?\n", after="at least two, got 1.*Question")
     shown.type("\n", after="Final answer.*Question")
     assert shown.status() == 0
-    first, second = shown.text.split("Question", 2)[1:]
-    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", shown.text, re.DOTALL)
-    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
+    return shown.text
+
+
+def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
+    """A question that cannot be asked is refused, and the next one is read."""
+    asked_on_a_terminal(one_scan, tmp_path, "scripted:random")
     asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
     assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
 
 
+@pytest.mark.slow
+def test_a_model_is_loaded_once_below_the_first_view_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
+    text = asked_on_a_terminal(one_scan, tmp_path, "embedded")
+    first, second = text.split("Question", 2)[1:]
+    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
+    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
+
+
+def test_the_first_view_is_written_to_a_file_that_is_named(
+    one_scan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (look,), path = first_look_of(one_scan), tmp_path / "first_view.png"
+    TurnViews().show_first(look, "embedded", path)
+    assert (capsys.readouterr().out, path.read_bytes()) == (f"First view {path}\n", look.png)
+
+
 def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
-    """The command that asks one question without loading weights; it is answered in turn 1, after one move."""
-    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random"]
-    return [sys.executable, str(COMMAND), *asked, "--steps", "2", "--log-root", str(logs), *flags]
+    """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
+    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random", "--renderer", "raycast"]
+    return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
 
 
 def test_a_terminal_shows_the_view_of_each_turn_before_what_the_camera_does(one_scan: Path, tmp_path: Path):
-    shown = Terminal(ask(one_scan, tmp_path))
+    shown = Terminal([sys.executable, str(COMMAND), *ask(one_scan, tmp_path)])
     assert shown.status() == 0
     turns = "".join(f"turn {turn} sees:.*[▀▄].*turn {turn}: .*" for turn in range(2))
     assert re.search(f"{turns}Final answer: .*Report: ", shown.text, re.DOTALL)
 
 
 def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_path: Path):
-    said = run_command(ask(one_scan, tmp_path)).stdout
+    said = run_main(ask(one_scan, tmp_path)).stdout
     (run,) = run_folders(tmp_path)
     files = re.findall(r"^\[Q001\] turn \d sees (.*)$", said, re.MULTILINE)
     assert files == list(map(str, sorted(run.glob("q001/*.png")))) and len(files) == 2
@@ -118,19 +138,19 @@ def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_pat
 
 
 def test_no_view_is_shown_of_a_blind_run_nor_of_a_batch(one_scan: Path, rooms: RoomScans, tmp_path: Path):
-    blind = run_command(ask(one_scan, tmp_path / "blind", "--renderer", "blind"))
-    batch = run_command(rooms.command(tmp_path / "batch", "--num-questions", "1"))
+    blind = run_main(ask(one_scan, tmp_path / "blind", "--renderer", "blind"))
+    batch = run_main(rooms.flags(tmp_path / "batch", "--num-questions", "1"))
     assert ("turn 0: " in blind.stdout, "turn 0: " in batch.stdout) == (True, False)
     assert " sees " not in blind.stdout + batch.stdout
 
 
 def test_a_resumed_question_shows_the_turns_that_are_left(one_scan: Path, tmp_path: Path):
-    run_command(ask(one_scan, tmp_path))
+    run_main(ask(one_scan, tmp_path))
     (run,) = run_folders(tmp_path)
     (run / "results.jsonl").unlink()
     turns = run / "q001" / "turns.jsonl"
     turns.write_text(turns.read_text().splitlines(keepends=True)[0])
-    said = run_command([sys.executable, str(COMMAND), "--continue", str(run)]).stdout
+    said = run_main(["--continue", str(run)]).stdout
     assert re.findall(r"turn (\d)( sees|:)", said) == [("1", " sees"), ("1", ":")]
 
 

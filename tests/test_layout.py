@@ -1,6 +1,7 @@
 """Who may import whom, and what may be imported only when it is used."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ HEAVY = {
 """Libraries that take seconds to import, and the packages that may."""
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """The packages that a file imports, anywhere in it: ours by the name of their folder, others by their own."""
     found = set()

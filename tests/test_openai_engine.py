@@ -34,7 +34,7 @@ from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
-from tests.conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
 
 KEY = "sk-5f0c-never-to-be-seen"
 PATIENCE_S = 60
@@ -165,10 +165,13 @@ def test_what_no_question_can_survive_is_found_before_the_first(script: FaultySe
     assert all(request.turn == -1 for request in script.requests)
 
 
-def test_a_refused_key_ends_the_command_and_is_shown_nowhere(rooms: RoomScans, tmp_path: Path, script: FaultyServer):
+def test_a_refused_key_ends_the_command_and_is_shown_nowhere(
+    rooms: RoomScans, tmp_path: Path, script: FaultyServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ROOM_KEY", KEY)
     script.fault = lambda request: "401"
     flags = ["--engine", "openai", "--base-url", script.url, "--model", "served", "--api-key-env", "ROOM_KEY"]
-    ended = run_command(rooms.command(tmp_path, *flags), env=os.environ | {"ROOM_KEY": KEY})
+    ended = run_main(rooms.flags(tmp_path, *flags))
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "does not accept the API key in ROOM_KEY" in ended.stderr and "<API key>" in ended.stderr
     assert KEY not in ended.stdout + ended.stderr

@@ -4,11 +4,10 @@ import json
 import random
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, only_run, run_command
+from conftest import COMMAND, RoomScans, only_run, run_main
 
 from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmarks import BenchmarkError, find_benchmark, origin_lines
@@ -54,13 +53,12 @@ def kitchens(rooms: RoomScans, tmp_path: Path) -> Path:
 
 def flags(rooms: RoomScans, log_root: Path) -> list[str]:
     """A run with a scripted policy, without questions and scan root."""
-    command = rooms.command(log_root)
-    start = command.index("--log-root")
-    return [sys.executable, str(COMMAND), "--batch", *command[start:]]
+    given = rooms.flags(log_root)
+    return ["--batch", *given[given.index("--log-root") :]]
 
 
 def test_a_folder_with_a_yaml_is_run_scored_and_labelled(rooms: RoomScans, kitchens: Path, tmp_path: Path):
-    ended = run_command([*flags(rooms, tmp_path / "runs"), "--benchmark", str(kitchens)])
+    ended = run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", str(kitchens)])
     assert ended.returncode == 0, ended.stdout + ended.stderr
     summary = RunReader(only_run(tmp_path / "runs")).summary
     assert summary["asked"]["overall_label"] == "kitchens_overall_3_task"
@@ -68,17 +66,21 @@ def test_a_folder_with_a_yaml_is_run_scored_and_labelled(rooms: RoomScans, kitch
     assert "published kitchens_overall_3_task: 91.5 % an expert (our report, table 2, by walking)" in ended.stdout
 
 
-def test_a_run_of_a_folder_resumes_from_anywhere(rooms: RoomScans, kitchens: Path, tmp_path: Path):
-    run_command([*flags(rooms, tmp_path / "runs"), "--benchmark", "kitchens"], cwd=tmp_path)
+def test_a_run_of_a_folder_resumes_from_anywhere(
+    rooms: RoomScans, kitchens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", "kitchens"])
     folder = only_run(tmp_path / "runs")
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
     (folder / "results.jsonl").write_text(lines[0])
-    assert run_command([sys.executable, str(COMMAND), "--continue", str(folder)], cwd="/").returncode == 0
+    monkeypatch.chdir("/")
+    assert run_main(["--continue", str(folder)]).returncode == 0
     assert len(RunReader(folder).rows) == len(ROWS)
 
 
 def test_checking_a_folder_says_where_its_data_comes_from(kitchens: Path):
-    ended = run_command([sys.executable, str(COMMAND), "--check-data", "--benchmark", str(kitchens)])
+    ended = run_main(["--check-data", "--benchmark", str(kitchens)])
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "questions: https://example.org/kitchens (CC0)" in ended.stdout
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, run_in_process, scores, trajectories
+from conftest import RoomScans, only_run, results, run_in_process, run_main, scores, trajectories
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,20 +281,18 @@ def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, part
 
 
 def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
-    command = six_rooms.command(tmp_path, "--shard", "1/3", "--continue", "recent")
-    assert run_command(command).returncode == 0
+    flags = six_rooms.flags(tmp_path, "--shard", "1/3", "--continue", "recent")
+    assert run_main(flags).returncode == 0
     folder = only_run(tmp_path)
     keep_rows(folder, 1)
     main_vsi_bench_loop(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
-    ended = run_command(command)
+    ended = run_main(flags)
     assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
     assert results(folder) == results(parts[0])
 
 
 def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Path):
-    ended = run_command(
-        [*rooms.command(tmp_path)[:2], "--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)]
-    )
+    ended = run_main(["--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)])
     assert (ended.returncode, "begin it with --batch" in ended.stderr) == (2, True)
 
 

@@ -318,7 +318,7 @@ def test_a_device_without_memory_to_measure_rates_still_has_a_plan(
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path, capsys):
-    flags = rooms.command(tmp_path)[2:]
+    flags = rooms.flags(tmp_path)
     assert main([*flags, "--model", str(shape_8b), "--plan"]) == 0
     assert list(tmp_path.iterdir()) == []
     printed = capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, run_command
+from conftest import COMMAND, RoomScans, only_run, run_main
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks import find_benchmark, origin_lines
@@ -350,7 +350,7 @@ def test_a_start_that_cannot_be_read_is_refused(rooms: RoomScans, tmp_path: Path
 def test_a_start_outside_the_scan_fails_its_question_only(rooms: RoomScans, tmp_path: Path):
     path = started(rooms, tmp_path, {"x_m": 100, "y_m": 0, "heading_deg": 0})
     path.write_text(path.read_text() + json.dumps(rooms.rows[1]) + "\n")
-    ended = run_command(rooms.command(tmp_path / "runs", "--questions", str(path)))
+    ended = run_main(rooms.flags(tmp_path / "runs", "--questions", str(path)))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     rows = RunReader(only_run(tmp_path / "runs")).rows
     assert ["starts at x 100.00, y 0.00 m, outside the scan" in (row.error or "") for row in rows] == [True, False]

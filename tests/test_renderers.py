@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_command
+from conftest import COMMAND, RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
 
 from roomscout.models.transformers.untrained import write_untrained_checkpoint
@@ -331,15 +331,20 @@ def without_open3d(folder: Path, error: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(package.parent)}
 
 
-@pytest.mark.parametrize("renderer", RENDERER_NAMES)
-def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, tmp_path, renderer):
-    command = rooms.command(tmp_path / "logs", "--renderer", renderer)
-    ended = run_command(command, env=without_open3d(tmp_path, f"OSError({NO_LIBRARY!r})"))
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        f"error: every renderer needs open3d, which cannot be loaded ({NO_LIBRARY}): apt-get"
+def test_a_run_without_open3ds_libraries_says_what_to_install(rooms: RoomScans, tmp_path):
+    flags = rooms.flags(tmp_path / "logs")
+    code = (
+        "import sys; from roomscout.command import main\n"
+        f"for name in {RENDERER_NAMES}: print(name, main([*sys.argv[1:], '--renderer', name]))"
     )
-    assert ended.stderr.count("\n") == 1
+    ended = run_command(
+        [sys.executable, "-c", code, *flags],
+        cwd=COMMAND.parent,
+        env=without_open3d(tmp_path, f"OSError({NO_LIBRARY!r})"),
+    )
+    assert all(f"{name} 2\n" in ended.stdout for name in RENDERER_NAMES)
+    said = f"error: every renderer needs open3d, which cannot be loaded ({NO_LIBRARY}): apt-get"
+    assert [line[: len(said)] for line in ended.stderr.splitlines()] == [said] * len(RENDERER_NAMES)
     assert not list(tmp_path.glob("logs/*"))
 
 
@@ -373,6 +378,15 @@ def test_importing_loads_no_graphics_library():
     imports = "; ".join(f"import roomscout.rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
     assert run_python(f"import sys; {imports}; {check}") == "[]"
+
+
+def test_open3d_is_imported_without_dash_until_a_plot_uses_it():
+    code = (
+        "import sys; from roomscout.rendering.open3d_import import import_open3d; import_open3d();"
+        "print('dash' in sys.modules);"
+        "print(type(sys.modules['open3d.visualization.draw_plotly'].html.Div('text')).__module__)"
+    )
+    assert run_python(code) == "False\ndash.html.Div"
 
 
 def run_python(code: str, environment: dict[str, str] | None = None) -> str:

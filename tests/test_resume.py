@@ -17,7 +17,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, trajectories
+from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, run_main, trajectories
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.resuming import resume_command
@@ -37,9 +37,14 @@ def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> P
     return run_in_process(rooms.config(tmp_path_factory.mktemp("undisturbed"), batch_size=3))
 
 
-def continued(rooms: RoomScans, log_root: Path, *flags: str) -> list[str]:
-    """The command that resumes the newest run."""
-    return [*rooms.command(log_root)[:2], "--batch", "--continue", "recent", "--log-root", str(log_root), *flags]
+def copied(undisturbed: Path, log_root: Path) -> Path:
+    """A copy of the reference that a test may damage."""
+    return Path(shutil.copytree(undisturbed, log_root / undisturbed.name))
+
+
+def continued(log_root: Path, *flags: str) -> list[str]:
+    """The flags that resume the newest run."""
+    return ["--batch", "--continue", "recent", "--log-root", str(log_root), *flags]
 
 
 def turns_on_disk(log_root: Path) -> int:
@@ -47,8 +52,9 @@ def turns_on_disk(log_root: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in log_root.glob("*/q*/turns.jsonl"))
 
 
-def stop_after(command: list[str], log_root: Path, turns: int, how: signal.Signals) -> subprocess.Popen[str]:
-    """Start a command and send it a signal once this many turns are on disk."""
+def stop_after(flags: list[str], log_root: Path, turns: int, how: signal.Signals) -> subprocess.Popen[str]:
+    """Start the command and send it a signal once this many turns are on disk."""
+    command = [sys.executable, str(COMMAND), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while turns_on_disk(log_root) < turns and process.poll() is None:
         time.sleep(0.002)
@@ -58,12 +64,12 @@ def stop_after(command: list[str], log_root: Path, turns: int, how: signal.Signa
 
 
 def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    command = rooms.command(tmp_path, "--batch-size", "3")
+    flags = rooms.flags(tmp_path, "--batch-size", "3")
     for turns in (1, 7, 12, 20):
-        killed = stop_after(command, tmp_path, turns, signal.SIGKILL)
+        killed = stop_after(flags, tmp_path, turns, signal.SIGKILL)
         assert killed.returncode == -signal.SIGKILL
-        command = continued(rooms, tmp_path)
-    assert run_command(command).returncode == 0
+        flags = continued(tmp_path)
+    assert run_main(flags).returncode == 0
     folder = only_run(tmp_path)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
@@ -79,10 +85,10 @@ def test_a_killed_run_resumes_without_its_question_file(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path, change: Callable[[Path], object]
 ):
     logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
-    killed = stop_after(own.command(logs, "--batch-size", "3"), logs, 7, signal.SIGKILL)
+    killed = stop_after(own.flags(logs, "--batch-size", "3"), logs, 7, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
     change(own.questions)
-    ended = run_command(continued(rooms, logs))
+    ended = run_main(continued(logs))
     assert ended.returncode == 0, ended.stderr
     assert results(only_run(logs)) == results(undisturbed)
     assert trajectories(only_run(logs)) == trajectories(undisturbed)
@@ -91,10 +97,10 @@ def test_a_killed_run_resumes_without_its_question_file(
 def test_a_changed_question_file_that_is_named_again_is_refused(rooms: RoomScans, tmp_path: Path):
     logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
     main_vsi_bench_loop(own.config(logs, num_questions=1))
-    named = continued(rooms, logs, "--questions", str(own.questions))
-    assert run_command(named).returncode == 0
+    named = continued(logs, "--questions", str(own.questions))
+    assert run_main(named).returncode == 0
     own.questions.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]))
-    refused = run_command(named)
+    refused = run_main(named)
     assert (refused.returncode, "was begun with other questions" in refused.stderr) == (2, True)
 
 
@@ -123,16 +129,16 @@ class Pausing(RandomPolicy):
 
 
 def that_pauses(rooms: RoomScans, tmp_path: Path) -> tuple[list[str], int]:
-    """The command of a run that does not end by itself, and the turns that it has written when it pauses."""
+    """The flags of a run that does not end by itself, and the turns that it has written when it pauses."""
     policy = tmp_path / "pausing.py"
     policy.write_text(PAUSING)
-    return rooms.command(tmp_path, "--policy", f"{policy}:Pausing"), len(rooms.rows)
+    return rooms.flags(tmp_path, "--policy", f"{policy}:Pausing"), len(rooms.rows)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans, tmp_path: Path, how: signal.Signals):
-    command, turns = that_pauses(rooms, tmp_path)
-    process = stop_after(command, tmp_path, turns, how)
+    flags, turns = that_pauses(rooms, tmp_path)
+    process = stop_after(flags, tmp_path, turns, how)
     assert process.stdout is not None
     assert process.returncode == 130
     assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
@@ -140,7 +146,8 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans,
 
 @pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.01, 0.03, 0.1))])
 def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
-    command, turns = that_pauses(rooms, tmp_path)
+    flags, turns = that_pauses(rooms, tmp_path)
+    command = [sys.executable, str(COMMAND), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while turns_on_disk(tmp_path) < turns and process.poll() is None:
         time.sleep(0.002)
@@ -156,13 +163,13 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
     moved = tmp_path / "moved"
     shutil.copytree(rooms.root, moved)
     logs = tmp_path / "logs"
-    stop_after(rooms.command(logs), logs, 4, signal.SIGTERM)
+    stop_after(rooms.flags(logs), logs, 4, signal.SIGTERM)
     flags = ("--scan-root", str(moved), "--batch-size", "3", "--no-kv-reuse", "--max-batched-turns", "all")
-    process = stop_after(continued(rooms, logs, *flags), logs, turns_on_disk(logs) + 2, signal.SIGTERM)
+    process = stop_after(continued(logs, *flags), logs, turns_on_disk(logs) + 2, signal.SIGTERM)
     assert process.returncode == 130 and process.stdout is not None
     command = shlex.split(process.stdout.read().splitlines()[-1])
     assert set(flags) <= set(command)
-    assert run_command(command).returncode == 0
+    assert run_main(command[2:]).returncode == 0
     assert results(only_run(logs)) == results(undisturbed)
 
 
@@ -205,7 +212,7 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
 
 
 def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):
-    stop_after(rooms.command(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
+    stop_after(rooms.flags(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
     said = json.loads((only_run(tmp_path) / "summary.json").read_text())
     assert said["pending"] == said["questions"]["count"] - said["asked"]["questions"] > 0
     assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
@@ -250,8 +257,7 @@ def truncated(path: Path, share: float) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.62, 0.97])
 @pytest.mark.parametrize("what", ["results.jsonl", "q002/turns.jsonl", "q003/render_00.png", "q001/messages.json"])
 def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Path, what: str, share: float):
-    config = rooms.config(tmp_path, batch_size=3)
-    folder = run_in_process(config)
+    config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
     if what != "results.jsonl":  # as if no question had been finished
         (folder / "results.jsonl").unlink()
     truncated(folder / what, share)
@@ -261,8 +267,7 @@ def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Pa
 
 
 def test_resuming_a_finished_run_restores_its_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    config = rooms.config(tmp_path, batch_size=3)
-    folder = run_in_process(config)
+    config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
     before = (folder / "results.jsonl").read_bytes()
     (folder / "summary.json").unlink()
     assert main_vsi_bench_loop(config, folder).status == 0
@@ -277,10 +282,10 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
     missing.rename(tmp_path / "aside.ply")
     folder = run_in_process(config)
     (tmp_path / "aside.ply").rename(missing)
-    ended = run_command(continued(rooms, config.output.log_root))
+    ended = run_main(continued(config.output.log_root))
     assert (ended.returncode, "add --retry-failed" in ended.stdout) == (1, True)
     assert results(folder) != results(undisturbed)
-    ended = run_command(continued(rooms, config.output.log_root, "--retry-failed"))
+    ended = run_main(continued(config.output.log_root, "--retry-failed"))
     assert (ended.returncode, "Retrying 4 failed questions" in ended.stdout) == (0, True)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
@@ -289,8 +294,8 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
 
 def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     flags = ("--no-kv-reuse", "--refill", "--max-batched-turns", "all")
-    stop_after(rooms.command(tmp_path, *flags), tmp_path, 5, signal.SIGKILL)
-    ended = run_command(continued(rooms, tmp_path, "--no-kv-reuse", "--no-refill", "--max-batched-turns", "4"))
+    stop_after(rooms.flags(tmp_path, *flags), tmp_path, 5, signal.SIGKILL)
+    ended = run_main(continued(tmp_path, "--no-kv-reuse", "--no-refill", "--max-batched-turns", "4"))
     assert ended.returncode == 0, ended.stderr
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
 
@@ -367,7 +372,7 @@ def test_settings_that_change_answers_and_other_questions_are_refused(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path
 ):
     log_root = undisturbed.parent
-    refused = run_command(continued(rooms, log_root, "--steps", "3"))
+    refused = run_main(continued(log_root, "--steps", "3"))
     assert (refused.returncode, "--steps" in refused.stderr) == (2, True)
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[:-1]))
@@ -378,7 +383,7 @@ def test_settings_that_change_answers_and_other_questions_are_refused(
 
 def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, undisturbed: Path):
     holder = RunWriter(undisturbed)
-    ended = run_command(continued(rooms, undisturbed.parent))
+    ended = run_main(continued(undisturbed.parent))
     holder.close()
     assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
 
@@ -388,7 +393,7 @@ def test_a_full_disk_ends_the_run_without_a_traceback(rooms: RoomScans, undistur
     ended = run_command(limited)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert "cannot be written" in ended.stderr
-    assert run_command(continued(rooms, tmp_path)).returncode == 0
+    assert run_main(continued(tmp_path)).returncode == 0
     assert results(only_run(tmp_path)) == results(undisturbed)
 
 
@@ -403,21 +408,21 @@ def test_a_full_disk_ends_the_run_without_a_traceback(rooms: RoomScans, undistur
         ("run.json", '{"config": {"stepz": 3}, "questions_sha256": "x"}'),
     ],
 )
-def test_a_malformed_record_is_named(rooms: RoomScans, tmp_path: Path, name: str, line: str):
-    folder = run_in_process(rooms.config(tmp_path))
+def test_a_malformed_record_is_named(undisturbed: Path, tmp_path: Path, name: str, line: str):
+    folder = copied(undisturbed, tmp_path)
     if name != "results.jsonl":
         (folder / "results.jsonl").unlink()
     (folder / name).write_text(line + "\n" if name.endswith("l") else line)
-    ended = run_command(continued(rooms, tmp_path))
+    ended = run_main(continued(tmp_path))
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert Path(name).name in ended.stderr
 
 
-def test_a_folder_in_place_of_a_file_ends_without_a_traceback(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path))
+def test_a_folder_in_place_of_a_file_ends_without_a_traceback(undisturbed: Path, tmp_path: Path):
+    folder = copied(undisturbed, tmp_path)
     (folder / "run.lock").unlink()
     (folder / "run.lock").mkdir()
-    ended = run_command(continued(rooms, tmp_path))
+    ended = run_main(continued(tmp_path))
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
 
 
@@ -448,9 +453,7 @@ def test_an_early_interrupt_ends_without_a_traceback(
 
 @pytest.mark.parametrize("where", ["recent", "nowhere"])
 def test_continue_without_a_run_is_refused(tmp_path: Path, where: str):
-    ended = run_command(
-        [*RoomScans(tmp_path, tmp_path).command(tmp_path)[:2], "--continue", where, "--log-root", str(tmp_path)]
-    )
+    ended = run_main(["--continue", where, "--log-root", str(tmp_path)])
     assert (ended.returncode, "--continue" in ended.stderr) == (2, True)
 
 
@@ -469,7 +472,7 @@ def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):
     first, second = sorted(root.glob("scannet/scans/*/*.ply"))
     first.write_bytes(second.read_bytes())
     before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
-    ended = run_command(continued(rooms, folder.parent, "--scan-root", str(root)))
+    ended = run_main(continued(folder.parent, "--scan-root", str(root)))
     assert ended.returncode == 2
     recorded = rooms.root / first.relative_to(root)
     assert f"with the scan {recorded}, and {first} is a different scan" in ended.stderr

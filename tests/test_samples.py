@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import RoomScans, only_run, results, run_command, run_in_process, trajectories
+from conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
 from test_resume import continued, stop_after
 
 from roomscout.agent.api import ask, explore, load_policy
@@ -47,11 +47,11 @@ def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms:
 def test_a_killed_run_of_samples_resumes_to_the_same_answers(rooms: RoomScans, tmp_path: Path):
     undisturbed = run_in_process(rooms.config(tmp_path / "undisturbed", samples=2, num_questions=4, batch_size=3))
     logs, flags = tmp_path / "logs", ("--samples", "2", "--num-questions", "4", "--batch-size", "3")
-    stop_after(rooms.command(logs, *flags), logs, 9, signal.SIGKILL)
-    assert run_command(continued(rooms, logs)).returncode == 0
+    stop_after(rooms.flags(logs, *flags), logs, 9, signal.SIGKILL)
+    assert run_main(continued(logs)).returncode == 0
     assert results(only_run(logs)) == results(undisturbed)
     assert trajectories(only_run(logs)) == trajectories(undisturbed)
-    more = run_command(continued(rooms, logs, "--samples", "3"))
+    more = run_main(continued(logs, "--samples", "3"))
     assert more.returncode == 2 and "--samples would change answers" in more.stderr
 
 

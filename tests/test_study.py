@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from browsing import PHONE, OpenPage
-from conftest import SMALL_VIEW, RoomScans, results, run_command
+from conftest import SMALL_VIEW, RoomScans, results, run_main
 
 from roomscout.agent.config import ConfigError
 from roomscout.analysis.compare.answers import read_answers
@@ -198,8 +198,10 @@ def _placed(result: Any, cell: Cell) -> Any:
 
 def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Path, rooms: RoomScans, tmp_path: Path):
     folder = tmp_path / "motion"
-    command = [*COMMAND.words, "study", "motion", str(folder), *flags(rooms)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    given = ["study", "motion", str(folder), *flags(rooms)]
+    with subprocess.Popen(
+        [*COMMAND.words, *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         until = time.monotonic() + 120
         while time.monotonic() < until and not list(folder.glob("runs/*/*/q*/turns.jsonl")):
             time.sleep(0.05)
@@ -207,27 +209,31 @@ def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Pat
         said = process.communicate()[0]
     assert process.returncode == 130
     assert "to resume, run the same command again" in said
-    assert run_command(command).returncode == 0
+    assert run_main(given).returncode == 0
     assert [results(run) for run in runs_of(folder)] == [results(run) for run in runs_of(studied)]
     assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
 
 
-def test_parts_of_a_study_make_the_table_of_the_whole(studied: Path, rooms: RoomScans, tmp_path: Path):
+def test_parts_of_a_study_make_the_table_of_the_whole(
+    studied: Path, rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
     folder = tmp_path / "motion"
-    command = [*COMMAND.words, "study", "motion", str(folder), *flags(rooms)]
-    first = run_command([*command, "--shard", "1/2"])
-    assert "Pending: parts 2 of 2" in first.stdout
-    assert run_command([*command, "--shard", "2/2"]).returncode == 0
+    given = ["study", "motion", str(folder), *flags(rooms)]
+    run_main([*given, "--shard", "1/2"])
+    assert "Pending: parts 2 of 2" in caplog.text
+    assert run_main([*given, "--shard", "2/2"]).returncode == 0
     assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
 
 
-def test_a_cell_that_cannot_run_ends_the_study_with_its_status(rooms: RoomScans, tmp_path: Path):
+def test_a_cell_that_cannot_run_ends_the_study_with_its_status(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     broken = tmp_path / "policy.py"
     broken.write_text("raise RuntimeError('no policy here')\n")
     words = flags(rooms, "--policy", f"{broken}:Mine")
-    ended = run_command([*COMMAND.words, "study", "motion", str(tmp_path / "new"), *words])
-    assert ended.returncode not in (0, 1)
-    assert "Cell 1 of 2, with translation: stopped with exit status" in ended.stdout
+    assert run_main(["study", "motion", str(tmp_path / "new"), *words]).returncode not in (0, 1)
+    assert "Cell 1 of 2, with translation: stopped with exit status" in caplog.text
     assert not (tmp_path / "new" / "study.csv").exists()
 
 

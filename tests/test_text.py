@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_command
+from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_main
 
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
@@ -58,8 +58,8 @@ def test_what_a_model_says_reaches_neither_the_terminal_nor_the_log_unescaped(sc
 
 def test_a_reply_of_several_lines_stays_readable(scan: Path, tmp_path: Path):
     (tmp_path / "lines.py").write_text(POLICY.replace('"I see" + HOSTILE', r'"I see a chair.\nI am done."'))
-    command = [sys.executable, str(COMMAND), "--ply", str(scan), "--question", "What is this?", "--renderer", "blind"]
-    ended = run_command([*command, "--policy", f"{tmp_path / 'lines.py'}:Answers", "--log-root", str(tmp_path)])
+    flags = ["--ply", str(scan), "--question", "What is this?", "--renderer", "blind"]
+    ended = run_main([*flags, "--policy", f"{tmp_path / 'lines.py'}:Answers", "--log-root", str(tmp_path)])
     assert "[Q001] turn 0 said: I see a chair.\n    I am done.\n  -> answers " in ended.stdout
 
 
@@ -67,7 +67,7 @@ def test_names_of_question_files_are_escaped_in_tables_and_errors(rooms: RoomSca
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({**rooms.rows[0], "dataset": HOSTILE}) + "\n")
     for flags in (["--check-data"], ["--check-data", "--datasets", "scannet"]):
-        ended = run_command(rooms.command(tmp_path, "--questions", str(path), *flags))
+        ended = run_main(rooms.flags(tmp_path, "--questions", str(path), *flags))
         shown = ended.stdout + ended.stderr
         assert r"\x1b]0;pwned\x07" in shown
         assert not UNSAFE.findall(shown)
@@ -87,8 +87,8 @@ def test_an_id_with_a_line_break_adds_no_row_to_the_list_of_bad_rows(rooms: Room
 def test_other_commands_escape_the_paths_in_their_errors(tmp_path: Path):
     (tmp_path / "file").touch()
     odd = str(tmp_path / "file" / "\x1b[2J\nERROR forged")
-    for arguments in (["roomscout.runs", "merge", str(tmp_path / "out"), odd], ["roomscout.data.rooms", odd]):
-        ended = run_command([sys.executable, "-m", *arguments], cwd=COMMAND.parent)
+    for arguments in (["merge", str(tmp_path / "out"), odd], ["rooms", odd]):
+        ended = run_main(arguments)
         assert ended.returncode == 2
         assert not UNSAFE.findall(ended.stderr)
         assert not re.search("^ERROR", ended.stderr, re.MULTILINE)

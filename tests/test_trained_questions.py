@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run, run_command, scripted
+from conftest import RoomScans, only_run, run_main, scripted
 
 from roomscout import ask, explore, load_policy
 from roomscout.agent.config import ModelSettings
@@ -103,8 +103,8 @@ def test_a_run_warns_once_on_the_console_and_in_its_log(rooms: RoomScans, tmp_pa
     questions = tmp_path / "own.jsonl"
     questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--model", "embedded", "--questions", str(questions), "--steps", "0", "--image-size", "auto"]
-    command = [each for each in rooms.command(tmp_path / "runs") if each not in ("--focal", "75")]
-    shown = run_command([*command, *flags])
+    given = [each for each in rooms.flags(tmp_path / "runs") if each not in ("--focal", "75")]
+    shown = run_main([*given, *flags])
     assert shown.returncode == 0, shown.stderr
     for text in (shown.stdout, (only_run(tmp_path / "runs") / "run.log").read_text()):
         assert text.count("5 of 6 questions are unlike those that embedded was trained on") == 1

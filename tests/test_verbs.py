@@ -75,11 +75,16 @@ def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureF
     assert "usage: roomscout" in said
 
 
-def test_help_begins_with_examples_and_the_verbs():
-    said = run_command([sys.executable, str(COMMAND), "--help"]).stdout
-    assert all(f"python {COMMAND.name} {example}" in said for example in EXAMPLES)
-    assert all(f"  {name} " in said.partition("options")[0] for name in VERBS)
-    assert "Advanced" in said
+@pytest.fixture(scope="module")
+def helped() -> str:
+    """What --help of the script prints."""
+    return run_command([sys.executable, str(COMMAND), "--help"]).stdout
+
+
+def test_help_begins_with_examples_and_the_verbs(helped: str):
+    assert all(f"python {COMMAND.name} {example}" in helped for example in EXAMPLES)
+    assert all(f"  {name} " in helped.partition("options")[0] for name in VERBS)
+    assert "Advanced" in helped
 
 
 @pytest.mark.parametrize(
@@ -104,9 +109,8 @@ def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str,
     assert words in capsys.readouterr().err
 
 
-def test_flags_of_other_tools_stand_for_flags_that_exist():
-    said = run_command([sys.executable, str(COMMAND), "--help"]).stdout
-    assert all(meant.split(",")[0] in said and f"{name} " not in said for name, meant in FOREIGN.items())
+def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):
+    assert all(meant.split(",")[0] in helped and f"{name} " not in helped for name, meant in FOREIGN.items())
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]):

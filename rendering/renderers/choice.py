@@ -3,6 +3,7 @@
 import logging
 
 from roomscout.rendering.interrupts import deferred_interrupts
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.rendering.renderers.base import Renderer, RenderError
 from roomscout.rendering.renderers.child import ChildRenderer
@@ -71,7 +72,7 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
 def _load_open3d() -> None:
     try:
         with deferred_interrupts():  # they crash an import of Open3D or make it fail
-            import open3d  # noqa: F401
+            import_open3d()
     except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
         library_missing = "shared object" in str(error)
         fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install open3d"

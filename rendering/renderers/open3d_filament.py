@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
 from roomscout.rendering.renderers.painter import Part, parts_of
 from roomscout.rendering.scene import Surface
@@ -75,9 +76,7 @@ class FilamentPainter:
 
 
 def _new_canvas(width: int, height: int) -> "open3d.visualization.rendering.OffscreenRenderer":
-    from open3d.visualization import rendering
-
-    canvas = rendering.OffscreenRenderer(width, height)
+    canvas = import_open3d().visualization.rendering.OffscreenRenderer(width, height)
     canvas.scene.set_background([*(channel / 255 for channel in BACKGROUND_RGB), 1.0])
     # Post-processing includes tone mapping, which changes colours.
     canvas.scene.view.set_post_processing(False)
@@ -87,7 +86,7 @@ def _new_canvas(width: int, height: int) -> "open3d.visualization.rendering.Offs
 def _mesh_and_material(
     part: Part,
 ) -> "tuple[open3d.geometry.TriangleMesh, open3d.visualization.rendering.MaterialRecord]":
-    import open3d as o3d
+    o3d = import_open3d()
 
     mesh = o3d.geometry.TriangleMesh(
         o3d.utility.Vector3dVector(part.vertices.astype(np.float64)), o3d.utility.Vector3iVector(part.faces)

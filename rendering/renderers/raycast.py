@@ -8,6 +8,7 @@ import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Texturing
+from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, NEAR_M
 from roomscout.rendering.scene import Scene, Surface
 
@@ -55,7 +56,7 @@ def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.
 
 def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
     """Open3D's hits of the rays through all pixels; `t_hit` is metres along the optical axis from the near plane."""
-    import open3d as o3d
+    o3d = import_open3d()
 
     camera_to_world = pose.camera_to_world.astype(np.float32)
     rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
