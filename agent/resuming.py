@@ -69,12 +69,8 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in config_to_dict(now).items() if value != before[name]}
 
 
-def changed_answers(saved: RunConfig, wanted: RunConfig) -> list[str]:
-    """The flags that differ between two configurations and could change an answer."""
-    return _changed(answer_settings(), saved, wanted)
-
-
-def _changed(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> list[str]:
+def changed_flags(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> list[str]:
+    """The flags of those named settings that differ between two configurations."""
     return [flag(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
 
 
@@ -108,7 +104,7 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     autos = {name: begun.settings[name] for name in RESOLVED_ONCE if wanted.settings[name] == "auto"}
     wanted = wanted.having(**autos)
     for names, what in ((answer_settings(), "answers"), (record_settings(), "the records")):
-        if changed := _changed(names, with_absolute_paths(begun), wanted):
+        if changed := changed_flags(names, with_absolute_paths(begun), wanted):
             fix = f"leave {'it' if len(changed) == 1 else 'them'} out to resume it, or start a new run"
             raise ConfigError(f"{', '.join(changed)} would change {what} of this run: {fix}")
     return wanted

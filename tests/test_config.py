@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from roomscout.agent.config import (
     flag,
 )
 from roomscout.agent.demo import demo_defaults
-from roomscout.agent.resuming import changed_answers, with_absolute_paths
+from roomscout.agent.resuming import answer_settings, changed_flags, with_absolute_paths
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.training.episodes import VIEWS
@@ -268,11 +269,12 @@ def test_given_flags_override_the_demos_defaults_even_with_the_usual_default():
 
 
 def test_every_setting_that_can_change_an_answer_is_named():
-    assert changed_answers(RunConfig(), RunConfig.of(batch_size=3, device="cpu", log_root=Path("x"))) == []
-    assert changed_answers(RunConfig(), RunConfig.of(seed=1, image_size=(320, 224))) == ["--image-size", "--seed"]
-    assert changed_answers(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("1", "3"))) == []
-    assert changed_answers(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("3",))) == ["--ids"]
-    assert changed_answers(RunConfig.of(options=("a", "b")), RunConfig.of(options=("b", "a"))) == ["--options"]
+    changed = partial(changed_flags, answer_settings())
+    assert changed(RunConfig(), RunConfig.of(batch_size=3, device="cpu", log_root=Path("x"))) == []
+    assert changed(RunConfig(), RunConfig.of(seed=1, image_size=(320, 224))) == ["--image-size", "--seed"]
+    assert changed(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("1", "3"))) == []
+    assert changed(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("3",))) == ["--ids"]
+    assert changed(RunConfig.of(options=("a", "b")), RunConfig.of(options=("b", "a"))) == ["--options"]
 
 
 @pytest.mark.parametrize("flags", [("--ids",), ("--scenes", "--steps", "3"), ("--question_types", "--batch")])

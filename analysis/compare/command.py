@@ -11,6 +11,7 @@ from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.outputs import replace_text
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.rows import print_lines
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
@@ -51,8 +52,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
     except (RunError, BenchmarkError) as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
         return 2
-    sys.stdout.write("".join(f"{line}\n" for line in [*lines_of(found), *(f"Written: {out}" for out in given.out)]))
-    sys.stdout.flush()
+    print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
 
 

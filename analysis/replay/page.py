@@ -15,7 +15,7 @@ from PIL import Image
 from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values
-from roomscout.analysis.report.writer import templates
+from roomscout.analysis.report.writer import style_of, templates
 from roomscout.data.boxes import ObjectBox
 from roomscout.data.text import escaped
 from roomscout.envs.object_boxes import geometry_of
@@ -62,18 +62,15 @@ class Replay:
 
 def page(replay: Replay) -> str:
     """The HTML document. Text of the run is in it as data, which its script shows as text and never as markup."""
-    reports, replays = (resources.files(f"roomscout.analysis.{name}") / "assets" for name in ("report", "replay"))
-    scripts = [(replays / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return (
-        templates("roomscout.analysis.replay")
-        .get_template("replay.html.j2")
-        .render(
-            title=escaped(replay.title),
-            styles=[file.read_text(encoding="utf-8") for file in (reports / "palette.css", replays / "replay.css")],
-            scripts=scripts,
-            allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
-            data=script_json(page_values(replay)),
-        )
+    assets = resources.files("roomscout.analysis.replay") / "assets"
+    scripts = [(assets / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    template = templates("roomscout.analysis.replay").get_template("replay.html.j2")
+    return template.render(
+        title=escaped(replay.title),
+        styles=[style_of("palette.css"), (assets / "replay.css").read_text(encoding="utf-8")],
+        scripts=scripts,
+        allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
+        data=script_json(page_values(replay)),
     )
 
 
