@@ -188,6 +188,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def without_kernels(backend: Any) -> Any:
+    """The loop of compiled steps, traced as usual, but without the kernels, which take most of a minute to compile."""
+    import torch
+
+    loop = backend._runner._loop
+    loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
+    return backend
+
+
 def vsi_question(*columns: Any, **more: Any) -> Question:
     """A question of VSI-Bench."""
     return with_kind(Question(*columns, **more), BENCHMARK)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
 from PIL import Image, ImageStat
+from waiting import PATIENCE_S
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
 from roomscout.agent.config import ConfigError, ModelSettings
@@ -451,7 +452,7 @@ class Signed(TurnAndAnswer):
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         if states[0].turn == 0 and states[0].number == 1:
-            self._begin.wait(timeout=60)
+            self._begin.wait(PATIENCE_S)
         return [replace(decision, reply=Reply(self.sign)) for decision in super().decide(states)]
 
 

@@ -35,9 +35,9 @@ from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
 from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
+from tests.waiting import PATIENCE_S, wait_until
 
 KEY = "sk-5f0c-never-to-be-seen"
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,8 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         command, stdout=log, stderr=log, env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     )
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert server.poll() is None and time.monotonic() < deadline, Path(log.name).read_text()
-            time.sleep(0.1)
+        wait_until(lambda: server.poll() is not None or not socket.socket().connect_ex(("127.0.0.1", port)))
+        assert server.poll() is None, Path(log.name).read_text()
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.kill()
@@ -97,6 +95,7 @@ def conversation(text: str = "What do you see?") -> Conversation:
     return Conversation("q", [Message("system", "Look."), Message("user", text, view)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_server_of_the_same_weights_gives_the_same_turns_through_faults(rooms: RoomScans, tmp_path: Path, serve: str):
     changes = {"model": "embedded", "num_questions": 2, "steps": 2, "max_new_tokens": 24}
@@ -238,7 +237,7 @@ def test_a_server_that_is_not_there_is_named_at_once():
     started = time.monotonic()
     with pytest.raises(ModelError, match=rf"127.0.0.1:{port}/v1 cannot be reached .*refused.*correct --base-url"):
         backend_at(f"http://127.0.0.1:{port}/v1")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20, "8 retries would take 30 s"
 
 
 @pytest.mark.parametrize("fault", ["hang", Response(429, b"{}", {"Retry-After": "99"})], ids=["hang", "wait"])
@@ -248,11 +247,9 @@ def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
     with FaultyServer(scripted(random_policy()), lambda each: fault if each.turn == 2 else None, hang_s=99) as server:
         flags = ["--engine", "openai", "--base-url", server.url, "--model", "served"]
         run = subprocess.Popen(rooms.command(tmp_path, *flags), stdout=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + PATIENCE_S
-        while sum(request.turn == 2 for request in server.requests) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: sum(request.turn == 2 for request in server.requests) >= 3)
         run.send_signal(signal.SIGINT)
-        shown, _ = run.communicate(timeout=20)
+        shown, _ = run.communicate(timeout=60)
         assert run.returncode == 130 and "To resume:" in shown
         server.fault = no_fault
         folder = only_run(tmp_path)

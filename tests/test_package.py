@@ -92,9 +92,10 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
     asked = ["--ply", str(scan), "--question", "How many chair(s) are in this room?", "--model", "embedded"]
     asked += ["--renderer", "raycast", "--log-root", "logs"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for command in ([str(python.with_name("roomscout"))], [str(python), "-m", "roomscout"]):
-        ended = run_command([*command, *asked], cwd=project, env=environment)
-        assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
+    ended = run_command([str(python.with_name("roomscout")), *asked], cwd=project, env=environment)
+    assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
+    version = run_command([str(python), "-m", "roomscout", "--version"], cwd=project, env=environment)
+    assert version.stdout == f"roomscout {roomscout.__version__}\n", version.stderr
     code = (
         "import roomscout, sys\n"
         f"found = roomscout.ask({str(scan)!r}, 'How many chair(s) are in this room?', policy='random')\n"

@@ -73,7 +73,7 @@ def problems_of(opened: OpenPage) -> list[str]:
 
 def open_replay(browser: Any, page: Path, fragment: str = "", **options: Any) -> OpenPage:
     opened = OpenPage(browser, page.as_uri() + fragment, **options)
-    opened.page.wait_for_selector("body[data-drawn]", timeout=20_000)
+    opened.page.wait_for_selector("body[data-drawn]")
     return opened
 
 
@@ -85,7 +85,7 @@ def go_to(shown: OpenPage, turn: int) -> None:
 
 def drawn(shown: OpenPage, selector: str) -> Image.Image:
     """What the page shows of an element."""
-    shown.page.wait_for_timeout(100)  # two frames
+    shown.drawn()
     return Image.open(io.BytesIO(shown.page.locator(selector).screenshot())).convert("RGB")
 
 
