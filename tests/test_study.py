@@ -65,6 +65,19 @@ def test_the_page_fits_a_phone(studied: Path, browser: Any):
     opened.page.close()
 
 
+@pytest.mark.parametrize("name", ["controls", "passive", "motion"])
+def test_the_plot_has_room_for_the_names_of_its_cells(studied: Path, browser: Any, tmp_path: Path, name: str):
+    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    cells = tuple(_placed(found.cells[0], cell) for cell in PRESETS[name].cells)
+    page = (studied / "study.html").read_text()
+    plot = plot_of(type(found)(**{**vars(found), "cells": cells}))
+    (tmp_path / "plot.html").write_text(re.sub("<svg.*?</svg>", lambda _: plot, page, flags=re.DOTALL))
+    opened = OpenPage(browser, (tmp_path / "plot.html").as_uri())
+    starts = opened.page.locator("svg text.name").evaluate_all("all => all.map((each) => each.getBBox().x)")
+    opened.page.close()
+    assert len(starts) == len(cells) and min(starts) > 0
+
+
 def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
     settings = [RunReader(run).facts.setting("translation") for run in runs_of(studied)]
     assert settings == [True, False]
