@@ -188,11 +188,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def without_kernels(backend: Any) -> Any:
-    """The loop of compiled steps, traced as usual, but without the kernels, which take most of a minute to compile."""
+def traced(backend: Any) -> Any:
+    """A backend with the loop of compiled steps, traced as usual, but without kernels.
+
+    Its options must not have `compile`: the compiler's own imports and its first kernel take 10 s of CPU time.
+    """
     import torch
 
-    loop = backend._runner._loop
+    from roomscout.models.transformers.steps import DecodingLoop
+
+    loop = backend._runner._loop = DecodingLoop(backend._runner._model, compiled=True, capture=None)
     loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
     return backend
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import without_kernels
+from conftest import traced
 from torch._dynamo.utils import counters
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
@@ -640,8 +640,7 @@ class TestCompiledSteps:
 
     @pytest.fixture(scope="class", params=["traced", pytest.param("compiled", marks=pytest.mark.slow)])
     def backend(self, request, checkpoint):
-        backend = reusing(checkpoint, compile=True)
-        return backend if request.param == "compiled" else without_kernels(backend)
+        return reusing(checkpoint, compile=True) if request.param == "compiled" else traced(reusing(checkpoint))
 
     @pytest.fixture
     def uncompiled_steps(self, backend):
@@ -712,7 +711,7 @@ class TestCompiledSteps:
     def test_obey_sampling_and_grammar_without_kv_reuse(self, checkpoint):
         options, constrained = {"temperature": 3.0, "kv_reuse": False}, action_format(constrained=True)
         conversations = [begin(n) for n in range(3)]
-        replies = without_kernels(reusing(checkpoint, compile=True, **options)).generate(conversations, constrained)
+        replies = traced(reusing(checkpoint, **options)).generate(conversations, constrained)
         eager = reusing(checkpoint, **options).generate(conversations, constrained)
         assert [r.tokens for r in replies] == [r.tokens for r in eager]
         assert [r.reused_tokens for r in replies] == [0, 0, 0]
