@@ -243,7 +243,7 @@ def counting() -> Iterator[Counted]:
 
     if on_cuda:
         torch.cuda.reset_peak_memory_stats()
-    logging.getLogger("models").addHandler(handler)
+    logging.getLogger("roomscout.models").addHandler(handler)
     graph = torch.cuda.CUDAGraph
     try:
         with (
@@ -254,7 +254,7 @@ def counting() -> Iterator[Counted]:
         ):
             yield counted
     finally:
-        logging.getLogger("models").removeHandler(handler)
+        logging.getLogger("roomscout.models").removeHandler(handler)
         counted.programs = counters["stats"]["unique_graphs"] - programs
         if on_cuda:
             counted.allocated = torch.cuda.max_memory_allocated()
