@@ -21,11 +21,10 @@ SEED = 7
 
 
 def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
-    for index in range(2):
-        write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
+    write_shard(shard_path(tmp_path, SEED, 0), room_episodes(SEED, 0))
     backend = make_backend("embedded", ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
-    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=2)))
-    assert accuracy.views > 20
+    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=1)))
+    assert accuracy.views > 10
     assert accuracy.precision > 0.75 and accuracy.recall > 0.75
     assert accuracy.place_error_m < 0.25
 
