@@ -283,7 +283,8 @@ def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans,
 
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
-    first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
+    asked = {"policy": policy, "steps": 0, "renderer": "raycast"}
+    first, second = (ask(scan, "How many chairs are in this room?", **asked) for _ in range(2))
     assert content([first]) == content([second])
     assert first.turns[0].view.shape == (160, 288, 3) and first.turns[0].reply.text
 
@@ -297,16 +298,16 @@ def test_questions_can_be_asked_on_another_thread(scan: Path):
 
 
 def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: Path, one_thread):
-    policy = load_policy("embedded", max_new_tokens=24)
+    policy = load_policy("embedded", max_new_tokens=12)
     questions = ["How many chairs are in this room?", "How many lamps are in this room?"]
 
     def asked(question: str) -> Trajectory:
-        return ask(scan, question, policy=policy, steps=3, renderer="raycast")
+        return ask(scan, question, policy=policy, steps=2, renderer="raycast")
 
     one_by_one = [asked(question) for question in questions]
     with ThreadPoolExecutor(2) as threads:
-        together = list(threads.map(asked, questions * 3))
-    assert content(together) == content(one_by_one * 3)
+        together = list(threads.map(asked, questions * 2))
+    assert content(together) == content(one_by_one * 2)
 
 
 def test_a_policy_forgets_the_questions_of_a_run_that_an_error_stops(scan: Path):
