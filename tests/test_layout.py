@@ -18,6 +18,8 @@ ALLOWED = {
 }
 """The packages of this repository that each may import, beside itself."""
 OURS = {*ALLOWED, "training", "benchmarks"}
+COMMAND = {"command", "verbs", "reports", "judges", "studies"}
+"""The modules of the command in roomscout/, which may import anything and which no package may import."""
 HEAVY = {
     "torch": {"models", "training", "benchmarks"},
     "transformers": {"models", "training", "benchmarks"},
@@ -50,6 +52,12 @@ def test_a_package_imports_only_what_the_table_allows(package: str):
         if (bad := (imports(path) & OURS) - ALLOWED[package] - {package})
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_no_package_imports_the_command(package: str):
+    assert {path.stem for path in (ROOT / "roomscout").glob("[!_]*.py")} == COMMAND | {"processes"}
+    assert not [path for path in (ROOT / package).rglob("*.py") if imports(path) & COMMAND]
 
 
 @pytest.mark.parametrize("library", HEAVY)
