@@ -38,7 +38,7 @@ from roomscout.agent.run_folder import (
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
-from roomscout.agent.turns import Run
+from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark, origin_lines
@@ -107,7 +107,10 @@ def main_vsi_bench_loop(
         return Outcome(0, [])
     if what.check_data:
         complete = report_scans(questions, config.views.scan_root, benchmark)
-        for line in origin_lines(find_benchmark(benchmark), list(dict.fromkeys(each.dataset for each in questions))):
+        source = find_benchmark(benchmark)
+        if config.questions.questions is not None:  # a file of one's own
+            source = replace(source, questions_from=None)
+        for line in origin_lines(source, list(dict.fromkeys(each.dataset for each in questions))):
             log.info("%s", line)
         return Outcome(0 if complete else 1, [])
     summed_up = benchmark if what.ply is None else None
@@ -227,10 +230,18 @@ class Session:
 
 
 def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
-    """Log an unexpected error with its traceback and the command that resumes the run, and export; call it while
-    handling the error."""
+    """Log an unexpected error with its traceback and the command that resumes the run, and export.
+
+    Of an error in a policy, the traceback begins in the policy's code.
+    """
     what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
-    log.exception("%s; finished turns are on disk. To resume:", what)
+    raised = error.__cause__ if isinstance(error, PolicyError) else error
+    if raised is not None:
+        frames = raised.__traceback__
+        while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in POLICY_CALLERS:
+            frames = frames.tb_next
+        log.error("The traceback of the error:", exc_info=(type(raised), raised, frames))
+    log.error("%s; finished turns are on disk. To resume:", what)
     log.info("%s", run_log.resume_command)
     run_log.export(session.facts())
     return Outcome(3, run_log.rows, run_log.folder, error)
