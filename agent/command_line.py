@@ -1,6 +1,7 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import tyro
 from roomscout import SCRIPT
 from roomscout.agent.config import (
     FILTERS,
+    FOREIGN,
     HINTS,
     QUESTION_FILES,
     SECTION_OF,
@@ -35,23 +37,6 @@ EXAMPLES = (
     "--continue recent",
 )
 """What --help of the script begins with."""
-FOREIGN = {
-    "--limit": "--num-questions",
-    "--output-dir": "--log-root",
-    "--resume": "--continue",
-    "--scan": "--ply",
-    "--max-turns": "--steps, which counts moves: a question has one turn more",
-    "--max-steps": "--steps",
-    "--attn-implementation": "--attention",
-    "--tasks": "--question-types",
-    "--output": "--log-root",
-    "--output-path": "--log-root",
-    "--question-file": "--questions",
-    "--width": "--image-size",
-    "--height": "--image-size",
-    "--gpus": "--tensor-parallel-size, with --engine vllm",
-}
-"""Flags of other tools, and what has that meaning here."""
 FLAGS = {flag(name): (name, True) for name in SECTION_OF} | {
     flag(f"no_{name}"): (name, False) for name, hint in HINTS.items() if alternatives(hint) == [bool]
 }
@@ -143,6 +128,8 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
     for word in words:
         if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
             raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
+        if re.fullmatch("-[a-zA-Z]", word):
+            raise ConfigError(f"there is no flag {word}; flags are whole words, such as --model")
         if word.startswith("--"):
             if group:
                 yield group
@@ -150,8 +137,7 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
         elif group:
             group.append(word)
         else:
-            fix = "flags are whole words, such as --model" if word.startswith("-") else "--help lists the flags"
-            raise ConfigError(f"there is no flag {word}; {fix}")
+            raise ConfigError(f"there is no flag {word}; --help lists the flags")
     if group:
         yield group
 
@@ -164,7 +150,9 @@ def _setting(typed: str) -> tuple[str, bool]:
     if wanted in FLAGS:
         return FLAGS[wanted]
     # Without the dashes, which make any two flags similar.
-    near = get_close_matches(wanted[2:], [each[2:] for each in (*FLAGS, "--config")], n=1)
+    names = [each[2:] for each in (*FLAGS, "--config")]
+    longer = [each for each in names if each.startswith(f"{wanted[2:]}-")]
+    near = longer if len(longer) == 1 else get_close_matches(wanted[2:], names, n=1)
     fix = f"did you mean --{near[0]}?" if near else "--help lists the flags"
     raise ConfigError(f"there is no flag {typed}; {fix}")
 

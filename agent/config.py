@@ -623,6 +623,23 @@ ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", 
 
 UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
 QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
+FOREIGN = {
+    "--limit": "--num-questions",
+    "--output-dir": "--log-root",
+    "--resume": "--continue",
+    "--scan": "--ply",
+    "--max-turns": "--steps, which counts moves: a question has one turn more",
+    "--max-steps": "--steps",
+    "--attn-implementation": "--attention",
+    "--tasks": "--question-types",
+    "--output": "--log-root",
+    "--output-path": "--log-root",
+    "--question-file": "--questions",
+    "--width": "--image-size",
+    "--height": "--image-size",
+    "--gpus": "--tensor-parallel-size, with --engine vllm",
+}
+"""Flags of other tools, and what has that meaning here."""
 FILTERS = ("datasets", "question_types", "scenes", "ids")
 """Settings that filter questions."""
 

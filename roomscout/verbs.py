@@ -44,6 +44,8 @@ def _ask(arguments: Sequence[str]) -> list[str]:
             raise ConfigError(f"ask takes the scan before the question: {_command('ask', questions[0], scan)}")
         if not Path(scan).exists() and " " in scan:
             raise ConfigError(f"ask takes a scan before the question: {_command('ask', 'room.ply', scan)}")
+    if questions and "--question" in flags:
+        raise ConfigError("ask takes one question: leave out --question, or the one after the scan")
     if len(questions) > 1:
         meant = _command("ask", scan, " ".join(questions))
         raise ConfigError(f"ask takes one question: put quotes around it, as in: {meant}")

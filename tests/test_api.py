@@ -374,6 +374,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
     stopped = run_main([*given, "--policy", name])
     folder = only_run(tmp_path / "logs")
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
+    assert "own_policy.py" in stopped.stdout and "turns.py" not in stopped.stdout  # the traceback of the user's code
     source.write_text(OWN_POLICY.format(name="Turner", condition="self.seed == 0"))
     resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stderr
@@ -384,6 +385,9 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("own.py", "add the name of the class in it, as in --policy own.py:MyPolicy"),
+        ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
+        ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
         ("Turner", "there is no such policy; there is random, or name your own class"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
@@ -395,6 +399,8 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Path, monkeypatch, name: str, words: str):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN_POLICY.format(name="Turner", condition="True"))
+    Path("unfinished.py").write_text("class Turner\n")
+    Path("lacking.py").write_text("import a_package_that_is_not_installed\n")
     config = rooms.config(tmp_path / "logs").having(model=ModelSettings.model, policy=name)
     with pytest.raises(ConfigError, match=words):
         main_vsi_bench_loop(config)

@@ -1,5 +1,6 @@
 """Backends: replies do not depend on the batch, text cannot inject tokens, errors are one sentence."""
 
+import shutil
 import subprocess
 import sys
 
@@ -64,6 +65,15 @@ def backend(checkpoint):
 @pytest.fixture(scope="module")
 def parts(checkpoint):
     return AutoModelForImageTextToText.from_pretrained(checkpoint), AutoProcessor.from_pretrained(checkpoint)
+
+
+@pytest.mark.parametrize(("lost", "words"), [("tokenizer*", "has no tokenizer"), ("*.safetensors", "has no weights")])
+def test_a_checkpoint_without_some_files_says_which(checkpoint, tmp_path, lost, words):
+    part = shutil.copytree(checkpoint, tmp_path / "part")
+    for file in part.glob(lost):
+        file.unlink()
+    with pytest.raises(ModelError, match=words):
+        TransformersBackend.from_checkpoint(str(part), ModelOptions(device="cpu"))
 
 
 @pytest.fixture

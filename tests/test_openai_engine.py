@@ -29,6 +29,7 @@ from roomscout.benchmarks.servers import FaultyServer, Request, Response, forwar
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
+from roomscout.models.openai.bodies import explanation
 from roomscout.models.openai.endpoint import Endpoint
 from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
 from roomscout.models.scripted import ScriptedBackend, random_policy
@@ -146,6 +147,16 @@ def test_what_cannot_be_retried_fails_its_question_alone(
     assert failed and all(unlucky in row.question and row.failed_part == "model" for row in failed)
     assert all(re.search(words, row.error) for row in failed)
     assert sum(unlucky in each.conversation and each.turn == 1 for each in script.requests) == len(failed)
+
+
+def test_a_web_page_is_quoted_by_its_title():
+    page = "<!DOCTYPE html>\n<html><head><title>\n 502 Bad Gateway</title></head><body>nginx</body></html>"
+    assert explanation(None, page) == "a web page titled 502 Bad Gateway"
+
+
+def test_https_for_a_server_that_speaks_http_is_named(script: FaultyServer):
+    with pytest.raises(ModelError, match="it does not speak https: write http://"):
+        backend_at(script.url.replace("http://", "https://"))
 
 
 @pytest.mark.parametrize(

@@ -568,6 +568,12 @@ def test_an_output_path_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.C
     assert "taken" in capsys.readouterr().err
 
 
+def test_an_output_path_below_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    assert main([str(tmp_path / "taken" / "rooms"), "--rooms", "1"]) == 2
+    assert "taken/rooms cannot be written (Not a directory): name another folder" in capsys.readouterr().err
+
+
 def test_unknown_question_types_are_refused() -> None:
     with pytest.raises(ValueError, match="obj_appearance_order"):
         room_questions(make_room(SEED, 0, COARSE), 0, {"obj_appearance_order": 1})

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.agent.command_line import EXAMPLES, FOREIGN, parse_command_line
+from roomscout.agent.command_line import EXAMPLES, parse_command_line
+from roomscout.agent.config import FOREIGN
 from roomscout.command import main
 from roomscout.verbs import VERBS, read_verb
 

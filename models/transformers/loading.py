@@ -97,6 +97,7 @@ def load_checkpoint(
     """
     source = _source_of(model)
     checkpoint_config(model)
+    _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     logging.disable_progress_bar()
@@ -193,7 +194,20 @@ def _reason(model: str, error: BaseException) -> str:
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
-    return f"{model} cannot be loaded ({_first_line(error)}): download it again, or check --model"
+    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
+
+
+def _require_complete(model: str) -> None:
+    """Raise ModelError if a checkpoint folder lacks files, of which the libraries would say something else."""
+    folder = Path(model).expanduser()
+    needed = {
+        "tokenizer (tokenizer.json)": ("tokenizer*", "vocab.*", "*.model", "tekken*"),
+        "image processor (processor_config.json)": ("*processor_config.json",),
+        "weights (model.safetensors)": ("*.safetensors", "*.bin"),
+    }
+    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(each)) for each in patterns)]
+    if lacking and folder.is_dir():
+        raise ModelError(f"{model} has no {' and no '.join(lacking)}: copy the files from the model it was made from")
 
 
 def _first_line(error: BaseException) -> str:
