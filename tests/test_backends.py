@@ -1,5 +1,6 @@
 """Backends: replies do not depend on the batch, text cannot inject tokens, errors are one sentence."""
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,9 +23,9 @@ from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.families import QWEN3_VL
+from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.grammar import CompiledGrammar
-from roomscout.models.transformers.loading import is_out_of_memory
+from roomscout.models.transformers.loading import is_out_of_memory, keep_freed_memory
 from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 
@@ -438,7 +439,7 @@ class TestErrors:
     def test_a_text_only_model(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
-            ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
+            ModelError, match=r"'qwen2' checkpoint; the supported families are InternVL3\.5 .*, LLaVA.*, Qwen3-VL "
         ):
             TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
 
@@ -532,3 +533,12 @@ class TestMakeBackend:
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the setting")
+def test_large_tensors_reuse_the_pages_of_freed_ones():
+    keep_freed_memory()
+    torch.ones(2**24)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(2**24)  # 64 MiB, 16,384 pages
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1_000

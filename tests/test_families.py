@@ -19,7 +19,10 @@ from roomscout.models import ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.families import FAMILIES, INTERNVL, QWEN2_5_VL, QWEN3_VL, Family, family_of
+from roomscout.models.transformers.families import FAMILIES, family_of
+from roomscout.models.transformers.families.family import Family
+from roomscout.models.transformers.families.internvl import INTERNVL
+from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 from roomscout.models.transformers.footprint import footprint
 from roomscout.models.transformers.untrained_families import UNTRAINED, write_untrained_family
 
