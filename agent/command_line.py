@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,7 +34,7 @@ EXAMPLES = (
     "--batch --scan-root scans --max-batched-turns 6",
     "--continue recent",
 )
-"""What --help begins with."""
+"""What --help of the script begins with."""
 FOREIGN = {
     "--limit": "--num-questions",
     "--output-dir": "--log-root",
@@ -69,10 +69,11 @@ class Given:
         return base.having(**self.settings)
 
 
-def parse_command_line(argv: list[str], verbs: str = "") -> Given:
+def parse_command_line(argv: list[str], verbs: str = "", examples: Sequence[str] = ()) -> Given:
     """Parse the arguments, and the YAML file of --config if given. Each switch has a `--no-` form that turns it off.
 
-    The help begins with examples and `verbs`, the text about the verbs of the command; it ends the process.
+    The help of the console command begins with `verbs`, the text about its verbs, and the `examples` of their use;
+    that of the script with EXAMPLES, then `verbs`. Help ends the process.
 
     Raises ConfigError, naming the flag, if a flag does not exist or has a wrong value, or if the file cannot be read or
     is invalid.
@@ -81,24 +82,28 @@ def parse_command_line(argv: list[str], verbs: str = "") -> Given:
     in_file = _read_yaml(config_file) if config_file else {}
     from_file = config_from_dict(in_file, f"{config_file}").settings
     if {"-h", "--help"} & set(words):
-        _show_help(config_from_dict(in_file), verbs)
+        _show_help(config_from_dict(in_file), verbs, examples)
     in_flags = _values_of(words)
     from_flags = RunConfig.of(**in_flags).settings
     return Given({name: from_file[name] for name in in_file} | {name: from_flags[name] for name in in_flags})
 
 
-def _show_help(default: RunConfig, verbs: str) -> None:
+def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
     """Print the help, with the defaults of `default`, and end the process."""
-    prog = SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
-    examples = "\n".join(f"  {'python ' * (prog == SCRIPT.name)}{prog} {each}" for each in EXAMPLES)
-    about = [inspect.cleandoc(RunConfig.__doc__ or ""), examples, verbs]
-    about.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
+    about = inspect.cleandoc(RunConfig.__doc__ or "")
+    if Path(sys.argv[0]).name == SCRIPT.name:
+        usage = SCRIPT.name
+        parts = [about, "\n".join(f"  python {usage} {each}" for each in EXAMPLES), verbs]
+    else:
+        usage = "roomscout VERB"
+        parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
+    parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
     tyro.cli(
         RunConfig,
         default=default,
         args=["--help"],
-        prog=prog,
-        description="\n\n".join(each.strip("\n") for each in about if each),
+        prog=usage,
+        description="\n\n".join(each for each in parts if each),
         config=(tyro.conf.OmitArgPrefixes,),
     )
 
@@ -136,6 +141,8 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
     """Each flag with the words after it. Raises ConfigError for words before the first flag."""
     group: list[str] = []
     for word in words:
+        if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
+            raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
         if word.startswith("--"):
             if group:
                 yield group
@@ -143,7 +150,8 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
         elif group:
             group.append(word)
         else:
-            raise ConfigError(f"there is no flag {word}; --help lists the flags")
+            fix = "flags are whole words, such as --model" if word.startswith("-") else "--help lists the flags"
+            raise ConfigError(f"there is no flag {word}; {fix}")
     if group:
         yield group
 

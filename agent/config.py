@@ -189,7 +189,7 @@ class QuestionSettings(_Section):
     """Which questions of a benchmark to ask."""
 
     benchmark: Annotated[str, _takes("NAME|FOLDER|FILE.py:NAME")] = DEFAULT
-    """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench, vsi-bench-debiased, a folder with a benchmark.yaml, or your own Benchmark record as path/to/file.py:NAME."""
+    """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench, vsi-bench-debiased, revsi, sqa3d, openeqa, a folder with a benchmark.yaml, or your own Benchmark record as path/to/file.py:NAME."""
     questions: Annotated[Path | None, _takes("FILE"), MayChange] = None
     """A .jsonl, .json, .csv or .parquet file with the benchmark's columns, instead of its source on the hub."""
     datasets: Annotated[tuple[str, ...], _takes("NAME ...")] = ()

@@ -44,7 +44,7 @@ from roomscout.data.baselines import Guesses, frequent_guesses
 from roomscout.data.benchmarks import find_benchmark, origin_lines
 from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
-from roomscout.data.questions import Asked, Question
+from roomscout.data.questions import Asked, Question, QuestionError
 from roomscout.data.samples import format_samples
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
 from roomscout.data.scoring import format_summary, part_lines, reference_lines
@@ -98,7 +98,12 @@ def main_vsi_bench_loop(
         config = config_to_resume(folder, config)
         asked = Asked.all_of(questions_to_resume(folder, config))
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
-    asked = asked_of(what, config.questions) if asked is None else asked
+    try:
+        asked = asked_of(what, config.questions) if asked is None else asked
+    except QuestionError:
+        if what.check_data and config.questions.questions is None:
+            log_origins(benchmark)  # what can be prepared meanwhile
+        raise
     require_judged(asked.questions, config)
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
@@ -107,8 +112,7 @@ def main_vsi_bench_loop(
         return Outcome(0, [])
     if what.check_data:
         complete = report_scans(questions, config.views.scan_root, benchmark)
-        for line in origin_lines(find_benchmark(benchmark), list(dict.fromkeys(each.dataset for each in questions))):
-            log.info("%s", line)
+        log_origins(benchmark, list(dict.fromkeys(each.dataset for each in questions)))
         return Outcome(0 if complete else 1, [])
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
@@ -302,6 +306,13 @@ def report_scans(
         log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
     return not missing
+
+
+def log_origins(benchmark: str, datasets: Sequence[str] | None = None) -> None:
+    """Print where the questions and the scans of these datasets come from, by default of all that are known."""
+    found = find_benchmark(benchmark)
+    for line in origin_lines(found, list(found.scans_from) if datasets is None else datasets):
+        log.info("%s", line)
 
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:

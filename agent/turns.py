@@ -99,7 +99,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         run.turn_begins(state)
     with policy_errors(run.policy, "decide", states):
         decisions = run.policy.decide(states)
-    require_decisions(decisions, run.policy, "decide", states)
+    require_decisions(decisions, run.policy, "decide", states, final=False)
     forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
     pending = [
@@ -129,7 +129,7 @@ def forced_answers(
         return [None] * len(states)
     with policy_errors(run.policy, "answer_now", going_on):
         found = run.policy.answer_now(going_on)
-    require_decisions(found, run.policy, "answer_now", going_on)
+    require_decisions(found, run.policy, "answer_now", going_on, final=True)
     assert found is not None, "a run begins only with a policy that can answer"
     batch = tuple(state.question.id for state in going_on)
     answers = {state.episode: _forced(state, each, batch) for state, each in zip(going_on, found, strict=True)}
@@ -175,9 +175,14 @@ def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) 
         raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
 
 
-def require_decisions(decisions: object, policy: Policy, method: str, states: Sequence[QuestionState]) -> None:
-    """Raise PolicyError unless a policy's method returned one valid decision per question."""
-    if wrong := _what_is_wrong(decisions, states, answers=method == "answer_now"):
+def require_decisions(
+    decisions: object, policy: Policy, method: str, states: Sequence[QuestionState], final: bool
+) -> None:
+    """Raise PolicyError unless a policy's method returned one valid decision per question.
+
+    With `final`, each must be valid as one that ends its question, whatever turn it is.
+    """
+    if wrong := _what_is_wrong(decisions, states, final):
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
 
 
@@ -190,10 +195,10 @@ def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionSt
     return f"{where} and {more} more" if more else where
 
 
-def _what_is_wrong(decisions: object, states: Sequence[QuestionState], answers: bool) -> str:
+def _what_is_wrong(decisions: object, states: Sequence[QuestionState], final: bool) -> str:
     """What a policy returned instead of one valid decision per question, in words; empty if they are valid.
 
-    With `answers`, all decisions are final.
+    With `final`, all decisions end their questions.
     """
     if not isinstance(decisions, Sequence) or isinstance(decisions, str):
         return f"{_shown(decisions)} instead of a list with a Decision for each question"
@@ -201,7 +206,7 @@ def _what_is_wrong(decisions: object, states: Sequence[QuestionState], answers: 
         return f"{len(decisions)} decisions for {len(states)} questions"
     for state, decision in zip(states, decisions, strict=True):
         if wrong := _why_not(decision) or _why_no_answer(
-            decision.action, state, answers or state.ends_with(decision.action)
+            decision.action, state, final or state.ends_with(decision.action)
         ):
             return f"{wrong} for {state.label}"
     return ""

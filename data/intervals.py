@@ -33,6 +33,9 @@ RESAMPLES = 9999
 RESAMPLES_OF_OWN = 999
 """Resamples for a benchmark with an `aggregate` of its own, which is called for each."""
 SEED = 0
+DECIMALS = 9
+"""Percents are rounded to these before they are compared. BCa counts how many resamples equal the score itself, and
+sums in another order, as on another processor, would differ in the last bits: that moved edges by up to a point."""
 POWER = 0.8
 NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 
@@ -209,7 +212,8 @@ def _resampled(
         flat = (drawn + count * np.arange(len(drawn))[:, None]).ravel()
         weights = np.bincount(flat, minlength=len(drawn) * count).astype(float)
         found = statistic(weights.reshape(*places.shape[:-1], count))[kept]
-        return np.where(np.isnan(found), whole.reshape(-1, *[1] * (found.ndim - 1)), found)
+        found = np.where(np.isnan(found), whole.reshape(-1, *[1] * (found.ndim - 1)), found)
+        return np.round(found, DECIMALS)
 
     found: dict[int, tuple[Interval, float]] = {}
     result: Any = None

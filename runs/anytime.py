@@ -1,12 +1,37 @@
 """What the answers after each turn (--anytime) say: the score by turn, and which answers came too early or too late."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.data.intervals import estimates
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+
+
+@dataclass(frozen=True)
+class ForcedByTurn:
+    """The forced answers of an episode with their scores, by turn."""
+
+    answers: tuple[str | None, ...]
+    scores: tuple[float | None, ...]
+
+    @classmethod
+    def of(cls, turns: Iterable[Turn]) -> Self:
+        """Those of an episode's turns."""
+        found = [turn.forced for turn in turns if turn.forced is not None]
+        return cls(tuple(each.answer for each in found), tuple(each.score for each in found))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Their values of FORCED_COLUMNS."""
+        values = (self.answers, self.scores)
+        return {name: json.dumps(value, ensure_ascii=False) for name, value in zip(FORCED_COLUMNS, values, strict=True)}
+
+
+FORCED_COLUMNS = ("forced_answers", "forced_scores")
+"""The columns of results.csv with the forced answers of each turn and their scores, as JSON lists."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +62,20 @@ class ScoresByTurn:
         return len(self.scores) - 1 - (worse[-1] + 1 if worse else 0)
 
 
-def scores_by_turn(rows: Iterable[ResultRow], turns_of: Callable[[EpisodeId], Sequence[Turn]]) -> list[ScoresByTurn]:
+def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn]) -> list[ScoresByTurn]:
     """The scores of all answers that have one, turn by turn; without answers whose forced ones await a judge."""
     found = []
     for row in rows:
-        forced = [turn.forced.score for turn in turns_of(row.episode) if turn.forced is not None]
-        scores = [score for score in [*forced, row.score] if score is not None]
-        if len(scores) == len(forced) + 1:
-            found.append(ScoresByTurn(row, tuple(scores)))
+        scores = [*forced[row.episode].scores, row.score]
+        known = tuple(score for score in scores if score is not None)
+        if len(known) == len(scores):
+            found.append(ScoresByTurn(row, known))
     return found
 
 
 def anytime(
     rows: Iterable[ResultRow],
-    turns_of: Callable[[EpisodeId], Sequence[Turn]],
+    forced: Mapping[EpisodeId, ForcedByTurn],
     benchmark: Benchmark,
     facts: RunFacts,
 ) -> dict[str, Any] | None:
@@ -66,7 +91,7 @@ def anytime(
       since an answer first scored as much ("turns_since_first"), and since all did ("turns_since_stable").
     - "better_earlier": how many answers score less than a forced one before.
     """
-    known = scores_by_turn(rows, turns_of)
+    known = scores_by_turn(rows, forced)
     if not known:
         return None
     above = [each for each in known if each.final > 0]

@@ -27,7 +27,7 @@ from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
 from roomscout.runs import RunError, RunInUse
-from roomscout.runs.anytime import anytime
+from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
 from roomscout.runs.marks import Mark
@@ -258,7 +258,8 @@ class RunWriter:
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []
         batch_size = sessions[-1]["batch_size"] if sessions else None
-        facts, rows = self._reader.facts, [row.to_json() for row in self.rows]
+        facts, answered = self._reader.facts, self.rows
+        rows = [row.to_json() for row in answered]
         summary: dict[str, Any] = {"protocol": facts.protocol, "model": facts.config["model"]}
         summary["questions"] = {"count": facts.questions, "sha256": facts.questions_sha256}
         part = ""
@@ -278,17 +279,22 @@ class RunWriter:
         if baselines := known_baselines(self._reader):
             summary["baselines"] = baselines
         sights = self._reader.sights
-        if (by_sight := split(self.rows, sights)) is not None:
+        if (by_sight := split(answered, sights)) is not None:
             summary["sight"] = by_sight
+        forced: dict[EpisodeId, ForcedByTurn] = {}
         if facts.setting("anytime"):
-            by_turn = anytime(self.rows, self._reader.turns, self._reader.benchmark, facts)
+            forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
+            by_turn = anytime(answered, forced, self._reader.benchmark, facts)
             summary |= {"anytime": by_turn} if by_turn else {}
         if warnings := _warnings(facts, summary, self._reader.benchmark):
             summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
-        seen = {(each.number, each.sample): columns_of(each) for each in sights.values()}
-        self._replace("results.csv", as_csv([row | seen.get((row["number"], row["sample"]), {}) for row in rows]))
+        more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
+        for episode, answers in forced.items():
+            more[episode] = answers.columns | more.get(episode, {})
+        columns = [row | more.get(each.episode, {}) for each, row in zip(answered, rows, strict=True)]
+        self._replace("results.csv", as_csv(columns))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
@@ -470,15 +476,15 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as the table results.csv, with a column for each of their further scores and of SIGHT_COLUMNS, if any
-    row has it; options are a JSON list.
+    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS and of
+    SIGHT_COLUMNS, if any row has it; options are a JSON list.
 
     `more` names keys of the rows that are columns too.
     """
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [*(name for name in field_names(ResultRow) if name != "scores"), *more]
     columns += [f"scores.{name}" for name in names]
-    columns += [name for name in SIGHT_COLUMNS if any(name in row for row in rows)]
+    columns += [name for name in (*FORCED_COLUMNS, *SIGHT_COLUMNS) if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

@@ -1,5 +1,6 @@
 """--anytime: an answer after each turn, outside the conversation, that costs only its own tokens."""
 
+import csv
 import json
 import shutil
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from browsing import OpenPage
 from conftest import SMALL_VIEW, RoomScans, only_run, results, run_in_process, scripted, trajectories
 from transformers import AutoConfig, AutoProcessor
 
@@ -28,6 +30,7 @@ from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import plot_of, results_of, turn_table
 from roomscout.benchmarks.servers import FaultyServer, sometimes
 from roomscout.benchmarks.servers import scripted as served
+from roomscout.command import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
 from roomscout.envs.actions import CameraAction
@@ -39,7 +42,7 @@ from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.untrained import write_untrained_checkpoint
 from roomscout.models.transformers.untrained_families import write_untrained_family
 from roomscout.models.vllm.prompts import LayoutEncoder
-from roomscout.runs.anytime import anytime
+from roomscout.runs.anytime import ForcedByTurn, anytime
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn
 
@@ -121,8 +124,8 @@ def episode(
 def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]:
     """What a summary says of these answers in a run of three moves."""
     facts = SimpleNamespace(setting=({"moves": "model", "moves_of": None, "steps": 3} | settings).get)
-    turns = {row.episode: turns for row, turns in episodes}
-    found = anytime([row for row, _ in episodes], turns.__getitem__, BENCHMARK, facts)  # type: ignore[arg-type]
+    forced = {row.episode: ForcedByTurn.of(turns) for row, turns in episodes}
+    found = anytime([row for row, _ in episodes], forced, BENCHMARK, facts)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -417,6 +420,30 @@ class TestRuns:
         write_report(folder, lambda facts: "")
         assert "Overall if each turn were the last" in (folder / "report.html").read_text()
         assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
+
+    def test_the_csv_has_the_forced_answers_and_scores_of_each_question(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
+        with (folder / "results.csv").open() as table:
+            rows = list(csv.DictReader(table))
+        assert [
+            [*zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)] for row in rows
+        ] == [
+            [(turn.forced.answer, turn.forced.score) for turn in turns if turn.forced is not None]
+            for turns in turns_of(folder).values()
+        ]
+
+    def test_a_replay_shows_what_was_asked_for_and_each_forced_answer(
+        self, rooms: RoomScans, tmp_path: Path, browser: Any
+    ):
+        config = rooms.config(tmp_path, anytime=True, steps=3, moves="spin", num_questions=1)
+        folder = run_in_process(config, scripted())
+        assert main(["replay", str(folder), "q001"]) == 0
+        shown = OpenPage(browser, (folder / "replay_q001.html").as_uri())
+        said = shown.page.inner_text("#turns")
+        shown.page.close()
+        assert said.count("If this turn were the last: ") == 3
+        asked = [turn.requested.in_words for turn in turns_of(folder)[EpisodeId(1)] if turn.requested]
+        assert asked and all(f"The model asked for: {each}" in said for each in asked)
 
     def test_a_study_has_a_table_and_a_curve_by_turn(self, rooms: RoomScans, tmp_path: Path):
         preset = PRESETS["anytime"]

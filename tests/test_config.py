@@ -23,6 +23,7 @@ from roomscout.agent.config import (
 )
 from roomscout.agent.demo import demo_defaults
 from roomscout.agent.resuming import answer_settings, changed_flags, with_absolute_paths
+from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.training.episodes import VIEWS
@@ -388,3 +389,9 @@ def test_the_help_says_nothing_of_an_empty_default(monkeypatch: pytest.MonkeyPat
     shown = run_main(["--help"]).stdout
     assert "(default: 8)" in shown
     assert "(default: )" not in shown and "(default: None)" not in shown
+
+
+def test_the_help_names_every_benchmark(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "600")  # each help text on one line
+    (line,) = [line for line in run_main(["--help"]).stdout.splitlines() if "The benchmark that defines" in line]
+    assert set(benchmark_names()) <= set(re.findall(r"[a-z0-9-]+", line))

@@ -81,6 +81,13 @@ def test_an_interval_of_one_question_per_scene_is_that_of_a_mean():
     assert task.interval == pytest.approx((expected.low, expected.high), abs=0.6)
 
 
+def test_an_interval_does_not_depend_on_the_last_bits_of_sums():
+    values = np.random.default_rng(3).integers(11, size=12) / 10
+    noise = np.random.default_rng(100).choice([-1e-14, 1e-14], size=12) * (values % 1 > 0)
+    (task, _), (other, _) = (estimates(one_each(each.tolist()), BENCHMARK) for each in (values, values + noise))
+    assert other.interval == pytest.approx(task.interval, abs=1e-6)
+
+
 def test_answers_in_one_scene_do_not_count_as_independent():
     values = np.random.default_rng(2).random(30).tolist()
     once, four_times = (estimates(one_each(values) * times, BENCHMARK)[0] for times in (1, 4))

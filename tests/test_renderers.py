@@ -35,7 +35,7 @@ def renderer(request):
         made = RAYCAST
     else:
         with skip_if_unavailable():
-            made = ChildRenderer(request.param, view_limit_s=20.0).started()
+            made = ChildRenderer(request.param).started()
     yield made
     made.close()
 

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +15,16 @@ from conftest import SMALL_VIEW, RoomScans, results, run_main
 from waiting import wait_until
 
 from roomscout.agent.config import ConfigError
+from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
-from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, open_study
+from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
 from roomscout.analysis.study.tables import plot_of, results_of
 from roomscout.command import main
 from roomscout.runs import RunError
-from roomscout.runs.reader import RunReader
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader, run_folders
 from roomscout.studies import StudiedCommand
 
 COMMAND = StudiedCommand()
@@ -60,6 +63,19 @@ def test_the_page_fits_a_phone(studied: Path, browser: Any):
     assert opened.page.locator("table.tasks tbody tr").count()
     assert not opened.scrolling() and not opened.problems
     opened.page.close()
+
+
+@pytest.mark.parametrize("name", ["controls", "passive", "motion"])
+def test_the_plot_has_room_for_the_names_of_its_cells(studied: Path, browser: Any, tmp_path: Path, name: str):
+    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    cells = tuple(_placed(found.cells[0], cell) for cell in PRESETS[name].cells)
+    page = (studied / "study.html").read_text()
+    plot = plot_of(type(found)(**{**vars(found), "cells": cells}))
+    (tmp_path / "plot.html").write_text(re.sub("<svg.*?</svg>", lambda _: plot, page, flags=re.DOTALL))
+    opened = OpenPage(browser, (tmp_path / "plot.html").as_uri())
+    starts = opened.page.locator("svg text.name").evaluate_all("all => all.map((each) => each.getBBox().x)")
+    opened.page.close()
+    assert len(starts) == len(cells) and min(starts) > 0
 
 
 def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
@@ -222,6 +238,57 @@ def test_parts_of_a_study_make_the_table_of_the_whole(
     assert "Pending: parts 2 of 2" in caplog.text
     assert run_main([*given, "--shard", "2/2"]).returncode == 0
     assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def in_parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, RoomScans]:
+    """A study whose two parts are answered and merged while a scan was missing, and the rooms with that scan."""
+    folder = tmp_path_factory.mktemp("parts")
+    lacking = Path(shutil.copytree(six_rooms.root, folder / "rooms"))
+    scan = sorted(lacking.rglob("*.ply"))[0]
+    scan.rename(scan.with_suffix(".away"))
+    moved = RoomScans(lacking, lacking / six_rooms.questions.name)
+    study = opened(folder / "motion", "motion", moved)
+    for part in ((1, 2), (2, 2)):
+        answer_part(study, moved, part)
+    for cell in study.preset.cells:
+        merge(study.folder / "merged" / cell.folder, run_folders(study.place_of(cell)))
+    scan.with_suffix(".away").rename(scan)
+    return study, moved
+
+
+def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
+    """Answer a part of each cell in this process, or retry its failed questions, as the study's own processes do."""
+    for cell in study.preset.cells:
+        begun = study.run_of(cell, part)
+        settings = dict(cell.settings) | ({"continue_from": str(begun), "retry_failed": True} if begun else {})
+        config = rooms.config(study.place_of(cell), steps=3, shard="{}/{}".format(*part), **settings)
+        ended = main_vsi_bench_loop(config, begun)
+        assert ended.folder is not None
+        done_file(ended.folder).touch()
+
+
+def test_parts_that_retry_their_failed_questions_are_merged_again(in_parts: tuple[Study, RoomScans]):
+    study, rooms = in_parts
+    merged = [study.folder / "merged" / cell.folder for cell in study.preset.cells]
+    assert all(any(row.failed for row in RunReader(run).rows) for run in merged)
+    for part in ((1, 2), (2, 2)):
+        answer_part(study, rooms, part)
+    assert finished_runs(study, Given({}, (1, 2), retry_failed=True), COMMAND) == merged
+    assert not any(row.failed for run in merged for row in RunReader(run).rows)
+
+
+def test_a_study_in_parts_is_resumed_in_parts(in_parts: tuple[Study, RoomScans]):
+    study, rooms = in_parts
+    with pytest.raises(RunError, match="was begun in 2 parts: add --shard I/2"):
+        opened(study.folder, "motion", rooms)
+    with pytest.raises(RunError, match="was begun in 2 parts"):
+        opened(study.folder, "motion", rooms, "--shard", "1/3")
+
+
+def test_a_study_in_whole_runs_takes_no_shard(studied: Path, rooms: RoomScans):
+    with pytest.raises(RunError, match="was begun without --shard"):
+        opened(studied, "motion", rooms, "--shard", "1/2")
 
 
 def test_a_cell_that_cannot_run_ends_the_study_with_its_status(

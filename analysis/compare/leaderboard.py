@@ -79,7 +79,8 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     found = intervals.get("percent", {}).get("overall")
     cost, answers = summary.get("cost", {}), everything["questions"]
     tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
-    sessions, words = summary.get("sessions", ()), overall_in_words(label, summary["asked"]["tasks"], benchmark)
+    asked, sessions = summary["asked"], summary.get("sessions", ())
+    words = overall_in_words(label, asked["tasks"], benchmark, asked.get("some"))
     return Standing(
         folder,
         facts,
@@ -87,7 +88,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
         benchmark.title,
         label,
         "" if words == label else words,
-        summary["asked"][label],
+        asked[label],
         (found[0], found[1]) if found else None,
         intervals.get("missing", {}).get("overall", "the run is of a version without intervals: resume it to add them"),
         answers,

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.analysis.replay.page import MOST_FACES, Replay
+from roomscout.analysis.report.contents import QuestionContents
+from roomscout.analysis.report.pages import forced_in_words
 from roomscout.data.text import escaped
 from roomscout.rendering.simplify import simplified
 from roomscout.runs import RunError
+from roomscout.runs.records import Turn
 
 OBJECT_RGB = (199, 33, 184)
 
@@ -61,9 +64,18 @@ def write_rerun(replay: Replay, out: Path) -> None:
         else:
             recording.log("room/camera/view", rerun.Image(view).compress(jpeg_quality=85))
         recording.log("room/path", rerun.LineStrips3D([path[: place + 1]], colors=[38, 99, 235]))
-        said = [turn.reply.text, turn.action.in_words, turn.camera_in_words, turn.parse_error]
-        recording.log("conversation", rerun.TextDocument("\n\n".join(filter(None, said))))
+        recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, replay.question))))
     recording.flush()
+
+
+def _said(turn: Turn, question: QuestionContents) -> list[str]:
+    """What was said and done in a turn."""
+    said = [turn.reply.text, turn.action.in_words, turn.camera_in_words, turn.parse_error]
+    if turn.requested is not None:
+        said.append(f"the model asked for: {turn.requested.in_words}")
+    if turn.forced is not None:
+        said.append(f"if this turn were the last: {forced_in_words(turn.forced, question)}")
+    return [text for text in said if text]
 
 
 def _about(replay: Replay) -> str:

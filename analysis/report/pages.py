@@ -13,7 +13,7 @@ from roomscout.data.boxes import BoxError, ObjectBox
 from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
-from roomscout.runs.records import RunFacts, Turn
+from roomscout.runs.records import ForcedAnswer, RunFacts, Turn
 from roomscout.runs.sights import SIGHTS, Sight
 
 Link = Callable[[Path], str | None]
@@ -200,12 +200,17 @@ def turn_values(
 
 def _forced(turn: Turn, question: QuestionContents) -> dict[str, Any]:
     """What the model answered as if a turn were the last, and its reply; empty without --anytime."""
-    if (forced := turn.forced) is None:
+    if turn.forced is None:
         return {}
+    return {"forced": [forced_in_words(turn.forced, question), escaped_text(turn.forced.reply.text)]}
+
+
+def forced_in_words(forced: ForcedAnswer, question: QuestionContents) -> str:
+    """A forced answer with its score, such as "A. chair, score 1.00"; escaped for display."""
     option = next((each for each in question.options if _is_option(forced.answer, each)), None)
     answer = option or question.in_words(forced.answer, "") or "no answer"
     score = "" if forced.score is None else f", score {forced.score:.2f}"
-    return {"forced": [escaped(answer) + score, escaped_text(forced.reply.text)]}
+    return escaped(answer) + score
 
 
 def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from roomscout.data.text import escaped
 from roomscout.processes import environment
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader, find_part, run_folders
+from roomscout.runs.records import EpisodeId
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +121,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
             command.completed(study.settings_of(cell))
         except ValueError as error:
             raise RunError(f"{name}, cell {cell.name}: {error}") from None
+    _require_same_division(study, given.part)
     if begun is None:
         _write(study)
     return study
@@ -167,6 +170,21 @@ def _require_same(
             raise RunError(
                 f"{folder} was begun with {flag} {_value(before)}, not {_value(now)}: leave that out to resume the "
                 "study, or name another folder for a new one"
+            )
+
+
+def _require_same_division(study: Study, part: tuple[int, int] | None) -> None:
+    """Raise RunError if the runs of a study are parts and this call asks whole runs, or the other way round."""
+    of = part[1] if part else None
+    for cell in study.preset.cells:
+        for run in run_folders(study.place_of(cell)):
+            begun = RunReader(run).facts.part
+            if (begun.of if begun else None) == of:
+                continue
+            if begun is None:
+                raise RunError(f"{study.folder} was begun without --shard: leave that out to resume the study")
+            raise RunError(
+                f"{study.folder} was begun in {begun.of} parts: add --shard I/{begun.of}, with I the part to resume"
             )
 
 
@@ -246,13 +264,36 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         return None
     merged = []
     for cell in study.preset.cells:
-        target = study.folder / "merged" / cell.folder
-        if not (target / "summary.json").exists():
-            folders = [str(run) for run in parts[cell.name]]
-            if status := start([*command.words, "merge", str(target), *folders]):
-                raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
+        target, runs = study.folder / "merged" / cell.folder, [run for run in parts[cell.name] if run is not None]
+        if not _is_merged(target, runs) and (status := start([*command.words, "merge", str(target), *map(str, runs)])):
+            raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
         merged.append(target)
     return merged
+
+
+def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
+    """Whether a folder has the merged answers of these parts.
+
+    Removes one whose parts have changed since, as by --retry-failed. Raises RunError if a judge's marks would be lost.
+    """
+    if not (target / "summary.json").exists():
+        return False
+    now = {each: answer for part in parts for each, answer in _answers_in(part).items()}
+    if _answers_in(target) == now:
+        return True
+    if RunReader(target).marks and not any(RunReader(part).marks for part in parts):
+        raise RunError(
+            f"the parts of {target} have changed since it was merged, and only it has the marks of its judge: move it "
+            "away, and judge the newly merged run"
+        )
+    log.info("Merged again, since its parts have changed: %s", target)
+    shutil.rmtree(target)
+    return False
+
+
+def _answers_in(run: Path) -> dict[EpisodeId, tuple[str | None, str, float]]:
+    """What tells one run's answers from those of a retry: the answer, the status and the seconds of each."""
+    return {row.episode: (row.answer, row.status, row.seconds) for row in RunReader(run).recorded_rows}
 
 
 def _listed(numbers: set[int]) -> str:

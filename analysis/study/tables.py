@@ -231,7 +231,7 @@ def interval_in_words(interval: tuple[float, float] | None, signed: bool = False
 def notes_of(results: Results) -> list[str]:
     """What a reader of the tables must know, a sentence each."""
     first = results.cells[0].cell.name
-    notes = [f"Intervals are over scenes; differences are paired by scene, in percentage points, to {first}."]
+    notes = [f"Intervals are over scenes; differences are paired by scene, in percentage points, to “{first}”."]
     if missing := dict.fromkeys(
         each.estimate.missing
         for result in results.cells
@@ -308,9 +308,14 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, min(values) - space), min(100.0, max(values) + space)
 
 
+NAME_PX = 7
+"""The width of a character of a cell's name, at most."""
+
+
 def _dots(results: Results) -> str:
     """A row for each cell, with a dashed line at the first one."""
-    left, width, row_height, top = 90, 450, 28, 10
+    left = 16 + NAME_PX * max(len(each.cell.name) for each in results.cells)
+    width, row_height, top = 450, 28, 10
     low, high = _range(_edges(results))
     bottom = top + row_height * len(results.cells) + 4
     drawing = Drawing(width, bottom + 44, "The overall of each cell with its interval")

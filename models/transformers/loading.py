@@ -1,14 +1,15 @@
 """Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
+    HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
@@ -35,6 +36,8 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_NOT_INITIALIZED",  # from cublasCreate() when out of memory
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+# The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
+_TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -166,7 +169,7 @@ def _require_on_hub(model: str) -> None:
     """Raise ModelError unless the hub serves this checkpoint. Asks once; the hub's client would retry for a minute."""
     try:
         get_hf_file_metadata(hf_hub_url(model, "config.json"))
-    except (httpx2.TransportError, OSError, ValueError) as error:
+    except (_TransportError, OSError, ValueError) as error:
         raise ModelError(_reason(model, error)) from error
 
 
@@ -183,7 +186,7 @@ def _reason(model: str, error: BaseException) -> str:
         (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
         (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
         (
-            (OfflineModeIsEnabled, LocalEntryNotFoundError, httpx2.TransportError),
+            (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
             "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model "
             f"a checkpoint folder or {EMBEDDED}",
         ),
