@@ -91,8 +91,9 @@ def keep_freed_memory() -> None:
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
-        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
-            library.mallopt(parameter, KEPT_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        if not library.mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES):
+            library.mallopt(_M_MMAP_THRESHOLD, 2**25)  # the most that older versions take
 
 
 def is_out_of_memory(error: BaseException) -> bool:
