@@ -538,7 +538,7 @@ class TestMakeBackend:
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the setting")
 def test_large_tensors_reuse_the_pages_of_freed_ones():
     keep_freed_memory()
-    torch.ones(2**24)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(2**24)  # 64 MiB, 16,384 pages
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1_000
+    for _ in range(10):
+        torch.ones(2**24)  # 64 MiB, 16,384 pages
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 5 * 16_384
