@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
         return 130
     except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
         if isinstance(error, refusals):
-            return refuse(error)
+            return refuse(error, argv)
         import traceback
 
         from roomscout.data.text import escaped_lines
@@ -130,11 +130,12 @@ def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionS
     return None if config.views.renderer == "blind" else views.show
 
 
-def refuse(error: Exception) -> int:
-    """Print why the command cannot run."""
+def refuse(error: Exception, argv: list[str]) -> int:
+    """Print why the command cannot run, in the words of its verb."""
     from roomscout.data.text import escaped_lines
+    from roomscout.verbs import in_words_of_verb
 
-    print(escaped_lines(f"error: {error}"), file=sys.stderr)
+    print(escaped_lines(f"error: {in_words_of_verb(str(error), argv)}"), file=sys.stderr)
     return 2
 
 

@@ -1,5 +1,6 @@
 """The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
 
+import re
 import shlex
 import shutil
 import sys
@@ -424,6 +425,20 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
         return [], lambda _: show_help(name)
     verb = VERBS[name]
     return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
+
+
+WORDS = {
+    "ask": ((r"^--ply (?=/)", ""), (r"^--ply asks", "ask asks")),
+    "resume": ((r"^--continue(?: recent)?", "resume"),),
+}
+"""What the messages of a verb begin with, a pattern, and what its user typed instead."""
+
+
+def in_words_of_verb(message: str, argv: Sequence[str]) -> str:
+    """A message without the flags that the command line's verb stands for."""
+    for flags, typed in WORDS.get(argv[0], ()) if argv else ():
+        message = re.sub(flags, typed, message)
+    return message
 
 
 def _unknown(word: str) -> str:
