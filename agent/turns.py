@@ -124,17 +124,17 @@ def forced_answers(
 
     Raises what `run_batched_turn` raises.
     """
-    going_on = [
+    continuing = [
         state for state, each in zip(states, decisions, strict=True) if run.anytime and not state.ends_with(each.action)
     ]
-    if not going_on:
+    if not continuing:
         return [None] * len(states)
-    with policy_errors(run.policy, "answer_now", going_on):
-        found = run.policy.answer_now(going_on)
-    require_decisions(found, run.policy, "answer_now", going_on, final=True)
+    with policy_errors(run.policy, "answer_now", continuing):
+        found = run.policy.answer_now(continuing)
+    require_decisions(found, run.policy, "answer_now", continuing, final=True)
     assert found is not None, "a run begins only with a policy that can answer"
-    batch = tuple(state.question.id for state in going_on)
-    answers = {state.episode: _forced(state, each, batch) for state, each in zip(going_on, found, strict=True)}
+    batch = tuple(state.question.id for state in continuing)
+    answers = {state.episode: _forced(state, each, batch) for state, each in zip(continuing, found, strict=True)}
     return [answers.get(state.episode) for state in states]
 
 

@@ -101,10 +101,9 @@ def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
     """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
     if is_blind(facts.protocol):
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
-    size, focal = facts.setting("image_size"), facts.setting("focal")
-    if not isinstance(size, list) or not isinstance(focal, int | float):
+    if (camera := facts.intrinsics) is None:
         raise RunError(f"{folder / 'run.json'} does not record image_size and focal, so what was in view is not known")
-    return Intrinsics(int(size[0]), int(size[1]), float(focal))
+    return camera
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
-from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 
@@ -346,6 +346,14 @@ class RunFacts(Record):
     def episodes(self) -> int:
         """How many answers the run asks for."""
         return self.questions * self.samples
+
+    @property
+    def intrinsics(self) -> Intrinsics | None:
+        """The camera of the views; None if their size or focal length is not recorded."""
+        size, focal_px = self.setting("image_size"), self.setting("focal")
+        if not isinstance(size, list) or not isinstance(focal_px, int | float):
+            return None
+        return Intrinsics(int(size[0]), int(size[1]), float(focal_px))
 
     @property
     def last_versions(self) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def plain_answer(answer: QuestionContents) -> str:
     return np.format_float_positional(float(text), trim="-") if is_number else text
 
 
-def camera_of(answer: QuestionContents) -> list[dict[str, Any]]:
+def camera_path_of(answer: QuestionContents) -> list[dict[str, Any]]:
     """Where the camera was in each turn, and what it did, as JSON values."""
     kept = ("turn", "pose", "action", "clamped", "parse_error", "move")
     return [{key: value for key, value in turn.to_json().items() if key in kept} for turn in answer.turns]

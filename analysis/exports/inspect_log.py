@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from roomscout.analysis.exports.answers import Exported, camera_of, finished, id_of, view_of
+from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, view_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.data.text import escaped, escaped_text
 from roomscout.runs import RunError
@@ -147,7 +147,7 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
             "status": row.status,
             "parse_errors": row.parse_errors,
             "folder": str(answer.episode),
-            "turns": camera_of(answer),
+            "turns": camera_path_of(answer),
         },
         model_usage={model: usage},
         total_time=row.seconds,

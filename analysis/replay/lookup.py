@@ -126,8 +126,6 @@ def _scan_below(run: RunContents, question: QuestionContents, scan_root: Path | 
 
 def intrinsics_of(facts: RunFacts) -> Intrinsics:
     """The camera of a run's views; raises RunError if run.json does not have it."""
-    size, focal_px = facts.setting("image_size"), facts.setting("focal")
-    if not isinstance(size, list) or not isinstance(focal_px, int | float):
+    if (camera := facts.intrinsics) is None:
         raise RunError("run.json does not record the size and the focal length of the views, so nothing can be placed")
-    width, height = size
-    return Intrinsics(width, height, focal_px)
+    return camera

@@ -160,10 +160,9 @@ def counted_names(boxes: Sequence[ObjectBox]) -> str:
 
 def hfov_deg(facts: RunFacts) -> float | None:
     """The horizontal field of view of a run's cameras in degrees; None if it is not recorded."""
-    size, focal = facts.setting("image_size"), facts.setting("focal")
-    if not isinstance(size, list) or not isinstance(focal, int | float):
+    if (camera := facts.intrinsics) is None:
         return None
-    return round(2 * math.degrees(math.atan(size[0] / 2 / focal)), 1)
+    return round(2 * math.degrees(math.atan(camera.width / 2 / camera.focal_px)), 1)
 
 
 def turn_values(

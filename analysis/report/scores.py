@@ -139,8 +139,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         for name in ("datasets", "question_types", "scenes", "ids", "num_questions")
         if (value := setting(name))
     ]
-    size, focal, hfov = setting("image_size"), setting("focal"), hfov_deg(facts)
-    width, height = size if isinstance(size, list) else ("?", "?")
+    camera = facts.intrinsics
     versions = facts.last_versions
     packages = [f"{name} {version}" for name, version in versions["packages"].items() if version]
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
@@ -154,9 +153,9 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Scans", str(setting("ply") or setting("scan_root"))),
         (
             "View",
-            f"{width} × {height} px, focal {focal:g} px" + (f" ({hfov:g}° wide)" if hfov else "")
-            if isinstance(focal, int | float)
-            else f"{width} × {height} px",
+            f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px ({hfov_deg(facts):g}° wide)"
+            if camera
+            else "not recorded",
         ),
         ("Renderer", "blind: every view is grey" if is_blind(run.facts.protocol) else str(setting("renderer"))),
         ("Moves", f"at most {setting('steps')} per question"),
