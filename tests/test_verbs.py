@@ -148,6 +148,12 @@ def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str,
     assert words in capsys.readouterr().err
 
 
+def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
+    assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
+
+
 def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):
     assert all(meant.split(",")[0] in helped and f"{name} " not in helped for name, meant in FOREIGN.items())
 
