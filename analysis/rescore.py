@@ -93,7 +93,12 @@ def main(
     With `open_judge` there is a flag --judge: the judge's marks are kept in the run folder, for which `when_judged` is
     called. Raises what the judge raises.
     """
-    options = _parser(prog, open_judge is not None).parse_args(arguments)
+    parser = _parser(prog, open_judge is not None)
+    options = parser.parse_args(arguments)
+    if open_judge is not None and options.judge is None:
+        about_judge = ("judge_url", "judge_key_env", "replace_marks")
+        if unused := [each for each in about_judge if getattr(options, each) != parser.get_default(each)]:
+            parser.error(f"--{unused[0].replace('_', '-')} is about a judge: add --judge MODEL, or leave it out")
     log_to_stream(sys.stdout)
     damaged: list[str] = []
     try:

@@ -1,5 +1,6 @@
 """The command: flags in, exit status out."""
 
+import errno
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -67,6 +68,13 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
         if isinstance(error, refusals):
             return refuse(error, argv)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
+            from roomscout.agent.console import discard_output
+
+            discard_output()
+            return refuse(
+                OSError(f"the disk is full ({error}): free some space, then run the same command again"), argv
+            )
         import traceback
 
         from roomscout.data.text import escaped_lines

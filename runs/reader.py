@@ -134,7 +134,10 @@ class RunReader:
         """The contents of summary.json; None before the first export."""
         path = self.folder / "summary.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(summary, dict):
+                raise ValueError("it is not a JSON object")
+            return summary
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

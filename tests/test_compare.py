@@ -112,13 +112,21 @@ def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: p
     assert "--even-if stepz: there is no such setting; did you mean steps?" in capsys.readouterr().err
 
 
-def test_the_leaderboard_refuses_damaged_results(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("results.jsonl", "{}\n", "results.jsonl, line 1 is damaged"),
+        ("summary.json", "{}", "summary.json is damaged: resume the run, which writes it again"),
+        ("summary.json", "[]", "summary.json is damaged (it is not a JSON object)"),
+    ],
+)
+def test_the_leaderboard_refuses_damaged_files(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, says: str
 ):
     damaged = shutil.copytree(runs["first"], tmp_path / "damaged")
-    (damaged / "results.jsonl").write_text("{}\n")
+    (damaged / name).write_text(text)
     assert main(["leaderboard", str(damaged)]) == 2
-    assert "results.jsonl, line 1 is damaged" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
 
 
 def test_the_seed_may_differ(runs: dict[str, Path]):

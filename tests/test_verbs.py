@@ -1,6 +1,7 @@
 """The verbs of the command, and what it says of flags that other tools have."""
 
 import contextlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -146,6 +147,22 @@ def test_the_package_lists_its_public_names_only():
 def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str, capsys: pytest.CaptureFixture[str]):
     assert main(typed.split()) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_sentence():
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "roomscout", "version"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: the disk is full (") and ended.stderr.count("\n") == 1
+
+
+def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
+    assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
 
 
 def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):

@@ -72,6 +72,8 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
     _ = reader.recorded_rows  # refuses a run with damaged results, whose summary may be of others
+    if summary is not None and not {"asked", "types"} <= summary.keys():
+        raise RunError(f"{folder / 'summary.json'} is damaged: resume the run, which writes it again")
     if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
         raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or not (label := summary["asked"]["overall_label"]):
