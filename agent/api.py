@@ -11,12 +11,14 @@ from typing import Any
 from roomscout.agent.builders import asked_of, model_options, model_policy, with_policy
 from roomscout.agent.config import (
     FILTERS,
+    FOREIGN,
     SECTION_OF,
     SECTIONS,
     ConfigError,
     ModelSettings,
     RunConfig,
     config_from_dict,
+    flag,
 )
 from roomscout.agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from roomscout.agent.planning import Plan
@@ -30,6 +32,7 @@ from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question, QuestionError, normalized
+from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
@@ -68,6 +71,10 @@ def ask(
     """
     if not isinstance(scan, str | Path):
         raise ConfigError(f"scan takes the path of a scan file, got {scan!r}")
+    if not isinstance(question, str):
+        raise ConfigError(f"question takes a text, got {question!r}")
+    if Path(question).suffix.lower() in SCAN_SUFFIXES and Path(scan).suffix.lower() not in SCAN_SUFFIXES:
+        raise ConfigError(f"ask takes the scan before the question: ask({question!r}, {str(scan)!r})")
     if isinstance(options, str):
         raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
     if settings.get("samples", 1) != 1:
@@ -222,7 +229,8 @@ def _config(
     names = _names()
     for name in settings:
         if name not in names:
-            near = get_close_matches(name, names, n=1)
+            foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
+            near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
         if name in values or name in COMMAND_SETTINGS:
             raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")

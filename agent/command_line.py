@@ -1,8 +1,9 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
 import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,7 @@ import tyro
 from roomscout import SCRIPT
 from roomscout.agent.config import (
     FILTERS,
+    FOREIGN,
     HINTS,
     QUESTION_FILES,
     SECTION_OF,
@@ -34,24 +36,7 @@ EXAMPLES = (
     "--batch --scan-root scans --max-batched-turns 6",
     "--continue recent",
 )
-"""What --help begins with."""
-FOREIGN = {
-    "--limit": "--num-questions",
-    "--output-dir": "--log-root",
-    "--resume": "--continue",
-    "--scan": "--ply",
-    "--max-turns": "--steps, which counts moves: a question has one turn more",
-    "--max-steps": "--steps",
-    "--attn-implementation": "--attention",
-    "--tasks": "--question-types",
-    "--output": "--log-root",
-    "--output-path": "--log-root",
-    "--question-file": "--questions",
-    "--width": "--image-size",
-    "--height": "--image-size",
-    "--gpus": "--tensor-parallel-size, with --engine vllm",
-}
-"""Flags of other tools, and what has that meaning here."""
+"""What --help of the script begins with."""
 FLAGS = {flag(name): (name, True) for name in SECTION_OF} | {
     flag(f"no_{name}"): (name, False) for name, hint in HINTS.items() if alternatives(hint) == [bool]
 }
@@ -69,10 +54,11 @@ class Given:
         return base.having(**self.settings)
 
 
-def parse_command_line(argv: list[str], verbs: str = "") -> Given:
+def parse_command_line(argv: list[str], verbs: str = "", examples: Sequence[str] = ()) -> Given:
     """Parse the arguments, and the YAML file of --config if given. Each switch has a `--no-` form that turns it off.
 
-    The help begins with examples and `verbs`, the text about the verbs of the command; it ends the process.
+    The help of the console command begins with `verbs`, the text about its verbs, and the `examples` of their use;
+    that of the script with EXAMPLES, then `verbs`. Help ends the process.
 
     Raises ConfigError, naming the flag, if a flag does not exist or has a wrong value, or if the file cannot be read or
     is invalid.
@@ -81,24 +67,28 @@ def parse_command_line(argv: list[str], verbs: str = "") -> Given:
     in_file = _read_yaml(config_file) if config_file else {}
     from_file = config_from_dict(in_file, f"{config_file}").settings
     if {"-h", "--help"} & set(words):
-        _show_help(config_from_dict(in_file), verbs)
+        _show_help(config_from_dict(in_file), verbs, examples)
     in_flags = _values_of(words)
     from_flags = RunConfig.of(**in_flags).settings
     return Given({name: from_file[name] for name in in_file} | {name: from_flags[name] for name in in_flags})
 
 
-def _show_help(default: RunConfig, verbs: str) -> None:
+def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
     """Print the help, with the defaults of `default`, and end the process."""
-    prog = SCRIPT.name if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
-    examples = "\n".join(f"  {'python ' * (prog == SCRIPT.name)}{prog} {each}" for each in EXAMPLES)
-    about = [inspect.cleandoc(RunConfig.__doc__ or ""), examples, verbs]
-    about.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
+    about = inspect.cleandoc(RunConfig.__doc__ or "")
+    if Path(sys.argv[0]).name == SCRIPT.name:
+        usage = SCRIPT.name
+        parts = [about, "\n".join(f"  python {usage} {each}" for each in EXAMPLES), verbs]
+    else:
+        usage = "roomscout VERB"
+        parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
+    parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
     tyro.cli(
         RunConfig,
         default=default,
         args=["--help"],
-        prog=prog,
-        description="\n\n".join(each.strip("\n") for each in about if each),
+        prog=usage,
+        description="\n\n".join(each for each in parts if each),
         config=(tyro.conf.OmitArgPrefixes,),
     )
 
@@ -136,6 +126,10 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
     """Each flag with the words after it. Raises ConfigError for words before the first flag."""
     group: list[str] = []
     for word in words:
+        if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
+            raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
+        if re.fullmatch("-[a-zA-Z]", word):
+            raise ConfigError(f"there is no flag {word}; flags are whole words, such as --model")
         if word.startswith("--"):
             if group:
                 yield group
@@ -156,7 +150,9 @@ def _setting(typed: str) -> tuple[str, bool]:
     if wanted in FLAGS:
         return FLAGS[wanted]
     # Without the dashes, which make any two flags similar.
-    near = get_close_matches(wanted[2:], [each[2:] for each in (*FLAGS, "--config")], n=1)
+    names = [each[2:] for each in (*FLAGS, "--config")]
+    longer = [each for each in names if each.startswith(f"{wanted[2:]}-")]
+    near = longer if len(longer) == 1 else get_close_matches(wanted[2:], names, n=1)
     fix = f"did you mean --{near[0]}?" if near else "--help lists the flags"
     raise ConfigError(f"there is no flag {typed}; {fix}")
 

@@ -189,7 +189,7 @@ class QuestionSettings(_Section):
     """Which questions of a benchmark to ask."""
 
     benchmark: Annotated[str, _takes("NAME|FOLDER|FILE.py:NAME")] = DEFAULT
-    """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench, vsi-bench-debiased, a folder with a benchmark.yaml, or your own Benchmark record as path/to/file.py:NAME."""
+    """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench, vsi-bench-debiased, revsi, sqa3d, openeqa, a folder with a benchmark.yaml, or your own Benchmark record as path/to/file.py:NAME."""
     questions: Annotated[Path | None, _takes("FILE"), MayChange] = None
     """A .jsonl, .json, .csv or .parquet file with the benchmark's columns, instead of its source on the hub."""
     datasets: Annotated[tuple[str, ...], _takes("NAME ...")] = ()
@@ -623,6 +623,23 @@ ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", 
 
 UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
 QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
+FOREIGN = {
+    "--limit": "--num-questions",
+    "--output-dir": "--log-root",
+    "--resume": "--continue",
+    "--scan": "--ply",
+    "--max-turns": "--steps, which counts moves: a question has one turn more",
+    "--max-steps": "--steps",
+    "--attn-implementation": "--attention",
+    "--tasks": "--question-types",
+    "--output": "--log-root",
+    "--output-path": "--log-root",
+    "--question-file": "--questions",
+    "--width": "--image-size",
+    "--height": "--image-size",
+    "--gpus": "--tensor-parallel-size, with --engine vllm",
+}
+"""Flags of other tools, and what has that meaning here."""
 FILTERS = ("datasets", "question_types", "scenes", "ids")
 """Settings that filter questions."""
 

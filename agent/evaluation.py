@@ -38,13 +38,13 @@ from roomscout.agent.run_folder import (
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
-from roomscout.agent.turns import Run
+from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.baselines import Guesses, frequent_guesses
-from roomscout.data.benchmarks import find_benchmark, origin_lines
+from roomscout.data.benchmarks import Benchmark, find_benchmark, origin_lines
 from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
-from roomscout.data.questions import Asked, Question
+from roomscout.data.questions import Asked, Question, QuestionError
 from roomscout.data.samples import format_samples
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
 from roomscout.data.scoring import format_summary, part_lines, reference_lines
@@ -98,7 +98,12 @@ def main_vsi_bench_loop(
         config = config_to_resume(folder, config)
         asked = Asked.all_of(questions_to_resume(folder, config))
     what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
-    asked = asked_of(what, config.questions) if asked is None else asked
+    try:
+        asked = asked_of(what, config.questions) if asked is None else asked
+    except QuestionError:
+        if what.check_data and config.questions.questions is None:
+            log_origins(find_benchmark(benchmark))  # what can be prepared meanwhile
+        raise
     require_judged(asked.questions, config)
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
@@ -107,8 +112,10 @@ def main_vsi_bench_loop(
         return Outcome(0, [])
     if what.check_data:
         complete = report_scans(questions, config.views.scan_root, benchmark)
-        for line in origin_lines(find_benchmark(benchmark), list(dict.fromkeys(each.dataset for each in questions))):
-            log.info("%s", line)
+        source = find_benchmark(benchmark)
+        if config.questions.questions is not None:  # a file of one's own
+            source = replace(source, questions_from=None)
+        log_origins(source, list(dict.fromkeys(each.dataset for each in questions)))
         return Outcome(0 if complete else 1, [])
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
@@ -227,10 +234,18 @@ class Session:
 
 
 def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
-    """Log an unexpected error with its traceback and the command that resumes the run, and export; call it while
-    handling the error."""
+    """Log an unexpected error with its traceback and the command that resumes the run, and export.
+
+    Of an error in a policy, the traceback begins in the policy's code.
+    """
     what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
-    log.exception("%s; finished turns are on disk. To resume:", what)
+    raised = error.__cause__ if isinstance(error, PolicyError) else error
+    if raised is not None:
+        frames = raised.__traceback__
+        while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in POLICY_CALLERS:
+            frames = frames.tb_next
+        log.error("The traceback of the error:", exc_info=(type(raised), raised, frames))
+    log.error("%s; finished turns are on disk. To resume:", what)
     log.info("%s", run_log.resume_command)
     run_log.export(session.facts())
     return Outcome(3, run_log.rows, run_log.folder, error)
@@ -302,6 +317,12 @@ def report_scans(
         log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
     return not missing
+
+
+def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> None:
+    """Print where the questions and the scans of these datasets come from, by default of all that are known."""
+    for line in origin_lines(benchmark, list(benchmark.scans_from) if datasets is None else datasets):
+        log.info("%s", line)
 
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:

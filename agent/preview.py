@@ -35,13 +35,23 @@ def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
         parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
+    if not (options.scans or chosen or options.scan_root):
+        parser.error("name scans, or the questions whose scans to draw: --questions FILE, or --benchmark NAME")
     log_to_stream(sys.stdout)
     try:
         scans = list(options.scans) or _scans_of_questions(options)
         options.out.mkdir(parents=True, exist_ok=True)
-    except (QuestionError, ScanNotFound, OSError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+        return _draw(scans, options)
+    except (QuestionError, ScanNotFound) as error:
+        why = str(error)
+    except OSError as error:
+        why = f"--out {options.out} cannot be written ({error.strerror or error}): name another folder"
+    sys.stderr.write(escaped(f"error: {why}") + "\n")
+    return 2
+
+
+def _draw(scans: Sequence[Path], options: argparse.Namespace) -> int:
+    """Draw each scan into a picture; returns 0, or 1 if one is missing or unusable. Raises OSError."""
     drawn = 0
     for path, name in _named(scans):
         try:
@@ -88,11 +98,22 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
     parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
     parser.add_argument("--scenes", nargs="+", default=(), metavar="NAME", help="only the scans of these scenes")
-    parser.add_argument("--scan-root", type=Path, default=Path("scans"), help="the folder of its scans (%(default)s)")
+    parser.add_argument("--scan-root", type=Path, help="the folder of its scans (scans)")
     parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
-    parser.add_argument("--scale", type=float, default=1.0, help="metres per unit of the scan files (%(default)s)")
+    parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
     parser.add_argument("--up-axis", choices=("auto", "y", "z"), default="auto", help="the axis that points up")
     return parser
+
+
+def _scale(text: str) -> float:
+    """The argument of --scale; raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < np.inf:
+        raise argparse.ArgumentTypeError(f"takes the metres per unit, a number above 0, got {text}")
+    return value
 
 
 def _scans_of_questions(options: argparse.Namespace) -> list[Path]:
@@ -103,7 +124,7 @@ def _scans_of_questions(options: argparse.Namespace) -> list[Path]:
     found, missing = [], []
     for question in {question.scene: question for question in questions}.values():
         try:
-            found.append(scan_of(question, options.scan_root, layouts))
+            found.append(scan_of(question, options.scan_root or Path("scans"), layouts))
         except ScanNotFound as error:
             missing.append(error)
             logging.warning("%s", error)

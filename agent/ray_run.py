@@ -12,7 +12,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import asked_of, layouts_of, require_judged, require_sampling, with_policy
+from roomscout.agent.builders import (
+    asked_of,
+    layouts_of,
+    require_answers,
+    require_judged,
+    require_sampling,
+    with_policy,
+)
 from roomscout.agent.config import FILTERS, RunConfig
 from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
@@ -64,6 +71,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     require_ray()
     policy, config = with_policy(None, config.checked())
     require_sampling(policy, config)
+    require_answers(policy, config)
     what, asked = config.what_to_run, config.questions
     chosen = asked_of(what, asked) if folder is None else Asked.all_of(questions_to_resume(folder, config))
     questions = chosen.questions

@@ -35,6 +35,8 @@ VIEW_THREADS = min(8, os.cpu_count() or 1)
 """The number of views rendered in parallel."""
 QUESTIONS_NAMED = 3
 """The most questions of a batch that a PolicyError names."""
+POLICY_CALLERS = (__name__, "contextlib")
+"""The modules of the frames between the loop and a policy's own code."""
 
 
 @dataclass(frozen=True)

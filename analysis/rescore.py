@@ -128,7 +128,7 @@ def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     counted_from, questions = _counted_from(reader), questions_of(reader)
     steps, rows = reader.facts.setting("steps"), reader.rows
     if not rows:
-        raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
+        raise RunError(next(iter(reader.damaged), f"{reader.folder} has no finished question to rescore: resume it"))
     if lost := [row.id for row in rows if row.id not in questions]:
         raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
     return [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]

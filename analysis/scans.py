@@ -7,15 +7,22 @@ from roomscout.rendering.scene import Scene, SceneError, UpAxis, load_scene
 from roomscout.runs.records import ScanRecord
 
 
+def require_recorded(path: Path, scan: ScanRecord) -> None:
+    """Raise SceneError unless the file has the contents of the scan that a run recorded."""
+    try:
+        changed = scan_sha256(path) != scan.sha256
+    except FileNotFoundError:
+        raise SceneError(f"the scan {path} is missing: restore it") from None
+    except OSError as error:
+        raise SceneError(f"the scan {path} cannot be read ({error.strerror or error})") from None
+    if changed:
+        raise SceneError(f"{path} has changed since the run, or is another scan: restore the one that the run explored")
+
+
 def recorded_scene(scan: ScanRecord, up_axis: UpAxis, scale: float) -> Scene:
     """Load a scan that a run recorded, with the run's settings.
 
     Raises SceneError if it is missing, has changed since, or cannot be used.
     """
-    try:
-        changed = scan_sha256(Path(scan.file)) != scan.sha256
-    except OSError as error:
-        raise SceneError(f"{scan.file} cannot be read ({error.strerror})") from None
-    if changed:
-        raise SceneError(f"{scan.file} has changed since the run")
+    require_recorded(Path(scan.file), scan)
     return load_scene(scan.file, up_axis, scale)

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    logging.getLogger("agent").setLevel(logging.ERROR)
+    logging.getLogger("roomscout").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         rooms = Path(folder) / "rooms"
         write_rooms(rooms, rooms=2, seed=0)

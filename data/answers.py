@@ -1,6 +1,7 @@
 """Kinds of answers: how each is asked for, parsed, guessed and scored.
 
-A question carries its kind, so that nothing else has to know what a valid answer is. A new kind is one class here.
+A question carries its kind, so that nothing else has to know what a valid answer is. A new kind is one class here or in
+the file of its benchmark.
 """
 
 import math
@@ -340,7 +341,11 @@ class Point(AnswerKind):
 
 
 LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND = Letter(), YesNo(), Text(), Point()
-KIND_NAMES = (Letter.name, Number.name, YesNo.name, Text.name, Point.name)
+_KINDS: dict[str, AnswerKind] = {
+    each.name: each for each in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND)
+}
+KIND_NAMES = tuple(_KINDS)
+"""What the column `answer_kind` of question files takes."""
 
 
 def kind_named(name: str, unit: str = "") -> AnswerKind:
@@ -350,10 +355,9 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
     if unit:
         instead = f"not {name}" if name else "and answer_kind is empty"
         raise ValueError(f"unit {unit!r} is for answers of kind number, {instead}")
-    kinds: dict[str, AnswerKind] = {each.name: each for each in (LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND)}
-    if name not in kinds:
+    if name not in _KINDS:
         raise ValueError(f"answer_kind {name!r} is unknown; the kinds are {', '.join(KIND_NAMES)}")
-    return kinds[name]
+    return _KINDS[name]
 
 
 def _relative_error(answer: str | float | None, truth: str) -> float | None:

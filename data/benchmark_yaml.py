@@ -39,7 +39,7 @@ class DescribedReference:
 
 @dataclass(frozen=True)
 class Described:
-    """The contents of the file. `size` is the number of questions that the references cover, 0 if there are none."""
+    """The contents of the file. `size` is the number of all questions, 0 if it is not stated."""
 
     name: str
     title: str
@@ -49,6 +49,7 @@ class Described:
     terms: str
     references: tuple[DescribedReference, ...]
     size: int
+    datasets: tuple[str, ...]
 
 
 def read_benchmark_yaml(folder: Path) -> Described:
@@ -67,7 +68,7 @@ def read_benchmark_yaml(folder: Path) -> Described:
 
 
 def _described(contents: Any, folder: Path) -> Described:
-    known = ("name", "title", "types", "overall", "questions_from", "terms", "references", "size")
+    known = ("name", "title", "types", "overall", "questions_from", "terms", "references", "size", "datasets")
     top = _mapping(contents, "the file", known)
     types = _mapping(top.get("types"), "types")
     if not types:
@@ -80,7 +81,7 @@ def _described(contents: Any, folder: Path) -> Described:
         raise ValueError(f"overall is {overall!r}; it must be {' or '.join(OVERALLS)}, what it is the mean over")
     size = _text(top, "size", "the file", "0")
     if not size.isdecimal() or (references and not int(size)):
-        raise ValueError("size must be the number of questions that the references cover, as a whole number")
+        raise ValueError("size must be the number of all questions, which the references cover, as a whole number")
     name = _text(top, "name", "the file", folder.resolve().name)
     return Described(
         name=name,
@@ -91,7 +92,19 @@ def _described(contents: Any, folder: Path) -> Described:
         terms=_text(top, "terms", "the file", "no terms stated"),
         references=tuple(_reference(each, f"reference {number}") for number, each in enumerate(references, start=1)),
         size=int(size),
+        datasets=_datasets(top.get("datasets")),
     )
+
+
+def _datasets(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list) or not all(isinstance(each, str) and each.strip() for each in given):
+        raise ValueError("datasets must be a list of names, such as [old, new]")
+    names = [each.strip() for each in given]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"datasets names {twice[0]!r} twice")
+    return tuple(names)
 
 
 def _type(name: str, given: Any) -> DescribedType:

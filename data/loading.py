@@ -26,13 +26,18 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
         raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")
     try:
         module = _module_of_file(on_disk(Path(source).expanduser())) if source.endswith(".py") else _module(source)
-    except (ImportError, SyntaxError) as error:
+    except NotLoadable:
+        raise
+    except SyntaxError as error:
+        file = Path(error.filename or source).name
+        raise NotLoadable(f"{file}, line {error.lineno} is not Python ({error.msg}): fix it") from error
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{source}.".startswith(f"{error.name}."):
+            raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: install or fix it") from error
         raise NotLoadable(
             f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "
             "it, or name its file"
         ) from error
-    except NotLoadable:
-        raise
     except (Exception, SystemExit) as error:  # the file is not ours, so it may raise anything, even sys.exit()
         raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: fix it") from error
     if not hasattr(module, attribute):

@@ -23,13 +23,17 @@ def read_published(path: Path) -> list[PublishedScene]:
     """The scenes of a file in either format; raises BoxError if it is in neither."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BoxError(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+    except OSError as error:
+        raise BoxError(f"{path} cannot be read ({error.strerror or error}): check the path") from None
+    except ValueError as error:
+        raise BoxError(f"{path} is not JSON ({error}): name a file of published boxes") from None
+    scenes = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     try:
-        if isinstance(content, dict) and all("object_bbox" in scene for scene in content.values()):
-            return list(_vsi_bench(content, path))
-        if isinstance(content, list) and all("scene_id" in scene and "objects" in scene for scene in content):
-            return list(_revsi(content, path))
+        if scenes and all(isinstance(scene, dict) for scene in scenes):
+            if isinstance(content, dict) and all("object_bbox" in scene for scene in scenes):
+                return list(_vsi_bench(content, path))
+            if isinstance(content, list) and all("scene_id" in scene and "objects" in scene for scene in scenes):
+                return list(_revsi(content, path))
     except (KeyError, TypeError, AttributeError) as error:
         raise BoxError(f"{path} has a scene that cannot be read ({type(error).__name__}: {error})") from None
     raise BoxError(

@@ -203,9 +203,10 @@ class QuestionSource:
         elif benchmark.source is not None:
             name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.all_columns))
         else:
-            at = f"; they are at {benchmark.questions_from.url}" if benchmark.questions_from else ""
-            what_to_do = f"give its questions with --questions FILE{at}"
-            raise QuestionError(f"{benchmark.title} has no source to download: {what_to_do}")
+            origin, how = benchmark.questions_from, "give its questions with --questions FILE"
+            if origin is not None:
+                how = f"get {origin.file or 'its questions'} from {origin.url}, and pass the file with --questions FILE"
+            raise QuestionError(f"{benchmark.title} has no source to download: {how}")
         rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)
         given = (question.id for question, (_, row) in zip(questions, rows, strict=True) if _is_as_given(row))

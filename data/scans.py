@@ -33,9 +33,8 @@ LAYOUTS: Layouts = {
         for part in ("", "MultiScan/")
     ),
 }
-FLAT_LAYOUT = tuple(
-    f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in (".ply", ".pcd", ".glb", ".gltf", ".obj")
-)
+SCAN_SUFFIXES = (".ply", ".pcd", ".glb", ".gltf", ".obj")
+FLAT_LAYOUT = tuple(f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in SCAN_SUFFIXES)
 OWN_ROOTS = "*"
 """The key of `Layouts` with further scan roots, which are searched first: folders of a benchmark with its own scans."""
 _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included

@@ -1,7 +1,6 @@
 """The scores of a run: means over types and tasks, the overall with its label, and the summary."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -111,7 +110,8 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
     overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
     "partly_judged_" if others await their judge, and with `part`, such as "part_2_of_8", for a part of a run. Compare
-    overalls only if labels and questions are equal. Rows need `id` and `dataset` if the benchmark names its datasets.
+    overalls only if labels and questions are equal. "some" is what `some_of` returns, if anything. Rows need `id` and
+    `dataset` if the benchmark names its datasets.
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -133,12 +133,30 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     }
 
 
-def overall_label(
-    question_types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int] | None = None
-) -> str:
+def some_of(
+    question_types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int], unfinished: bool = False
+) -> dict[str, Any]:
+    """Which questions of a benchmark an overall covers, as JSON values; {} if it lacks none or the benchmark's
+    `datasets` are empty.
+
+    `of_datasets` has the number of questions by dataset. "datasets" names those covered, unless all are. "questions" is
+    their number, absent if the run is `unfinished` and the number still grows.
+    """
+    if not benchmark.datasets:
+        return {}
+    whole, all_types = _whole_label(question_types, benchmark)
+    others = sorted(of_datasets.keys() - set(benchmark.datasets))
+    covered = [name for name in benchmark.datasets if name in of_datasets] + others
+    some: dict[str, Any] = {"datasets": covered} if covered != list(benchmark.datasets) else {}
+    number = sum(of_datasets.values())
+    size = benchmark.sizes.get(whole, number) if all_types else number
+    return some if unfinished or (number == size and not some) else {"questions": number, **some}
+
+
+def overall_label(question_types: Iterable[str], benchmark: Benchmark, some: Mapping[str, Any] | None = None) -> str:
     """The name of an overall over questions of these types. Overalls with equal names are comparable.
 
-    `of_datasets` has the number of questions by dataset; None if the run is not finished.
+    `some` is what `some_of` returns.
 
     For VSI-Bench, "overall_7_task" covers the nine types that a scan can answer: all but the order in the video.
     "overall_8_task" covers all ten types and is the benchmark's published overall. Any other overall is not a
@@ -147,32 +165,31 @@ def overall_label(
     than "overall": their `label`. If a benchmark names its `datasets`, the overall of some of them, or of some of the
     questions about all tasks, is partial too, such as "partial_rooms_overall_7_task_of_1800_questions_in_bare".
     """
-    present = set(question_types)
+    present, some = set(question_types), some or {}
+    whole, all_types = _whole_label(present, benchmark)
+    if all_types and not some:
+        return whole
+    whole += f"_of_{some['questions']}_questions" if "questions" in some else ""
+    whole += f"_in_{'+'.join(some['datasets'])}" if "datasets" in some else ""
     missing = [name for name in benchmark.scan_types if name not in present]
     extra = sorted(present & benchmark.excluded.keys())
     tasks = {benchmark.by_name[name].task for name in present}
-    whole = f"{benchmark.label}_{len(tasks)}_task"
-    all_types = not missing and len(extra) in (0, len(benchmark.excluded))
-    some = _some_questions(of_datasets or {}, benchmark, benchmark.sizes.get(whole) if all_types else None)
-    if all_types and not some:
-        return whole
     missing = [name if benchmark.by_name[name].task in tasks else benchmark.by_name[name].task for name in missing]
     without = f"_without_{'+'.join(dict.fromkeys(missing))}" if missing else ""
-    return f"partial_{whole}{some}{without}" + (f"_with_{'+'.join(extra)}" if extra else "")
+    return f"partial_{whole}{without}" + (f"_with_{'+'.join(extra)}" if extra else "")
 
 
-def _some_questions(of_datasets: Mapping[str, int], benchmark: Benchmark, size: int | None) -> str:
-    """The part of a label that says which questions an overall covers; empty for all datasets and `size` questions."""
-    covered = [name for name in benchmark.datasets if name in of_datasets]
-    questions = sum(of_datasets[name] for name in covered)
-    if not covered or (len(covered) == len(benchmark.datasets) and questions == (size or questions)):
-        return ""
-    some = f"_in_{'+'.join(covered)}" if len(covered) < len(benchmark.datasets) else ""
-    return f"_of_{questions}_questions{some}"
+def _whole_label(question_types: Iterable[str], benchmark: Benchmark) -> tuple[str, bool]:
+    """The label of an overall over the tasks of these types, and whether the benchmark has one over just these types.
 
-
-SOME_QUESTIONS = re.compile(r"_of_(\d+)_questions(?:_in_(\S+?))?(?=_without_|_with_|$)")
-"""What `_some_questions` puts into a label."""
+    It has two if it excludes types by default: with all of these, and without.
+    """
+    present = set(question_types)
+    tasks = {benchmark.by_name[name].task for name in present}
+    all_types = present.issuperset(benchmark.scan_types) and (
+        len(present & benchmark.excluded.keys()) in (0, len(benchmark.excluded))
+    )
+    return f"{benchmark.label}_{len(tasks)}_task", all_types
 
 
 def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> dict[str, Any]:
@@ -187,10 +204,13 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
     if percents:
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += "partly_judged_" if awaiting else ""
-        whole_run = benchmark.datasets and not pending and not part
-        of_datasets = Counter(name for name, _ in {(row["dataset"], row["id"]) for row in counted}) if whole_run else {}
-        label += overall_label((row["question_type"] for row in counted), benchmark, of_datasets)
+        counted_types = {row["question_type"] for row in counted}
+        questions = {(row["dataset"], row["id"]) for row in counted} if benchmark.datasets else set()
+        some = some_of(counted_types, benchmark, Counter(name for name, _ in questions), bool(pending or part))
+        label += overall_label(counted_types, benchmark, some)
         summary["overall_label"] = label
+        if some:
+            summary["some"] = some
         percents = {name: rounded(percent) for name, percent in percents.items()}
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
@@ -338,26 +358,27 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
     if label is None:
         return f"no scored {denominator}"
     questions = part["scored"] - part.get("scored_own", 0)
-    words = overall_in_words(label, part["tasks"], benchmark)
+    words = overall_in_words(label, part["tasks"], benchmark, part.get("some"))
     if questions == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}"
 
 
-def overall_in_words(label: str, tasks: Iterable[str], benchmark: Benchmark) -> str:
-    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones, and how many
-    questions if it lacks some."""
+def overall_in_words(
+    label: str, tasks: Iterable[str], benchmark: Benchmark, some: Mapping[str, Any] | None = None
+) -> str:
+    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones, and which
+    questions if it covers only `some`, as `some_of` returns them."""
     prefix, partial, missing = label.rpartition(f"partial_{benchmark.label}_")
     if not partial:
         return label
     names = [task + _without_types(task, missing, benchmark) for task in tasks]
-    word = benchmark.label.replace("_", " ")
+    word, some = benchmark.label.replace("_", " "), some or {}
     of_tasks = f"of {len(names)} task{'s' * (len(names) > 1)}"
-    some = SOME_QUESTIONS.search(missing)
-    if some is None or some.end() < len(missing):  # it lacks tasks
+    if not some or "_without_" in missing:
         of_tasks += f" ({', '.join(names)})"
-    if some is not None:
-        of_tasks += f" and {some[1]} questions" + (f" in {some[2].replace('+', ', ')}" if some[2] else "")
+    of_tasks += f" and {some['questions']} questions" if "questions" in some else ""
+    of_tasks += f" in {', '.join(some['datasets'])}" if "datasets" in some else ""
     return f"{prefix}partial {word} {of_tasks}"
 
 

@@ -95,6 +95,8 @@ def read_with_trimesh(path: Path) -> Geometry:
     """All meshes of a GLB, GLTF or OBJ file with their transforms applied; its point clouds if it has no mesh."""
     from trimesh import PointCloud, Trimesh, load_scene
 
+    if path.suffix.lower() == ".glb":
+        _require_whole_glb(path)
     if path.suffix.lower() != ".obj" and (extensions := _COMPRESSED.intersection(_gltf_extensions(path))):
         raise SceneError(f"{path} is compressed with {', '.join(extensions)}: export it again without compression")
     if path.suffix.lower() == ".obj" and _has_byte_colours(path):
@@ -118,6 +120,18 @@ def read_with_trimesh(path: Path) -> Geometry:
     return _merged(meshes or clouds)
 
 
+def _require_whole_glb(path: Path) -> None:
+    """Raise ValueError unless the file has a GLB header and is as long as that says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(12)
+    if len(header) < 12 or not header.startswith(b"glTF"):
+        raise ValueError("it is not a GLB file")
+    declared = int.from_bytes(header[8:], "little")
+    if size < declared:
+        raise ValueError(f"truncated: its header declares {declared} bytes, but it has {size}")
+
+
 def _gltf_extensions(path: Path) -> list[str]:
     """The extensions that a GLB or glTF file declares as required."""
     with path.open("rb") as file:
@@ -125,7 +139,10 @@ def _gltf_extensions(path: Path) -> list[str]:
             file.seek(12)  # skip the file header; the first chunk's header is its length and type
             (length,) = struct.unpack("<I4x", file.read(8))
             return json.loads(file.read(length)).get("extensionsRequired", [])
-        return json.load(file).get("extensionsRequired", [])
+        try:
+            return json.load(file).get("extensionsRequired", [])
+        except (ValueError, AttributeError):
+            raise ValueError("it is not a glTF file, which is JSON") from None
 
 
 def _has_byte_colours(path: Path) -> bool:

@@ -336,7 +336,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -
     except ValueError as error:
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
-        raise SceneError(f"{path} does not fit into memory: simplify it, or download it again") from error
+        raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
     if wrong := _why_implausible(scene.size, float(max(scene.bounds.extent)), scale):
         raise SceneError(f"{path} cannot be used: {wrong}")
     if wrong := _why_on_its_side(scene, y_is_up):

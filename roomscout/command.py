@@ -28,18 +28,18 @@ def main(argv: list[str]) -> int:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
             from roomscout.agent.command_line import parse_command_line
             from roomscout.agent.config import ConfigError, RunConfig
-            from roomscout.verbs import overview, read_verb
+            from roomscout.verbs import EXAMPLES, overview, read_verb
         refusals += (ConfigError,)
         flags, command = read_verb(argv)
         if command is not None:
             return command(flags)
-        given = parse_command_line(flags, overview())
+        given = parse_command_line(flags, overview(), EXAMPLES)
         config = given.over(RunConfig())
         if not config.what_to_run.has_work:
             config.checked()  # names the flag that another one needs
             raise ConfigError(
                 "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
-                "--continue; --help has examples"
+                "--continue; roomscout help has examples"
             )
 
         with deferred_interrupts():

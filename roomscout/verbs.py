@@ -1,12 +1,17 @@
 """The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
 
+import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from roomscout import __version__
-from roomscout.agent.config import ConfigError
+from roomscout.agent.config import QUESTION_FILES, ConfigError
+from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.data.text import escaped
 
 
@@ -25,19 +30,71 @@ class Verb:
     command: Callable[[Sequence[str]], int] | None = None
 
 
+EXAMPLE_QUESTION = "How many chairs are in this room?"
+
+
 def _ask(arguments: Sequence[str]) -> list[str]:
-    if not arguments or arguments[0].startswith("-"):
-        raise ConfigError('ask takes a scan and a question, then flags: roomscout ask room.ply "How many chairs?"')
-    scan, *rest = arguments
-    if not rest or rest[0].startswith("-"):
-        return ["--ply", scan, "--interactive", *rest]
-    question, *flags = rest
-    return ["--ply", scan, "--question", question, *flags]
+    words, flags = _words_and_flags(arguments)
+    if not words:
+        example = _command("ask", "room.ply", EXAMPLE_QUESTION)
+        raise ConfigError(f"ask takes a scan and a question, then flags: {example}")
+    scan, *questions = words
+    if not _names_scan(scan):
+        if questions and _names_scan(questions[0]):
+            raise ConfigError(f"ask takes the scan before the question: {_command('ask', questions[0], scan)}")
+        if not Path(scan).exists() and " " in scan:
+            raise ConfigError(f"ask takes a scan before the question: {_command('ask', 'room.ply', scan)}")
+    if questions and "--question" in flags:
+        raise ConfigError("ask takes one question: leave out --question, or the one after the scan")
+    if len(questions) > 1:
+        meant = _command("ask", scan, " ".join(questions))
+        raise ConfigError(f"ask takes one question: put quotes around it, as in: {meant}")
+    return ["--ply", scan, *(["--question", *questions] if questions else ["--interactive"]), *flags]
 
 
 def _resume(arguments: Sequence[str]) -> list[str]:
-    named = bool(arguments) and not arguments[0].startswith("-")
-    return ["--continue", arguments[0] if named else "recent", *arguments[named:]]
+    runs, flags = _words_and_flags(arguments)
+    if len(runs) > 1:
+        raise ConfigError(f"resume takes one run, got {' '.join(runs)}: resume one after the other")
+    return ["--continue", *(runs or ["recent"]), *flags]
+
+
+def _only_flags(verb: str, stands_for: str) -> Callable[[Sequence[str]], list[str]]:
+    """What makes the flags of a verb that takes flags only."""
+
+    def flags(arguments: Sequence[str]) -> list[str]:
+        words, _ = _words_and_flags(arguments)
+        if not words:
+            return [stands_for, *arguments]
+        word = words[0]
+        if Path(word).suffix in QUESTION_FILES:
+            meant = _command(verb, "--questions", word)
+        elif _names_scan(word):
+            meant = _command("preview", word) if verb == "check" else _command("ask", word, EXAMPLE_QUESTION)
+        elif (questions := Path(word, "questions.jsonl")).is_file():
+            meant = _command(verb, "--questions", str(questions), "--scan-root", word)
+        elif Path(word).is_dir():
+            meant = _command(verb, "--scan-root", word)
+        else:
+            meant = VERBS[verb].examples[1]
+        raise ConfigError(f"{verb} takes flags, not {word}, as in: {meant}")
+
+    return flags
+
+
+def _words_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first flag, and the others."""
+    first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
+    return list(arguments[:first]), list(arguments[first:])
+
+
+def _names_scan(word: str) -> bool:
+    return Path(word).suffix.lower() in SCAN_SUFFIXES
+
+
+def _command(*words: str) -> str:
+    """A command of ours, with quotes where a shell needs them."""
+    return " ".join(["roomscout", *(f'"{each}"' if set(each) & set(" ?*()") else shlex.quote(each) for each in words)])
 
 
 def _rooms(arguments: Sequence[str]) -> int:
@@ -159,7 +216,7 @@ VERBS = {
             "roomscout eval --scan-root scans --max-batched-turns 6",
             "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
         ),
-        flags=lambda arguments: ["--batch", *arguments],
+        flags=_only_flags("eval", "--batch"),
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
@@ -170,12 +227,17 @@ VERBS = {
     "plan": Verb(
         "Print the size, memory and expected time of a run without starting it.",
         ("roomscout plan --scan-root scans", "roomscout plan --plan-device h100 --model Qwen/Qwen3-VL-8B-Instruct"),
-        flags=lambda arguments: ["--plan", *arguments],
+        flags=_only_flags("plan", "--plan"),
     ),
     "check": Verb(
         "Print how many questions have a scan.",
         ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
-        flags=lambda arguments: ["--check-data", *arguments],
+        flags=_only_flags("check", "--check-data"),
+    ),
+    "demo": Verb(
+        "Compare the included small model, with and without sight, on four generated rooms.",
+        ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
+        flags=_only_flags("demo", "--demo"),
     ),
     "preview": Verb(
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
@@ -291,11 +353,44 @@ VERBS = {
 }
 
 
+MEANT = {
+    "bench": "eval",
+    "benchmark": "eval",
+    "chat": "ask",
+    "continue": "resume",
+    "draw": "preview",
+    "errors": "wrong",
+    "evaluate": "eval",
+    "explore": "ask or eval",
+    "generate": "rooms",
+    "info": "preview",
+    "question": "ask",
+    "render": "preview",
+    "restart": "resume",
+    "retry": "resume --retry-failed",
+    "run": "ask or eval",
+    "score": "rescore",
+    "show": "report",
+    "start": "ask or eval",
+    "summary": "report",
+    "test": "eval",
+    "view": "preview",
+}
+"""Verbs of other tools, and what has that meaning here."""
+EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
+"""What the help of the console command shows after the verbs."""
+
+
 def overview() -> str:
-    """The verbs in a line each."""
-    width = 2 + max(map(len, VERBS))
-    lines = [f"  {name:<{width}}{verb.does}" for name, verb in VERBS.items()]
-    return "\n".join(["Verbs (roomscout VERB --help has examples):", *lines])
+    """The verbs with what they take, each with a sentence."""
+    usage = {name: f"  {name} {verb.takes.replace('[FLAGS]', '')}".rstrip() for name, verb in VERBS.items()}
+    width = 2 + max(map(len, usage.values()))
+    columns = max(shutil.get_terminal_size().columns, width + 40)
+    lines = [
+        textwrap.fill(VERBS[name].does, columns, initial_indent=f"{taken:<{width}}", subsequent_indent=" " * width)
+        for name, taken in usage.items()
+    ]
+    return "\n".join(["Verbs (roomscout help VERB has examples):", *lines])
 
 
 def show_help(name: str) -> int:
@@ -316,15 +411,31 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
     if not argv or argv[0].startswith("-"):
         return list(argv), _version if "--version" in argv else None
     name, *arguments = argv
-    if name in ("help", "version"):
-        raise ConfigError(f"there is no verb {name}; did you mean --{name}?")
+    if name == "version":
+        return [], _version
+    if name == "help":
+        words, _ = _words_and_flags(arguments)
+        if not words:
+            return ["--help"], None
+        name, arguments = words[0], ["--help"]
     if name not in VERBS:
-        near = get_close_matches(name, VERBS, n=1)
-        raise ConfigError(f"there is no verb {name}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}"))
+        raise ConfigError(_unknown(name))
     if {"-h", "--help"} & set(arguments):
         return [], lambda _: show_help(name)
     verb = VERBS[name]
     return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
+
+
+def _unknown(word: str) -> str:
+    """That a word is not a verb, and what is likely meant."""
+    if _names_scan(word):
+        return f"{word} is a scan, not a verb; to ask about it: {_command('ask', word, EXAMPLE_QUESTION)}"
+    if Path(word).suffix in QUESTION_FILES:
+        return f"{word} is a file, not a verb; to ask its questions: {_command('eval', '--questions', word)}"
+    if Path(word, "run.json").is_file():
+        return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
+    near = [MEANT[word.lower()]] if word.lower() in MEANT else get_close_matches(word.lower(), VERBS, n=1)
+    return f"there is no verb {word}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}")
 
 
 def _listed() -> str:

@@ -43,6 +43,11 @@ class RunReader:
         self._damaged = damaged
 
     @property
+    def damaged(self) -> Sequence[str]:
+        """What was wrong with the lines that were left out so far."""
+        return self._damaged or ()
+
+    @property
     def facts(self) -> RunFacts:
         """The contents of run.json; raises RunError also if it is missing or has another schema."""
         path = self.folder / "run.json"
@@ -52,9 +57,13 @@ class RunReader:
             if schema == SCHEMA:
                 return RunFacts.from_json(facts)
         except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.folder} is not a run folder: it has no run.json") from None
+            inside = run_folders(self.folder)
+            fix = f"; name a run in it, such as {inside[-1]}" if inside else ""
+            raise RunError(f"{self.folder} is not a run folder: it has no run.json{fix}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); start a new run") from None
+            raise RunError(
+                f"{path} is damaged ({type(error).__name__}: {error}); restore it, or start a new run"
+            ) from None
         raise RunError(
             f"{path} has schema {schema}, but this version writes {SCHEMA}: resume with the version that began the run"
         )

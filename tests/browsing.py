@@ -1,8 +1,9 @@
 """Pages in headless Chromium, for the tests of reports."""
 
 import shutil
-import time
 from typing import Any
+
+from waiting import PATIENCE_S, wait_until
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -18,6 +19,7 @@ class OpenPage:
         self.problems: list[str] = []
         self._allowed = allowed
         self.page = browser.new_page(**options)
+        self.page.set_default_timeout(PATIENCE_S * 1000)
         self.page.on("console", lambda message: self.problems.append(message.text))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("requestfailed", lambda request: self.problems.append(request.url))
@@ -38,15 +40,16 @@ class OpenPage:
 
     def names(self) -> list[str]:
         """The questions that the table shows, in its order."""
-        self.page.locator("#table .tabulator-row").first.wait_for(timeout=5000)
+        self.page.locator("#table .tabulator-row").first.wait_for()
         return self.page.locator("#table .tabulator-row a").all_inner_texts()
 
     def until(self, condition: str) -> None:
         """Wait for a JavaScript condition, without the `eval` in the page that its policy forbids."""
-        ends = time.monotonic() + 10
-        while not self.page.evaluate(condition):
-            assert time.monotonic() < ends, condition
-            self.page.wait_for_timeout(20)
+        wait_until(lambda: self.page.evaluate(condition), every_s=0.02)
+
+    def drawn(self) -> None:
+        """Wait until the page has drawn what it was asked for before: a frame begins after the one that is due."""
+        self.page.evaluate("new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))")
 
     def until_heading(self, name: str) -> None:
         """Wait for the page of a question."""

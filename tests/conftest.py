@@ -188,6 +188,20 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def traced(backend: Any) -> Any:
+    """A backend with the loop of compiled steps, traced as usual, but without kernels.
+
+    Its options must not have `compile`: the compiler's own imports and its first kernel take 10 s of CPU time.
+    """
+    import torch
+
+    from roomscout.models.transformers.steps import DecodingLoop
+
+    loop = backend._runner._loop = DecodingLoop(backend._runner._model, compiled=True, capture=None)
+    loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
+    return backend
+
+
 def vsi_question(*columns: Any, **more: Any) -> Question:
     """A question of VSI-Bench."""
     return with_kind(Question(*columns, **more), BENCHMARK)

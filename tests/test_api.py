@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
 from PIL import Image, ImageStat
+from waiting import PATIENCE_S
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
 from roomscout.agent.config import ConfigError, ModelSettings
@@ -282,7 +283,8 @@ def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans,
 
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
-    first, second = (ask(scan, "How many chairs are in this room?", policy=policy, steps=0) for _ in range(2))
+    asked = {"policy": policy, "steps": 0, "renderer": "raycast"}
+    first, second = (ask(scan, "How many chairs are in this room?", **asked) for _ in range(2))
     assert content([first]) == content([second])
     assert first.turns[0].view.shape == (160, 288, 3) and first.turns[0].reply.text
 
@@ -296,16 +298,16 @@ def test_questions_can_be_asked_on_another_thread(scan: Path):
 
 
 def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: Path, one_thread):
-    policy = load_policy("embedded", max_new_tokens=24)
+    policy = load_policy("embedded", max_new_tokens=12)
     questions = ["How many chairs are in this room?", "How many lamps are in this room?"]
 
     def asked(question: str) -> Trajectory:
-        return ask(scan, question, policy=policy, steps=3, renderer="raycast")
+        return ask(scan, question, policy=policy, steps=2, renderer="raycast")
 
     one_by_one = [asked(question) for question in questions]
     with ThreadPoolExecutor(2) as threads:
-        together = list(threads.map(asked, questions * 3))
-    assert content(together) == content(one_by_one * 3)
+        together = list(threads.map(asked, questions * 2))
+    assert content(together) == content(one_by_one * 2)
 
 
 def test_a_policy_forgets_the_questions_of_a_run_that_an_error_stops(scan: Path):
@@ -372,6 +374,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
     stopped = run_main([*given, "--policy", name])
     folder = only_run(tmp_path / "logs")
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
+    assert "own_policy.py" in stopped.stdout and "turns.py" not in stopped.stdout  # the traceback of the user's code
     source.write_text(OWN_POLICY.format(name="Turner", condition="self.seed == 0"))
     resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stderr
@@ -382,6 +385,9 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("own.py", "add the name of the class in it, as in --policy own.py:MyPolicy"),
+        ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
+        ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
         ("Turner", "there is no such policy; there is random, or name your own class"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
@@ -393,6 +399,8 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Path, monkeypatch, name: str, words: str):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN_POLICY.format(name="Turner", condition="True"))
+    Path("unfinished.py").write_text("class Turner\n")
+    Path("lacking.py").write_text("import a_package_that_is_not_installed\n")
     config = rooms.config(tmp_path / "logs").having(model=ModelSettings.model, policy=name)
     with pytest.raises(ConfigError, match=words):
         main_vsi_bench_loop(config)
@@ -451,7 +459,7 @@ class Signed(TurnAndAnswer):
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         if states[0].turn == 0 and states[0].number == 1:
-            self._begin.wait(timeout=60)
+            self._begin.wait(PATIENCE_S)
         return [replace(decision, reply=Reply(self.sign)) for decision in super().decide(states)]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import traced
 from torch._dynamo.utils import counters
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
@@ -373,7 +374,7 @@ class TestMemory:
                 answer(conversation, reply)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_replies_equal_re_encoding_under_any_schedule(checkpoint, plain, seed):
     draw = random.Random(seed)
     limit = draw.choice([None, None, 200_000])
@@ -635,11 +636,11 @@ class TestOnAFakeDevice:
 
 
 class TestCompiledSteps:
-    """Share one backend, because compiling takes longer than everything else here."""
+    """Share one backend, because tracing, and compiling kernels above all, takes longer than everything else here."""
 
-    @pytest.fixture(scope="class")
-    def backend(self, checkpoint):
-        return reusing(checkpoint, compile=True)
+    @pytest.fixture(scope="class", params=["traced", pytest.param("compiled", marks=pytest.mark.slow)])
+    def backend(self, request, checkpoint):
+        return reusing(checkpoint, compile=True) if request.param == "compiled" else traced(reusing(checkpoint))
 
     @pytest.fixture
     def uncompiled_steps(self, backend):
@@ -710,7 +711,7 @@ class TestCompiledSteps:
     def test_obey_sampling_and_grammar_without_kv_reuse(self, checkpoint):
         options, constrained = {"temperature": 3.0, "kv_reuse": False}, action_format(constrained=True)
         conversations = [begin(n) for n in range(3)]
-        replies = reusing(checkpoint, compile=True, **options).generate(conversations, constrained)
+        replies = traced(reusing(checkpoint, **options)).generate(conversations, constrained)
         eager = reusing(checkpoint, **options).generate(conversations, constrained)
         assert [r.tokens for r in replies] == [r.tokens for r in eager]
         assert [r.reused_tokens for r in replies] == [0, 0, 0]

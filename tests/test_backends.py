@@ -1,5 +1,7 @@
 """Backends: replies do not depend on the batch, text cannot inject tokens, errors are one sentence."""
 
+import resource
+import shutil
 import subprocess
 import sys
 
@@ -21,9 +23,9 @@ from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.families import QWEN3_VL
+from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.grammar import CompiledGrammar
-from roomscout.models.transformers.loading import is_out_of_memory
+from roomscout.models.transformers.loading import is_out_of_memory, keep_freed_memory
 from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 
@@ -64,6 +66,15 @@ def backend(checkpoint):
 @pytest.fixture(scope="module")
 def parts(checkpoint):
     return AutoModelForImageTextToText.from_pretrained(checkpoint), AutoProcessor.from_pretrained(checkpoint)
+
+
+@pytest.mark.parametrize(("lost", "words"), [("tokenizer*", "has no tokenizer"), ("*.safetensors", "has no weights")])
+def test_a_checkpoint_without_some_files_says_which(checkpoint, tmp_path, lost, words):
+    part = shutil.copytree(checkpoint, tmp_path / "part")
+    for file in part.glob(lost):
+        file.unlink()
+    with pytest.raises(ModelError, match=words):
+        TransformersBackend.from_checkpoint(str(part), ModelOptions(device="cpu"))
 
 
 @pytest.fixture
@@ -428,7 +439,7 @@ class TestErrors:
     def test_a_text_only_model(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
         with pytest.raises(
-            ModelError, match=r"'qwen2' checkpoint; the supported families are Qwen3-VL .*, InternVL3\.5 .*, LLaVA"
+            ModelError, match=r"'qwen2' checkpoint; the supported families are InternVL3\.5 .*, LLaVA.*, Qwen3-VL "
         ):
             TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
 
@@ -522,3 +533,12 @@ class TestMakeBackend:
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the setting")
+def test_large_tensors_reuse_the_pages_of_freed_ones():
+    keep_freed_memory()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(2**24)  # 64 MiB, 16,384 pages
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 5 * 16_384

@@ -14,8 +14,9 @@ from roomscout.agent.api import explore
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
+from roomscout.benchmarks.frequent_answers import frequent_answers
 from roomscout.data.baselines import frequency_baseline, frequent_guesses
-from roomscout.data.benchmarks import FrequentAnswers
+from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Asked, Question, QuestionSource, load_questions
 from roomscout.data.scoring import format_summary, summarize
@@ -70,6 +71,18 @@ def test_a_benchmark_may_bring_the_answers_of_its_training_split():
     questions = counting(("a", "4"), ("b", "2"))
     found = frequent_guesses(questions, Asked.all_of(questions), trained)
     assert (found.source, found.answers) == ("the training split", {"0": "4", "1": "4"})
+
+
+def test_the_rooms_are_compared_with_the_answers_of_other_rooms():
+    rooms = find_benchmark("rooms")
+    questions = counting(("a", "3"), ("b", "3"), dataset="bare")
+    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), rooms), questions, rooms)
+    assert found is not None and found["overall"] == 100.0
+    assert found["source"] == "most frequent answer of the type in 300 other rooms of the same levels"
+
+
+def test_counting_answers_in_other_rooms_finds_one_of_each_type():
+    assert frequent_answers(1).keys() == set(find_benchmark("rooms").frequent_answers.by_type)
 
 
 def test_answers_of_an_unknown_type_are_refused():

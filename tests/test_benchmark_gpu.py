@@ -11,7 +11,7 @@ from gpu import test_replies, test_running_out_of_memory
 
 from roomscout.benchmarks.gpu import __main__ as command
 from roomscout.benchmarks.gpu import report
-from roomscout.benchmarks.gpu.lab import CPU_SIZES, open_lab
+from roomscout.benchmarks.gpu.lab import CPU_SIZES, counting, cudnn_attention, open_lab
 from roomscout.benchmarks.gpu.speed import measurements
 from roomscout.benchmarks.turns import Workload
 from roomscout.models.transformers.decoding import RowSampling
@@ -31,7 +31,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path):
+def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path, monkeypatch, capsys):
     out = tmp_path / "gpu.json"
     done = run("--device", "cpu", "--json", out)
     record = json.loads(out.read_text())
@@ -54,7 +54,8 @@ def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path)
     assert not lockstep["scaled"] and lockstep["behind"] == lockstep["seconds"] / lockstep["roofline_s"]
     assert lockstep["ratio"] == baseline["seconds"] / lockstep["seconds"]
     assert done.stdout.rstrip().endswith(report.markdown(record))
-    assert run("--table", out).stdout == report.markdown(record) + "\n"
+    monkeypatch.setattr(sys, "argv", ["gpu", "--table", str(out)])
+    assert command.main() == 0 and capsys.readouterr().out == report.markdown(record) + "\n"
 
 
 @pytest.mark.slow
@@ -87,6 +88,27 @@ def test_a_measurement_that_crashes_does_not_stop_the_others(lab, monkeypatch, c
         (True, "good"),
     ]
     assert "in crash" in results.tracebacks["broken"] and "FAILED" in capsys.readouterr().out
+
+
+def test_warnings_of_the_engine_are_counted(lab):
+    """Such as that the cache is full, or that a graph could not be captured."""
+    engine = lab.bench("tiny", torch.float32).engine(tokens=2, kv_bytes=1)
+    with counting() as counted:
+        engine.generate(Workload(1, 1, (96, 64)).begin())
+    assert "KV cache is full" in counted.notes
+
+
+def test_cudnn_attention_is_allowed_inside_a_call_only(lab):
+    bench, allowed = lab.bench("tiny", torch.float32), []
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        with cudnn_attention(bench.model, True):
+            hook = bench.model.register_forward_hook(lambda *_: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()))
+            bench.engine(tokens=1).generate(Workload(1, 1, (96, 64)).begin())
+            hook.remove()
+        assert (*allowed, torch.backends.cuda.cudnn_sdp_enabled()) == (True, False)
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 class TestTestsFail:

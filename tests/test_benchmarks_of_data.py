@@ -18,6 +18,7 @@ from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[1]
 TOY = f"{ROOT / 'docs' / 'examples' / 'toy_benchmark.py'}:TOY"
+CLOCK = f"{ROOT / 'docs' / 'examples' / 'clock_benchmark.py'}:CLOCK"
 ASKED = {
     "is_there": ("Is there a lamp in this room?", None, "yes"),
     "is_empty": ("Is this room empty?", None, "no"),
@@ -53,6 +54,21 @@ def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_
     valid = {"is_there": {"yes", "no"}, "which_side": {"A", "B"}, "colour_of": {"unknown"}}
     answers = {row.id: row.answer for row in reader.rows}
     assert all(answers[name] in expected for name, expected in valid.items())
+
+
+def test_a_benchmark_file_may_bring_its_own_kind_of_answer(rooms: RoomScans, tmp_path: Path):
+    asked = {"which_hour": ("At what hour is the door?", None, "3")}
+    questions = write_rows(tmp_path / "clock.jsonl", scene_of(rooms), asked)
+    ended = run_main(rooms.flags(tmp_path / "runs", "--benchmark", CLOCK, "--questions", str(questions)))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = RunReader(only_run(tmp_path / "runs")).rows
+    assert row.answer is not None and 1 <= int(row.answer) <= 12
+
+
+@pytest.mark.parametrize(("answer", "score"), [("3", 1.0), ("2", 5 / 6), ("9", 0.0), ("12", 0.5), (None, 0.0)])
+def test_an_hour_scores_by_its_angle(answer: str | None, score: float):
+    (kind,) = (each.kind for each in find_benchmark(CLOCK).types)
+    assert kind.score(answer, "3") == pytest.approx(score)
 
 
 def test_a_run_of_another_benchmark_resumes_with_it(rooms: RoomScans, tmp_path: Path):
@@ -330,6 +346,7 @@ def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
     ]
     assert sorted(named) == [
         "data/benchmarks/revsi.py",
+        "data/benchmarks/rooms.py",
         "data/benchmarks/vsi_bench.py",
         "data/rooms/questions.py",
         "data/vsi_types.py",

@@ -158,8 +158,9 @@ def test_scenes_of_an_earlier_import_are_kept(rooms: RoomScans, room, tmp_path: 
     assert set(read_boxes(out)) == {"earlier", name}
 
 
-def test_a_file_in_neither_format_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = written(tmp_path / "other.json", {"room": {"objects": []}})
+@pytest.mark.parametrize("content", [{"room": {"objects": []}}, {}, [], [1, 2], 3])
+def test_a_file_in_neither_format_is_one_sentence(content: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = written(tmp_path / "other.json", content)
     assert main([str(file), "--scan-root", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {file} has the boxes of neither VSI-Bench")
 

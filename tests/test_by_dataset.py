@@ -89,14 +89,36 @@ def test_several_answers_to_a_question_count_as_one_question():
     assert label(twice) == "partial_rooms_overall_7_task_of_108_questions_in_bare"
 
 
-def test_an_unfinished_run_keeps_its_label():
-    assert label(rows(["bare"]), pending=5) == "unfinished_rooms_overall_7_task"
+def test_an_unfinished_run_over_all_datasets_is_no_part():
+    assert label(rows(), pending=5) == "unfinished_rooms_overall_7_task"
+
+
+@pytest.mark.parametrize(("pending", "part", "begins"), [(5, "", "unfinished"), (0, "part_1_of_2", "part_1_of_2")])
+def test_an_unfinished_run_and_a_part_name_the_datasets_that_they_cover(pending: int, part: str, begins: str):
+    assert label(rows(["bare"]), pending, part) == f"{begins}_partial_rooms_overall_7_task_in_bare"
+
+
+def test_an_unfinished_run_over_one_dataset_says_so_in_words():
+    found = summarize(rows(["bare"]), ROOMS, pending=5)["asked"]
+    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
+    assert words == "unfinished_partial rooms overall of 7 tasks in bare"
+
+
+def test_questions_about_other_datasets_are_not_the_benchmark():
+    found = [row | {"dataset": "mine"} for row in rows(["bare"])]
+    assert label(found) == "partial_rooms_overall_7_task_of_108_questions_in_mine"
 
 
 def test_the_label_of_a_part_of_the_questions_is_said_in_words():
     found = summarize(rows(["bare", "furnished"]), ROOMS)["asked"]
-    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS)
+    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
     assert words == "partial rooms overall of 7 tasks and 216 questions in bare, furnished"
+
+
+def test_a_part_that_lacks_tasks_names_tasks_and_questions():
+    found = summarize(rows(["bare"], [name for name in TYPES if name != "route_planning"]), ROOMS)["asked"]
+    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
+    assert words.startswith("partial rooms overall of 6 tasks (") and words.endswith(") and 96 questions in bare")
 
 
 def test_the_labels_of_vsi_bench_do_not_depend_on_datasets():

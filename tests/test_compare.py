@@ -107,6 +107,20 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
     assert pair.differs == {"steps": (1, 0)}
 
 
+def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    assert main(["compare", str(runs["first"]), str(runs["no_moves"]), "--even-if", "stepz"]) == 2
+    assert "--even-if stepz: there is no such setting; did you mean steps?" in capsys.readouterr().err
+
+
+def test_the_leaderboard_refuses_damaged_results(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    damaged = shutil.copytree(runs["first"], tmp_path / "damaged")
+    (damaged / "results.jsonl").write_text("{}\n")
+    assert main(["leaderboard", str(damaged)]) == 2
+    assert "results.jsonl, line 1 is damaged" in capsys.readouterr().err
+
+
 def test_the_seed_may_differ(runs: dict[str, Path]):
     (pair,) = compared(runs["first"], runs["second"]).pairs
     assert pair.differs == {}

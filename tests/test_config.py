@@ -23,6 +23,7 @@ from roomscout.agent.config import (
 )
 from roomscout.agent.demo import demo_defaults
 from roomscout.agent.resuming import answer_settings, changed_flags, with_absolute_paths
+from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.training.episodes import VIEWS
@@ -204,10 +205,18 @@ def test_other_models_get_the_usual_views():
     assert RunConfig.of(model="scripted:random").view == RunConfig().view == ViewSettings((640, 480), 300.0, 512)
 
 
-@pytest.mark.parametrize("text", ["{", '{"image_size": [3]}', '{"image": 3}'])
-def test_a_damaged_file_of_view_settings_is_named(tmp_path: Path, text: str):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"image_size": [3]}', "image_size.1 "),
+        ('{"image_size": "big"}', "image_size should be a list, got 'big'"),
+        ('{"image": 3}', "there is no image"),
+    ],
+)
+def test_a_damaged_file_of_view_settings_is_named(tmp_path: Path, text: str, why: str):
     (tmp_path / "views.json").write_text(text)
-    with pytest.raises(ModelError, match=r"views\.json is damaged"):
+    with pytest.raises(ModelError, match=rf"views\.json is damaged \({why}"):
         RunConfig.of(model=str(tmp_path)).view  # noqa: B018
 
 
@@ -298,7 +307,7 @@ def test_a_filter_without_a_value_is_refused(flags):
         ("--batch q.csv", "--batch takes no value; did you mean --batch --questions q.csv?"),
         ("--stepz 3", "there is no flag --stepz; did you mean --steps?"),
         ("--no-steps", "there is no flag --no-steps; did you mean --steps?"),
-        ("-n 3", "there is no flag -n; --help lists the flags"),
+        ("-n 3", "there is no flag -n; flags are whole words, such as --model"),
     ],
 )
 def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str):
@@ -388,3 +397,9 @@ def test_the_help_says_nothing_of_an_empty_default(monkeypatch: pytest.MonkeyPat
     shown = run_main(["--help"]).stdout
     assert "(default: 8)" in shown
     assert "(default: )" not in shown and "(default: None)" not in shown
+
+
+def test_the_help_names_every_benchmark(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "600")  # each help text on one line
+    (line,) = [line for line in run_main(["--help"]).stdout.splitlines() if "The benchmark that defines" in line]
+    assert set(benchmark_names()) <= set(re.findall(r"[a-z0-9-]+", line))

@@ -26,6 +26,7 @@ from conftest import (
     scripted,
     trajectories,
 )
+from waiting import PATIENCE_S
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
 from roomscout.agent.config import ConfigError, RunConfig
@@ -54,8 +55,7 @@ def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return run_in_process(config, scripted())
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3])
-@pytest.mark.parametrize("max_batched_turns", [0, 4, 99])
+@pytest.mark.parametrize(("batch_size", "max_batched_turns"), [(1, 99), (2, 4), (2, 99), (3, 0), (3, 4), (3, 99)])
 def test_any_batch_size_gives_the_same_trajectories(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path, batch_size: int, max_batched_turns: int
 ):
@@ -381,7 +381,7 @@ class Engine(ScriptedBackend):
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         assert len(conversations) == 1
         if not self.met.is_set():
-            self.together.wait(60)
+            self.together.wait(PATIENCE_S)
             self.met.set()
         return super().generate(conversations, reply_format)
 
@@ -438,7 +438,7 @@ def test_check_data_prints_the_table_and_stops(rooms: RoomScans, tmp_path: Path)
 
 
 def test_the_embedded_model_replies_the_same_in_a_batch_and_alone(rooms: RoomScans, tmp_path: Path):
-    changes = {"model": "embedded", "num_questions": 3, "steps": 2, "max_new_tokens": 24}
+    changes = {"model": "embedded", "num_questions": 3, "steps": 2, "max_new_tokens": 12}
     batched = run_in_process(rooms.config(tmp_path / "batched", batch_size=3, max_batched_turns=99, **changes))
     alone = run_in_process(rooms.config(tmp_path / "alone", batch_size=1, max_batched_turns=0, **changes))
     assert trajectories(batched) == trajectories(alone)

@@ -21,11 +21,10 @@ SEED = 7
 
 
 def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
-    for index in range(2):
-        write_shard(shard_path(tmp_path, SEED, index), room_episodes(SEED, index))
+    write_shard(shard_path(tmp_path, SEED, 0), room_episodes(SEED, 0))
     backend = make_backend("embedded", ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
-    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=2)))
-    assert accuracy.views > 20
+    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=1)))
+    assert accuracy.views > 10
     assert accuracy.precision > 0.75 and accuracy.recall > 0.75
     assert accuracy.place_error_m < 0.25
 
@@ -34,7 +33,7 @@ def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
 def answered(tmp_path_factory):
     """Results of the explorer, with views and blind, on the same questions; and the questions."""
     folder = tmp_path_factory.mktemp("answers")
-    write_rooms(folder / "rooms", 8, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
+    write_rooms(folder / "rooms", 4, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = RunConfig.of(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all",

@@ -305,23 +305,27 @@ def test_the_file_is_by_default_here_and_named_after_the_run(run: Path, tmp_path
         ("{tmp} --to messages", "is not a run folder: it has no run.json"),
         ("{run} --to messages --out {run}/m.jsonl", "is in the run folder, which stays as it is"),
         ("{run} --to messages --out {tmp}/absent/m.jsonl", "cannot be written (No such file or directory)"),
+        ("{run} --to messages --out {run}/../mine/m.jsonl", "cannot be written (Not a directory)"),
         ("{run} --to messages --out {tmp}", "is a folder: name a file in it"),
         ("{empty} --to lmms-eval --out {tmp}/x", "has no finished question to export: resume it"),
+        ("{damaged} --to lmms-eval --out {tmp}/x", "results.jsonl, line 1 is damaged"),
         ("{own} --to lmms-eval --out {tmp}/x", "has no finished question of a type of VSI-Bench with a ground truth"),
     ],
-    ids=["no run", "in the run", "no folder", "a folder", "nothing finished", "other types"],
+    ids=["no run", "in the run", "no folder", "below a file", "a folder", "nothing finished", "damaged", "other types"],
 )
 def test_bad_input_is_refused_in_one_sentence(
     arguments: str, says: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    empty, own = (shutil.copytree(run, tmp_path / name) for name in ("empty", "own"))
+    empty, damaged, own = (shutil.copytree(run, tmp_path / name) for name in ("empty", "damaged", "own"))
     (empty / "results.jsonl").unlink()
+    (damaged / "results.jsonl").write_text("{}\n")
     for name in ("results.jsonl", "questions.jsonl"):
         text = (own / name).read_text()
         for question_type in ("object_", "room_", "route_"):
             text = text.replace(f'"question_type": "{question_type}', '"question_type": "my_')
         (own / name).write_text(text)
-    given: Sequence[str] = arguments.format(run=run, tmp=tmp_path, empty=empty, own=own).split()
+    (run.parent / "mine").write_text("")
+    given: Sequence[str] = arguments.format(run=run, tmp=tmp_path, empty=empty, damaged=damaged, own=own).split()
     assert main(given) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

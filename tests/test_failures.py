@@ -111,7 +111,9 @@ def test_a_scan_that_has_changed_is_named(copied: Path, rooms: RoomScans, tmp_pa
     scan = min(scans.rglob("*.ply"))
     scan.write_bytes(scan.read_bytes() + b"\n")
     lines = failure_lines(RunReader(copied).rows, see(RunReader(copied)))
-    assert lines[0] == f"Not known: {scan} has changed since the run."
+    assert lines[0] == (
+        f"Not known: {scan} has changed since the run, or is another scan: restore the one that the run explored."
+    )
 
 
 def test_without_boxes_the_surface_is_known_all_the_same(copied: Path, rooms: RoomScans, tmp_path: Path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COMMAND, RoomScans, run_command, run_main
+from waiting import PATIENCE_S
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.terminal_views import TurnViews
@@ -172,14 +173,14 @@ class Terminal:
     def type(self, text: str, after: str) -> None:
         """Type a text once the command has printed the pattern, since the last one."""
         with self._more:
-            found = self._more.wait_for(lambda: re.compile(after, re.DOTALL).search(self.text, self._read), timeout=240)
+            found = self._more.wait_for(lambda: re.compile(after, re.DOTALL).search(self.text, self._read), PATIENCE_S)
             assert found, f"{after!r} is not in {self.text[self._read :]!r}"
             self._read = found.end()
         os.write(self._terminal, text.encode())
 
     def status(self) -> int:
         """The exit status, once the command has ended."""
-        return self._process.wait(timeout=60)
+        return self._process.wait(PATIENCE_S)
 
     def _copy(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Who may import whom, and what may be imported only when it is used."""
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,14 @@ ALLOWED = {
 }
 """The packages of this repository that each may import, beside itself."""
 OURS = {*ALLOWED, "training", "benchmarks"}
+COMMAND = {"command", "verbs", "reports", "judges", "studies"}
+"""The modules of the command in roomscout/, which may import anything and which no package may import."""
+GPU_BENCHMARK = "benchmarks.gpu.__main__"
+ON_A_GPU_MACHINE = {
+    *("torch", "transformers", "numpy", "PIL", "pydantic", "tyro", "rich", "pytest"),  # docs/development/benchmarks.md
+    *("huggingface_hub", "safetensors", "yaml", "annotated_types"),  # which these bring
+}
+"""The libraries that the tests and measurements for GPUs may import."""
 HEAVY = {
     "torch": {"models", "training", "benchmarks"},
     "transformers": {"models", "training", "benchmarks"},
@@ -52,6 +61,12 @@ def test_a_package_imports_only_what_the_table_allows(package: str):
     assert not wrong
 
 
+@pytest.mark.parametrize("package", ALLOWED)
+def test_no_package_imports_the_command(package: str):
+    assert {path.stem for path in (ROOT / "roomscout").glob("[!_]*.py")} == COMMAND | {"processes"}
+    assert not [path for path in (ROOT / package).rglob("*.py") if imports(path) & COMMAND]
+
+
 @pytest.mark.parametrize("library", HEAVY)
 def test_heavy_libraries_stay_where_they_belong(library: str):
     files = [path for package in OURS for path in (ROOT / package).rglob("*.py")]
@@ -62,6 +77,26 @@ def test_heavy_libraries_stay_where_they_belong(library: str):
 @pytest.mark.parametrize("engine", ["openai", "vllm"])
 def test_a_package_of_an_engine_imports_no_library_before_it_is_used(engine: str):
     assert imports(ROOT / "models" / engine / "__init__.py") <= {"dataclasses", "pathlib"}
+
+
+def test_the_gpu_benchmark_imports_only_the_libraries_that_it_names():
+    waiting, ours, others = [GPU_BENCHMARK], set(), set()
+    while waiting:
+        path = file_of(waiting.pop())
+        ours.add(path)
+        for name in used_modules(path, when_imported=True):
+            if name.partition(".")[0] not in {*OURS, "roomscout"}:
+                others.add(name.partition(".")[0])
+            elif file_of(name) not in ours:
+                waiting.append(name)
+    assert ROOT / "models" / "transformers" / "loading.py" in ours
+    assert others - sys.stdlib_module_names <= ON_A_GPU_MACHINE
+
+
+def file_of(module: str) -> Path:
+    """The file of a module of this repository, by its dotted name without "roomscout."."""
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def test_modules_of_the_repository_import_each_other_in_no_circle():
@@ -78,12 +113,13 @@ def test_modules_of_the_repository_import_each_other_in_no_circle():
     assert not edges, f"in or before a circle: {sorted(edges)}"
 
 
-def used_modules(path: Path) -> set[str]:
+def used_modules(path: Path, when_imported: bool = False) -> set[str]:
     """Modules that a file imports, as dotted names; of a package, the module that is named from it. Imports for type
-    hints alone do not count."""
+    hints alone do not count, and with `when_imported` neither do those inside functions."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if typing or (when_imported and isinstance(node, ast.FunctionDef)):
             node.body = []
     found = set()
     for node in ast.walk(tree):

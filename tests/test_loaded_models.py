@@ -84,7 +84,7 @@ class TestReplies:
         given = TransformersBackend(model, processor, OPTIONS)
         assert tokens(given.generate([begin(0), begin(1, 9)], ACTION)) == expected
 
-    @pytest.mark.parametrize("compiled", [False, True])
+    @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_follow_weights_that_change_between_turns(self, tmp_path: Path, compiled: bool):
         """Conversations in progress too, once all are released; the layers are wide enough for frozen steps to copy."""
         sizes = ModelSizes(hidden=256, heads=8, head_dim=32, mlp=512)

@@ -28,6 +28,7 @@ from roomscout.models.scripted import random_policy
 from roomscout.runs.reader import RunReader
 from tests.conftest import RoomScans, run_in_process, trajectories
 from tests.conftest import scripted as scripted_here
+from tests.waiting import wait_until
 
 KEY = "sk-5f0c-never-to-be-seen"
 BUSY = b'{"error": {"message": "slow down"}}'
@@ -71,7 +72,7 @@ def test_a_long_delay_that_a_server_asks_for_is_waited_and_the_request_sent_agai
     server.fault = first(Response(429, BUSY, {"Retry-After": delay, "x-should-retry": "false"}), attempts=2)
     started = time.monotonic()
     assert ask(backend).retries == 2
-    assert 0.6 <= time.monotonic() - started < 5
+    assert 0.6 <= time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,8 @@ def test_closing_ends_a_wait_at_once(server: FaultyServer):
     started = time.monotonic()
     with pytest.raises(ModelError, match="the run ended"):
         ask(backend)
-    while any(thread.name == "request" for thread in threading.enumerate()):
-        assert time.monotonic() - started < 10, "its thread waits on"
-        time.sleep(0.05)
+    wait_until(lambda: all(thread.name != "request" for thread in threading.enumerate()))
+    assert time.monotonic() - started < 30, "the wait that was begun takes 60 s"
 
 
 def test_a_run_waits_for_a_server_that_asks_for_it_and_counts_the_retries(
@@ -224,12 +224,12 @@ def test_the_request_that_checks_schemas_survives_deep_json(server: FaultyServer
 
 @pytest.mark.parametrize("fault", ["headers", "interim"])
 def test_a_request_ends_in_time_though_its_response_never_begins(server: FaultyServer, fault: str):
-    backend = backend_at(server, timeout_s=0.5, retries=0)
+    backend = backend_at(server, timeout_s=1.0, retries=0)
     server.fault = first(fault)
     started = time.monotonic()
-    with pytest.raises(ModelError, match=r"did not answer within 0.5 s"):
+    with pytest.raises(ModelError, match=r"did not answer within 1 s"):
         ask(backend)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60, "the response never ends"
 
 
 def test_a_request_ends_in_time_though_the_server_reads_it_slowly():
@@ -252,7 +252,7 @@ def test_a_request_ends_in_time_though_the_server_reads_it_slowly():
         started = time.monotonic()
         with pytest.raises(ModelError, match="did not answer within 1 s"):
             endpoint.post("/chat/completions", bytes(30 << 20))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30, "reading all of it takes 48 s"
 
 
 LARGE = b" " * (64 << 20)

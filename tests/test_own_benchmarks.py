@@ -66,6 +66,19 @@ def test_a_folder_with_a_yaml_is_run_scored_and_labelled(rooms: RoomScans, kitch
     assert "published kitchens_overall_3_task: 91.5 % an expert (our report, table 2, by walking)" in ended.stdout
 
 
+def test_a_folder_with_datasets_has_scores_of_each_and_labels_a_part(rooms: RoomScans, kitchens: Path, tmp_path: Path):
+    shutil.move(kitchens / "kitchen.ply", kitchens / "mine" / "other.ply")
+    (kitchens / "benchmark.yaml").write_text(DESCRIBED.replace("size: 3", "datasets: [new, mine]\nsize: 6"))
+    new = [row | {"dataset": "new", "scan": "mine/other.ply", "scene_name": "other"} for row in ROWS]
+    mine = [row | {"dataset": "mine", "scan": "mine/kitchen.ply", "scene_name": "kitchen"} for row in ROWS]
+    (kitchens / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*mine, *new]))
+    for name, more in (("whole", ()), ("part", ("--datasets", "new"))):
+        run_main([*flags(rooms, tmp_path / name), "--benchmark", str(kitchens), *more])
+    whole, part = (RunReader(only_run(tmp_path / name)).summary for name in ("whole", "part"))
+    assert (list(whole["datasets"]), whole["asked"]["overall_label"]) == (["new", "mine"], "kitchens_overall_3_task")
+    assert part["asked"]["overall_label"] == "partial_kitchens_overall_3_task_of_3_questions_in_new"
+
+
 def test_a_run_of_a_folder_resumes_from_anywhere(
     rooms: RoomScans, kitchens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -97,7 +110,9 @@ def test_checking_a_folder_says_where_its_data_comes_from(kitchens: Path):
         ("overall: tasks", "overall: median", "overall is 'median'; it must be tasks or questions"),
         ("percent: 91.5", "percent: high", "reference 1: percent is 'high'; it must be a number from 0 to 100"),
         ("source:", "sources:", "reference 1 has an unknown key 'sources'"),
-        ("size: 3", "", "size must be the number of questions that the references cover"),
+        ("size: 3", "", "size must be the number of all questions, which the references cover"),
+        ("size: 3", "size: 3\ndatasets: old", "datasets must be a list of names, such as [old, new]"),
+        ("size: 3", "size: 3\ndatasets: [a, a]", "datasets names 'a' twice"),
         ("task: places", "task: all", "no type or task can be called 'all'"),
         ("name: kitchens", "name: [kitchens]", "the file: name must be one text"),
         ("is_there: yes_no", "is_there: yes_no: no", "benchmark.yaml cannot be read: mapping values are not allowed"),
@@ -223,3 +238,20 @@ def test_the_origins_of_a_benchmark_are_listed_for_the_datasets_asked_about():
         "questions: https://huggingface.co/datasets/nyu-visionx/VSI-Bench (Apache-2.0)",
         "scans of scannet: https://github.com/ScanNet/ScanNet (ScanNet Terms of Use, access on request)",
     ]
+
+
+def test_data_of_one_origin_is_one_line():
+    assert origin_lines(find_benchmark("rooms"), ["bare", "cluttered"]) == [
+        "questions, scans of bare, scans of cluttered: made on this machine (no terms)"
+    ]
+
+
+def test_a_benchmark_without_a_download_names_its_file():
+    with pytest.raises(QuestionError, match=r"get data/open-eqa-v0\.json from https://github.com/\S+, and pass"):
+        load_questions(None, find_benchmark("openeqa"))
+
+
+def test_checking_without_questions_still_says_where_scans_come_from():
+    ended = run_main(["--check-data", "--benchmark", "sqa3d"])
+    assert ended.returncode == 2
+    assert "scans of scannet: https://github.com/ScanNet/ScanNet" in ended.stdout

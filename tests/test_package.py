@@ -70,6 +70,7 @@ def test_commands_run_from_any_folder_with_the_package_on_the_path(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: RoomScans, tmp_path: Path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     built = run_command([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT)])
     (wheel,) = tmp_path.glob("roomscout-*.whl")
@@ -78,7 +79,7 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
 
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
-    run_command([*pip, "--python", str(python), "install", "--no-deps", str(wheel)])
+    run_command([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], env=environment)
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     # Its dependencies are those of this environment; only its .pth files, with an editable install, are left out.
     (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -91,10 +92,10 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
     scan = next(rooms.root.rglob("*.ply"))
     asked = ["--ply", str(scan), "--question", "How many chair(s) are in this room?", "--model", "embedded"]
     asked += ["--renderer", "raycast", "--log-root", "logs"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for command in ([str(python.with_name("roomscout"))], [str(python), "-m", "roomscout"]):
-        ended = run_command([*command, *asked], cwd=project, env=environment)
-        assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
+    ended = run_command([str(python.with_name("roomscout")), *asked], cwd=project, env=environment)
+    assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
+    version = run_command([str(python), "-m", "roomscout", "--version"], cwd=project, env=environment)
+    assert version.stdout == f"roomscout {roomscout.__version__}\n", version.stderr
     code = (
         "import roomscout, sys\n"
         f"found = roomscout.ask({str(scan)!r}, 'How many chair(s) are in this room?', policy='random')\n"

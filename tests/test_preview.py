@@ -1,6 +1,7 @@
 """Previews of scans, and the floor plan that they show."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -97,6 +98,21 @@ def test_the_scans_of_one_dataset_of_a_benchmark_are_drawn(own_benchmark: Path, 
 def test_an_unknown_benchmark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["--benchmark", "absent", "--out", str(tmp_path / "out")]) == 2
     assert "--benchmark absent: there is no such benchmark" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "taken").write_text("")
+    assert main(["room.ply", "--out", str(tmp_path / "taken" / "here")]) == 2
+    assert re.search(r"--out \S*here cannot be written .*: name another folder", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [("", "name scans, or"), ("room.ply --scale -1", "a number above 0")])
+def test_a_preview_of_nothing_or_of_an_impossible_scale_is_refused(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        main(arguments.split())
+    assert words in capsys.readouterr().err
 
 
 def test_scans_are_named_or_chosen_by_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

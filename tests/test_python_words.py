@@ -25,6 +25,9 @@ def scan_of(rooms: RoomScans) -> Path:
 
 MISTAKES: list[tuple[Call, type[Exception], str]] = [
     (lambda _: ask("nowhere.ply", "Where?"), ConfigError, r"^scan \S*nowhere.ply does not exist: check the path$"),
+    (lambda rooms: ask("Where?", str(scan_of(rooms))), ConfigError, "^ask takes the scan before the question: ask"),
+    (lambda rooms: ask(scan_of(rooms), 3), ConfigError, "^question takes a text, got 3$"),  # type: ignore[arg-type]
+    (lambda rooms: explore(rooms.questions, limit=3), ConfigError, "no setting limit; did you mean num_questions"),
     (lambda _: ask(3, "Where?"), ConfigError, "^scan takes the path of a scan file, got 3$"),  # type: ignore[arg-type]
     (lambda rooms: ask(scan_of(rooms), "Where?", options=["left"]), QuestionError, "^options: .* at least two, got 1$"),
     (

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, scores, trajectories
+from waiting import wait_until
 
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -260,10 +261,7 @@ def test_no_process_outlives_a_killed_command(six_rooms: RoomScans, tmp_path: Pa
     first_part_with(1, process, tmp_path)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 20
-    while processes_of(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(tmp_path))
 
 
 def test_ray_that_cannot_start_is_reported_in_one_sentence(rooms: RoomScans, tmp_path: Path):

@@ -73,7 +73,7 @@ def problems_of(opened: OpenPage) -> list[str]:
 
 def open_replay(browser: Any, page: Path, fragment: str = "", **options: Any) -> OpenPage:
     opened = OpenPage(browser, page.as_uri() + fragment, **options)
-    opened.page.wait_for_selector("body[data-drawn]", timeout=20_000)
+    opened.page.wait_for_selector("body[data-drawn]")
     return opened
 
 
@@ -85,7 +85,7 @@ def go_to(shown: OpenPage, turn: int) -> None:
 
 def drawn(shown: OpenPage, selector: str) -> Image.Image:
     """What the page shows of an element."""
-    shown.page.wait_for_timeout(100)  # two frames
+    shown.drawn()
     return Image.open(io.BytesIO(shown.page.locator(selector).screenshot())).convert("RGB")
 
 
@@ -324,7 +324,9 @@ def test_a_scan_that_has_changed_since_the_run_is_refused(copied: Path, capsys: 
     recorded = json.loads(journal.read_text().splitlines()[0])["scan"]["sha256"]
     journal.write_text(journal.read_text().replace(recorded, "0" * 64))
     assert main(["replay", str(copied), "q001"]) == 2
-    assert "is not the scan that q001 explored, or it has changed since" in capsys.readouterr().err
+    assert (
+        "restore the one that the run explored, or name the folder that has the run's scans" in capsys.readouterr().err
+    )
 
 
 def test_a_number_that_is_the_id_of_another_question_is_refused(copied: Path, capsys: Any):

@@ -143,7 +143,7 @@ def test_arrow_keys_go_to_the_wrong_questions_and_escape_back_to_the_table(one_r
     shown.page.keyboard.press("ArrowLeft")
     shown.until_heading(wrong[-2])
     shown.page.keyboard.press("Escape")
-    shown.page.locator("#table .tabulator-row").first.wait_for(timeout=5000)
+    shown.page.locator("#table .tabulator-row").first.wait_for()
 
 
 def test_a_filter_stays_when_one_returns_from_a_question(reported: Path, opened: Any):

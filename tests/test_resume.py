@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -20,8 +20,11 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, run_main, trajectories
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.agent.resuming import resume_command
 from roomscout.agent.run_folder import begin_folder
+from roomscout.agent.state import QuestionState
 from roomscout.data.questions import load_questions
 from roomscout.runs import RunError
 from roomscout.runs.reader import find_run
@@ -63,9 +66,17 @@ def stop_after(flags: list[str], log_root: Path, turns: int, how: signal.Signals
     return process
 
 
+def as_after_a_kill(folder: Path) -> Path:
+    """Leave only the first turn of each question of a finished run, and no result."""
+    (folder / "results.jsonl").unlink()
+    for journal in folder.glob("q*/turns.jsonl"):
+        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+    return folder
+
+
 def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     flags = rooms.flags(tmp_path, "--batch-size", "3")
-    for turns in (1, 7, 12, 20):
+    for turns in (1, 10, 20):
         killed = stop_after(flags, tmp_path, turns, signal.SIGKILL)
         assert killed.returncode == -signal.SIGKILL
         flags = continued(tmp_path)
@@ -84,14 +95,13 @@ def own_questions(rooms: RoomScans, tmp_path: Path) -> RoomScans:
 def test_a_killed_run_resumes_without_its_question_file(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path, change: Callable[[Path], object]
 ):
-    logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
-    killed = stop_after(own.flags(logs, "--batch-size", "3"), logs, 7, signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL
+    own = own_questions(rooms, tmp_path)
+    folder = as_after_a_kill(run_in_process(own.config(tmp_path / "logs", batch_size=3)))
     change(own.questions)
-    ended = run_main(continued(logs))
+    ended = run_main(continued(folder.parent))
     assert ended.returncode == 0, ended.stderr
-    assert results(only_run(logs)) == results(undisturbed)
-    assert trajectories(only_run(logs)) == trajectories(undisturbed)
+    assert results(folder) == results(undisturbed)
+    assert trajectories(folder) == trajectories(undisturbed)
 
 
 def test_a_changed_question_file_that_is_named_again_is_refused(rooms: RoomScans, tmp_path: Path):
@@ -212,7 +222,13 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
 
 
 def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):
-    stop_after(rooms.flags(tmp_path, "--batch-size", "2"), tmp_path, 20, signal.SIGTERM)
+    class Interrupted(RandomPolicy):
+        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+            if states[0].number > 4:
+                raise KeyboardInterrupt
+            return super().decide(states)
+
+    assert main_vsi_bench_loop(rooms.config(tmp_path, batch_size=2), policy=Interrupted()).status == 130
     said = json.loads((only_run(tmp_path) / "summary.json").read_text())
     assert said["pending"] == said["questions"]["count"] - said["asked"]["questions"] > 0
     assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
@@ -293,8 +309,8 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
 
 
 def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    flags = ("--no-kv-reuse", "--refill", "--max-batched-turns", "all")
-    stop_after(rooms.flags(tmp_path, *flags), tmp_path, 5, signal.SIGKILL)
+    settings = {"kv_reuse": False, "refill": True, "max_batched_turns": "all"}
+    as_after_a_kill(run_in_process(rooms.config(tmp_path, **settings)))
     ended = run_main(continued(tmp_path, "--no-kv-reuse", "--no-refill", "--max-batched-turns", "4"))
     assert ended.returncode == 0, ended.stderr
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
@@ -458,13 +474,9 @@ def test_continue_without_a_run_is_refused(tmp_path: Path, where: str):
 
 
 def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:
-    """A run with all questions in progress, as after a kill, and a copy of its scans."""
-    root, logs = Path(shutil.copytree(rooms.root, tmp_path / "moved")), tmp_path / "logs"
-    folder = run_in_process(rooms.config(logs, batch_size=3))
-    (folder / "results.jsonl").unlink()
-    for journal in folder.glob("q*/turns.jsonl"):
-        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
-    return folder, root
+    """A run with all questions in progress, and a copy of its scans."""
+    root = Path(shutil.copytree(rooms.root, tmp_path / "moved"))
+    return as_after_a_kill(run_in_process(rooms.config(tmp_path / "logs", batch_size=3))), root
 
 
 def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):

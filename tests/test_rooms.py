@@ -79,6 +79,12 @@ def rooms() -> list[Room]:
 
 
 @pytest.fixture(scope="module")
+def fine() -> Room:
+    """A room as dense as by default."""
+    return make_room(SEED, 0)
+
+
+@pytest.fixture(scope="module")
 def asked(rooms: list[Room]) -> list[tuple[Room, Row]]:
     return [(room, row) for i, room in enumerate(rooms) for row in room_questions(room, (SEED, i), MANY)]
 
@@ -225,9 +231,8 @@ def test_at_least_twenty_categories_are_common(rooms: list[Room]) -> None:
     assert sum(n >= 3 for n in counts.values()) >= 20
 
 
-def test_every_object_is_visible_in_a_level_view_from_eye_height() -> None:
-    for index in range(3):
-        room = make_room(SEED, index)
+def test_every_object_is_visible_in_a_level_view_from_eye_height(fine: Room) -> None:
+    for room in (fine, make_room(SEED, 1)):
         scene = import_open3d().t.geometry.RaycastingScene()
         scene.add_triangles(np.array(room.mesh.vertices), np.array(room.mesh.faces, dtype=np.uint32))
         floor = standing_points(room.plan, [o.box for o in room.objects])
@@ -420,22 +425,21 @@ def test_the_most_frequent_count_scores_under_half(rooms: list[Room]) -> None:
 # ---- scans, files, command --------------------------------------------------------------------------------------
 
 
-def test_mesh_edges_follow_the_resolution() -> None:
-    mesh = make_room(SEED, 0).mesh
-    corners = mesh.vertices[mesh.faces]
+def test_mesh_edges_follow_the_resolution(fine: Room) -> None:
+    corners = fine.mesh.vertices[fine.mesh.faces]
     assert np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() < 2 * 0.05
 
 
-def test_noise_displaces_the_surface_by_its_rms() -> None:
-    still, moved = make_room(SEED, 0), make_room(SEED, 0, ScanStyle(noise_m=0.02))
-    shift = np.linalg.norm(moved.mesh.vertices - still.mesh.vertices, axis=1)
+def test_noise_displaces_the_surface_by_its_rms(fine: Room) -> None:
+    moved = make_room(SEED, 0, ScanStyle(noise_m=0.02))
+    shift = np.linalg.norm(moved.mesh.vertices - fine.mesh.vertices, axis=1)
     assert 0.01 < np.sqrt(np.mean(shift**2)) < 0.03
 
 
-def test_holes_remove_faces_but_leave_every_object_recognisable() -> None:
-    whole, torn = make_room(SEED, 0), make_room(SEED, 0, ScanStyle(holes=15))
-    assert len(torn.mesh.faces) < len(whole.mesh.faces)
-    before = np.bincount(whole.mesh.object_index[whole.mesh.faces[:, 0]] + 1)[1:]
+def test_holes_remove_faces_but_leave_every_object_recognisable(fine: Room) -> None:
+    torn = make_room(SEED, 0, ScanStyle(holes=15))
+    assert len(torn.mesh.faces) < len(fine.mesh.faces)
+    before = np.bincount(fine.mesh.object_index[fine.mesh.faces[:, 0]] + 1)[1:]
     after = np.bincount(torn.mesh.object_index[torn.mesh.faces[:, 0]] + 1, minlength=len(before) + 1)[1:]
     assert (after > 0.2 * before).all()
 
@@ -562,6 +566,12 @@ def test_an_output_path_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.C
         main([str(tmp_path / "taken"), "--rooms", "1"])
     assert ended.value.code == 2
     assert "taken" in capsys.readouterr().err
+
+
+def test_an_output_path_below_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    assert main([str(tmp_path / "taken" / "rooms"), "--rooms", "1"]) == 2
+    assert "taken/rooms cannot be written (Not a directory): name another folder" in capsys.readouterr().err
 
 
 def test_unknown_question_types_are_refused() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
+from waiting import PATIENCE_S
 
 from roomscout.agent.config import RunConfig, config_to_dict
 from roomscout.agent.evaluation import main_vsi_bench_loop
@@ -177,7 +178,7 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(main_vsi_bench_loop, rooms.config(tmp_path, batch_size=3), policy=policy)
         try:
-            assert paused.wait(60)
+            assert paused.wait(PATIENCE_S)
             reader = RunReader(only_run(tmp_path))
             assert reader.facts.questions == len(rooms.rows) and reader.summary is None
             read_everything(reader)

@@ -231,6 +231,21 @@ def test_rays_hit_a_cloud():
 
 
 @pytest.mark.parametrize(
+    ("name", "cut", "message"),
+    [
+        ("scan.glb", lambda data: b"hello", "it is not a GLB file"),
+        ("scan.glb", lambda data: data[:-9], "truncated: its header declares [0-9]+ bytes"),
+        ("scan.gltf", lambda data: b"hello", "it is not a glTF file"),
+    ],
+)
+def test_the_error_for_a_damaged_gltf_file_names_file_and_damage(tmp_path, name, cut, message):
+    path = tmp_path / name
+    path.write_bytes(cut(trimesh.creation.box().export(file_type="glb")))
+    with pytest.raises(SceneError, match=f"{name} cannot be read .{message}"):
+        load_scene(path)
+
+
+@pytest.mark.parametrize(
     ("cut", "message"),
     [
         (lambda data: b"", "is empty"),

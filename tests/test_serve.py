@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
+from waiting import PATIENCE_S, wait_until
 
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.progress import QUIET_S
@@ -195,7 +196,7 @@ def test_the_page_says_when_the_server_has_ended(one_run: Path, browser: Any):
         shown = OpenPage(browser, address)
         until_said(shown, "Finished")
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_S)
         until_said(shown, "The server has ended")
         shown.page.close()
 
@@ -299,7 +300,7 @@ def test_serving_changes_nothing_in_the_run(unfinished: Unfinished, serve: Any, 
 def asked(address: str, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
     """The status and the text that a server sends for a path, which is sent as it is."""
     place = address.removeprefix("http://").rstrip("/")
-    connection = http.client.HTTPConnection(place, timeout=10)
+    connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
     connection.request(method, path, headers={"Host": host or place})
     reply = connection.getresponse()
     text = reply.read().decode()
@@ -365,10 +366,8 @@ def test_a_version_that_is_known_gets_only_the_rows_that_changed(unfinished: Unf
     assert len(first["answers"]["rows"]) == 21
     assert live.changes(first["version"]).keys() == {"version", "state", "words"}
     name = unfinished.finish()
-    ends = time.monotonic() + 10
-    while (changed := live.changes(first["version"]))["version"] == first["version"]:
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    wait_until(lambda: live.changes(first["version"])["version"] != first["version"])
+    changed = live.changes(first["version"])
     assert [row[0] for row in changed["answers"]["rows"]] == [name]
 
 
@@ -394,6 +393,6 @@ def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
     with served_by_the_command(one_run) as (process, address):
         assert "21 answers" in asked(address, "/state.json")[1]
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=30)
+        said, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (0, "")
     assert said == "Stopped serving; the run is not affected.\n"

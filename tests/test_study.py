@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import PHONE, OpenPage
 from conftest import SMALL_VIEW, RoomScans, results, run_main
+from waiting import wait_until
 
 from roomscout.agent.config import ConfigError
 from roomscout.agent.evaluation import main_vsi_bench_loop
@@ -218,9 +218,7 @@ def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Pat
     with subprocess.Popen(
         [*COMMAND.words, *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        until = time.monotonic() + 120
-        while time.monotonic() < until and not list(folder.glob("runs/*/*/q*/turns.jsonl")):
-            time.sleep(0.05)
+        wait_until(lambda: list(folder.glob("runs/*/*/q*/turns.jsonl")))
         process.send_signal(signal.SIGTERM)
         said = process.communicate()[0]
     assert process.returncode == 130

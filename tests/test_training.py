@@ -49,7 +49,7 @@ from tests.conftest import vsi_question
 ROOT = Path(__file__).parents[1]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
 PLAN = Plan(
-    word_steps=4, view_steps=8, view_rows=4, episode_steps=8, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3
+    word_steps=2, view_steps=4, view_rows=4, episode_steps=4, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3
 )
 
 
@@ -59,11 +59,19 @@ def episodes():
 
 
 @pytest.fixture(scope="module")
+def other_episodes():
+    """Demonstrations of another room; some are blind or hurried, and a walk is blocked."""
+    return list(room_episodes(seed=8, index=1))
+
+
+@pytest.fixture(scope="module")
 def shards(episodes, tmp_path_factory):
+    """Most demonstrations in a room to learn from, and few in those held out, which every save evaluates."""
     folder = tmp_path_factory.mktemp("demonstrations")
-    parts = HELD_OUT_ROOMS + 1
-    for part in range(parts):
-        write_shard(folder / f"room_7_{part:05d}.npz", episodes[part::parts])
+    kept = len(episodes) - 2 * HELD_OUT_ROOMS
+    parts = [episodes[:kept], *(episodes[first : first + 2] for first in range(kept, len(episodes), 2))]
+    for part, chosen in enumerate(parts):
+        write_shard(folder / f"room_7_{part:05d}.npz", chosen)
     return sorted(folder.glob("*.npz"))
 
 
@@ -140,11 +148,11 @@ def test_the_teacher_continues_its_count_from_turn_to_turn(episodes):
     assert longest > 1
 
 
-def test_blocked_walks_are_not_learned_but_the_next_replies_are(checkpoint, maker, tmp_path):
+def test_blocked_walks_are_not_learned_but_the_next_replies_are(other_episodes, checkpoint, maker, tmp_path):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    write_shard(tmp_path / "room_9_00000.npz", room_episodes(9, 0))
+    write_shard(tmp_path / "room_8_00001.npz", other_episodes)
     blocked = 0
-    for each in read_shard(tmp_path / "room_9_00000.npz"):
+    for each in read_shard(tmp_path / "room_8_00001.npz"):
         for turn, text in enumerate(each.user[1:]):
             if moved := re.search(r"Moved (\d\.\d\d) of 1.50 m", text):
                 blocked += 1
@@ -201,8 +209,8 @@ def test_from_a_second_position_everything_is_noted_again_until_nothing_is_missi
     assert found >= 2 and found > walks / 2 and again > walks / 2
 
 
-def test_the_blind_teacher_notes_nothing_and_sees_grey():
-    blind = [each for index in range(2) for each in room_episodes(8, index) if each.blind]
+def test_the_blind_teacher_notes_nothing_and_sees_grey(other_episodes):
+    blind = [each for each in other_episodes if each.blind]
     assert blind and all((each.images == 128).all() and "New:" not in "".join(each.replies) for each in blind)
 
 
@@ -260,11 +268,10 @@ def test_a_room_always_gives_the_same_demonstrations(episodes):
     assert transcripts_sha256(episodes) == "7b8ffe48c886cb3ec499a88d4219e28f2b6ce12945c91a77e5df8ab7bb34d315"
 
 
-def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations():
-    episodes = list(room_episodes(8, 1))
-    assert any(each.blind for each in episodes)
-    assert any(each.out_of_moves and len(each.replies) <= NUM_STEPS for each in episodes)
-    assert transcripts_sha256(episodes) == "5571fda8052b184b9e17d4761c6b39ab52b81755d9bfbc844ad74210c5965700"
+def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations(other_episodes):
+    assert any(each.blind for each in other_episodes)
+    assert any(each.out_of_moves and len(each.replies) <= NUM_STEPS for each in other_episodes)
+    assert transcripts_sha256(other_episodes) == "5571fda8052b184b9e17d4761c6b39ab52b81755d9bfbc844ad74210c5965700"
 
 
 def test_a_pupil_always_gets_the_same_corrections(lessons):
@@ -541,9 +548,9 @@ def test_the_loss_falls_and_a_resumed_run_ends_with_the_same_weights(shards, tmp
     whole.run()
     losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
     assert losses[-1] < losses[0]
-    trainer(tmp_path / "killed", shards).run(until=8)
+    trainer(tmp_path / "killed", shards).run(until=PLAN.save_every)
     resumed = trainer(tmp_path / "killed", shards)
-    assert resumed.step == 8
+    assert resumed.step == PLAN.save_every
     resumed.run()
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
@@ -569,17 +576,17 @@ def test_a_run_killed_while_saving_resumes(shards, tmp_path, monkeypatch):
         raise Killed
 
     started = trainer(tmp_path / "run", shards)
-    started.run(until=4)
+    started.run(until=1)
     model_class = type(started.model)
     with monkeypatch.context() as patch:
         patch.setattr(model_class, "save_pretrained", interrupted)
         with pytest.raises(Killed):
-            started.run(until=8)
+            started.run(until=2)
         with pytest.raises(Killed):
             trainer(tmp_path / "other", shards)
     resumed = trainer(tmp_path / "run", shards)
-    assert resumed.step == 8
-    resumed.run(until=9)
+    assert resumed.step == 2
+    resumed.run(until=3)
     AutoModelForImageTextToText.from_pretrained(tmp_path / "run" / "checkpoint")
     assert trainer(tmp_path / "other", shards).step == 0
 
@@ -627,7 +634,7 @@ def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
 
 
 def test_a_stage_without_training_data_is_refused_at_the_start(shards, tmp_path):
-    plan = dataclasses.replace(PLAN, lesson_steps=1)
+    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=0, lesson_steps=1)
     with pytest.raises(CannotTrain, match="no lessons to train on"):
         Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
     assert not list(tmp_path.iterdir())
@@ -651,7 +658,7 @@ def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
 def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_path, capsys):
     demos, run = tmp_path / "demos", tmp_path / "run"
     demos.mkdir()
-    for index, shard in enumerate(shards[:HELD_OUT_ROOMS], 1):  # small ones, which the command keeps
+    for index, shard in enumerate(shards[-HELD_OUT_ROOMS:], 1):  # small ones, which the command keeps
         shutil.copy(shard, shard_path(demos, SPLITS["training"], index))
     assert demonstrate.main([str(demos), "--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "1"]) == 0
     assert len(shards_in(demos)) == HELD_OUT_ROOMS + 1

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.agent.command_line import EXAMPLES, FOREIGN, parse_command_line
+from roomscout.agent.command_line import EXAMPLES, parse_command_line
+from roomscout.agent.config import FOREIGN
 from roomscout.command import main
 from roomscout.verbs import VERBS, read_verb
 
@@ -22,6 +23,8 @@ from roomscout.verbs import VERBS, read_verb
         ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
         ("plan --plan-device h100", "--plan --plan-device h100"),
         ("check --scan-root scans", "--check-data --scan-root scans"),
+        ("demo --steps 3", "--demo --steps 3"),
+        ("help", "--help"),
         ("--batch --steps 3", "--batch --steps 3"),
         ("", ""),
     ],
@@ -55,14 +58,14 @@ def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.Cap
     assert main(["rooms", str(rooms), "--rooms", "1"]) == 0
     chosen = ["--questions", str(rooms / "questions.jsonl"), "--scan-root", str(rooms), "--log-root", str(logs)]
     assert main(["check", *chosen]) == 0
-    asked = ["--policy", "random", "--num-questions", "2", "--steps", "1", "--image-size", "32", "24"]
-    assert main(["eval", *chosen, *asked]) == 0
+    looking = ["--policy", "random", "--renderer", "raycast", "--steps", "1", "--image-size", "32", "24"]
+    assert main(["eval", *chosen, *looking, "--num-questions", "2"]) == 0
     (run,) = logs.iterdir()
     assert len(results(run)) == 2
     assert main(["resume", str(run)]) == 0
     (scan,) = (rooms / "scannet" / "scans").glob("*/*.ply")
     said = ["How many lamp(s) are in this room?", "--log-root", str(tmp_path / "one")]
-    assert main(["ask", str(scan), *said, *asked[:2], *asked[4:]]) == 0
+    assert main(["ask", str(scan), *said, *looking]) == 0
     assert "Final answer" in capsys.readouterr().out
 
 
@@ -81,10 +84,29 @@ def helped() -> str:
     return run_command([sys.executable, str(COMMAND), "--help"]).stdout
 
 
-def test_help_begins_with_examples_and_the_verbs(helped: str):
+def test_help_of_the_script_begins_with_examples_and_the_verbs(helped: str):
     assert all(f"python {COMMAND.name} {example}" in helped for example in EXAMPLES)
     assert all(f"  {name} " in helped.partition("options")[0] for name in VERBS)
     assert "Advanced" in helped
+
+
+def test_help_of_the_console_command_begins_with_the_verbs():
+    said = run_command([sys.executable, "-m", "roomscout", "help"]).stdout
+    positions = [said.index(f"\n  {name} {verb.takes.split('[FLAGS]')[0]}".rstrip()) for name, verb in VERBS.items()]
+    assert positions == sorted(positions)
+    assert positions[-1] < said.index("roomscout ask room.ply") < said.index("main options")
+
+
+def test_help_of_a_verb_can_be_asked_for_either_way(capsys: pytest.CaptureFixture[str]):
+    assert main(["help", "eval"]) == main(["eval", "--help"]) == 0
+    first, _, second = capsys.readouterr().out.partition(VERBS["eval"].does)[2].partition(VERBS["eval"].does)
+    assert first == second
+
+
+def test_the_package_lists_its_public_names_only():
+    import roomscout
+
+    assert dir(roomscout) == sorted(roomscout.__all__)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +120,19 @@ def test_help_begins_with_examples_and_the_verbs(helped: str):
         ("--verbose", "there is no flag --verbose; --help lists the flags"),
         ("--retry-failed", "--retry-failed retries failed questions of an earlier run: it needs --continue"),
         ("--config none.yaml", "--config none.yaml: there is no such file"),
-        ("version", "did you mean --version?"),
+        ("run", "there is no verb run; did you mean ask or eval?"),
+        ("EVALL", "there is no verb EVALL; did you mean eval?"),
+        ("help asc", "there is no verb asc; did you mean ask?"),
+        ("room.ply", "room.ply is a scan, not a verb; to ask about it: roomscout ask room.ply "),
+        ("few.jsonl", "to ask its questions: roomscout eval --questions few.jsonl"),
+        ("eval few.jsonl", "eval takes flags, not few.jsonl, as in: roomscout eval --questions few.jsonl"),
+        ("check room.ply", "as in: roomscout preview room.ply"),
+        ("-model embedded", "there is no flag -model; did you mean --model, with two dashes?"),
+        ("--batch -steps 3", "there is no flag -steps; did you mean --steps, with two dashes?"),
+        ("-m embedded", "there is no flag -m; flags are whole words, such as --model"),
+        ("ask What? room.ply", 'ask takes the scan before the question: roomscout ask room.ply "What?"'),
+        ("ask room.ply How many?", 'put quotes around it, as in: roomscout ask room.ply "How many?"'),
+        ("resume a b", "resume takes one run, got a b"),
         ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
         ("fly", "there is no verb fly; use ask, eval, resume, "),
         ("ask --steps 2", "ask takes a scan and a question"),
@@ -113,8 +147,9 @@ def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):
     assert all(meant.split(",")[0] in helped and f"{name} " not in helped for name, meant in FOREIGN.items())
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("typed", ["--version", "version"])
+def test_the_version_is_that_of_the_package(typed: str, capsys: pytest.CaptureFixture[str]):
     import roomscout
 
-    assert main(["--version"]) == 0
+    assert main([typed]) == 0
     assert capsys.readouterr().out == f"roomscout {roomscout.__version__}\n"

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 import torch
 from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
 from transformers import AutoProcessor
+from waiting import PATIENCE_S, wait_until
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig
@@ -84,14 +84,6 @@ def children_of(process):
     return [int(each) for each in listed.split()]
 
 
-def wait_until(condition, limit_s=30.0):
-    end = time.monotonic() + limit_s
-    while not (value := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
-    return value
-
-
 # A server of two processes, both deaf to SIGTERM.
 STUBBORN = (
     "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.fork(); "
@@ -136,7 +128,7 @@ class TestWatchdog:
     def test_the_servers_exit_status_is_handed_on(self):
         command = [sys.executable, WATCHDOG, sys.executable, "-c", "raise SystemExit(7)"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watchdog:
-            assert watchdog.wait(30) == 7
+            assert watchdog.wait(PATIENCE_S) == 7
 
 
 class TestStart:

@@ -20,6 +20,7 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from roomscout.envs.environment import Observation
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
+from roomscout.models.checkpoint_files import invalid_in_words
 from roomscout.models.conversation import Message
 from roomscout.runs.records import Turn
 
@@ -393,8 +394,11 @@ def load_prompts(path: Path) -> Prompts:
         raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as YAML: {error}") from None
+    if not isinstance(values, dict) or not values:
+        names = ", ".join(each.name for each in fields(Prompts))
+        raise ValueError(f"{path} has no prompts: it takes texts by name, which are {names}")
     try:
-        return _validated({} if values is None else values)
+        return _validated(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -406,9 +410,7 @@ def _validated(values: object) -> Prompts:
     try:
         return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
+        raise ValueError(invalid_in_words(error.errors()[0])) from None
 
 
 def system_message(prompts: Prompts, question: Question) -> Message:

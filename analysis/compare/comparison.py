@@ -9,7 +9,7 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
 from roomscout.data.intervals import Difference, differences, holm
-from roomscout.data.scoring import overall_in_words, overall_label
+from roomscout.data.scoring import overall_in_words, overall_label, some_of
 from roomscout.runs import RunError
 
 PASSING = 0.5
@@ -56,6 +56,7 @@ class Comparison:
     """Runs compared with the first one, over `questions` questions about `scenes` scenes.
 
     `left_out` counts the questions that only some of the runs have. `label` is that of the overall; empty without one.
+    `some` says which questions of the benchmark it covers, as `some_of` returns it.
     """
 
     runs: tuple[Answers, ...]
@@ -64,13 +65,15 @@ class Comparison:
     scenes: int
     left_out: int
     label: str
+    some: Mapping[str, Any]
 
     @property
     def partial(self) -> str:
         """The overall in words if it does not cover all tasks of the benchmark; else empty."""
         benchmark = self.runs[0].benchmark
         known = {each.task for each in benchmark.types}
-        words = overall_in_words(self.label, [e.name for e in self.pairs[0].tasks if e.name in known], benchmark)
+        tasks = [each.name for each in self.pairs[0].tasks if each.name in known]
+        words = overall_in_words(self.label, tasks, benchmark, self.some)
         return "" if words == self.label else words
 
 
@@ -86,8 +89,8 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = ()) -> Comparison:
     common = _common_questions(runs, may_differ)
     labels = dict.fromkeys(key.question_type for key in common)
     of_benchmark = [name for name in labels if name in first.benchmark.by_name]
-    of_datasets = Counter(key.dataset for key in common)
-    label = overall_label(of_benchmark, first.benchmark, of_datasets) if of_benchmark else ""
+    some = some_of(of_benchmark, first.benchmark, Counter(key.dataset for key in common)) if of_benchmark else {}
+    label = overall_label(of_benchmark, first.benchmark, some) if of_benchmark else ""
     found = [differences(_rows(first, common), _rows(other, common), first.benchmark) for other in others]
     tasks = [tuple(each for each in pair if each.name != "overall" and _is_task(each.name, first)) for pair in found]
     overalls = [next((each for each in pair if each.name == "overall"), None) for pair in found]
@@ -104,6 +107,7 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = ()) -> Comparison:
         len({first.benchmark.room_of(key.dataset, key.scene_name) for key in common}),
         len(set().union(*(each.by_question for each in runs))) - len(common),
         label,
+        some,
     )
 
 

@@ -71,6 +71,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
+    _ = reader.recorded_rows  # refuses a run with damaged results, whose summary may be of others
     if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
         raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or not (label := summary["asked"]["overall_label"]):
@@ -79,7 +80,8 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     found = intervals.get("percent", {}).get("overall")
     cost, answers = summary.get("cost", {}), everything["questions"]
     tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
-    sessions, words = summary.get("sessions", ()), overall_in_words(label, summary["asked"]["tasks"], benchmark)
+    asked, sessions = summary["asked"], summary.get("sessions", ())
+    words = overall_in_words(label, asked["tasks"], benchmark, asked.get("some"))
     return Standing(
         folder,
         facts,
@@ -87,7 +89,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
         benchmark.title,
         label,
         "" if words == label else words,
-        summary["asked"][label],
+        asked[label],
         (found[0], found[1]) if found else None,
         intervals.get("missing", {}).get("overall", "the run is of a version without intervals: resume it to add them"),
         answers,

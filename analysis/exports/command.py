@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
 def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
     """Write a file completely, or not at all; raises RunError."""
     if not run.rows:
-        raise RunError(f"{run.folder} has no finished question to export: resume it")
+        why = run.missing[0] if run.missing else f"{run.folder} has no finished question to export: resume it"
+        raise RunError(why)
     draft = out.with_name(out.name + ".tmp")
     try:
         exported = chosen.write(run, draft)
@@ -66,7 +68,8 @@ def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # as where the folder of the file cannot be made
+            draft.unlink(missing_ok=True)
     return exported
 
 

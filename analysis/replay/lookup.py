@@ -6,13 +6,14 @@ from pathlib import Path
 
 from roomscout.analysis.replay.page import Replay
 from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.analysis.scans import require_recorded
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.question_files import listed
-from roomscout.data.scans import LAYOUTS, find_scan, scan_of, scan_sha256
+from roomscout.data.scans import LAYOUTS, find_scan, scan_of
 from roomscout.data.text import escaped
 from roomscout.envs.object_boxes import require_same_frame
 from roomscout.rendering.camera import Intrinsics
-from roomscout.rendering.scene import Scene, load_scene
+from roomscout.rendering.scene import Scene, SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.records import EpisodeId, RunFacts
 
@@ -96,20 +97,17 @@ def _ids(run: RunContents) -> Mapping[int, str]:
 def scan_file_of(run: RunContents, question: QuestionContents, scan_root: Path | None) -> Path:
     """The scan that an answer explored: the file that the run recorded, or the one below `scan_root`.
 
-    A run of an earlier version recorded no file; then this looks where the run did. Raises RunError if the file is
+    A run of an earlier version recorded no file; then this looks where the run did. Raises SceneError if the file is
     missing or is not the one that the run used, and ScanNotFound.
     """
     recorded = question.turns[0].scan
-    path = Path(recorded.file) if recorded is not None and scan_root is None else _scan_below(run, question, scan_root)
-    where = "name the folder that has the run's scans with --scan-root"
-    if not path.is_file():
-        raise RunError(f"the scan {path} is missing: restore it, or {where}")
+    if recorded is None:
+        return _scan_below(run, question, scan_root)
+    path = Path(recorded.file) if scan_root is None else _scan_below(run, question, scan_root)
     try:
-        changed = recorded is not None and scan_sha256(path) != recorded.sha256
-    except OSError as error:
-        raise RunError(f"the scan {path} cannot be read ({error.strerror or error}): {where}") from None
-    if changed:
-        raise RunError(f"{path} is not the scan that {question.episode} explored, or it has changed since: {where}")
+        require_recorded(path, recorded)
+    except SceneError as error:
+        raise SceneError(f"{error}, or name the folder that has the run's scans with --scan-root") from None
     return path
 
 

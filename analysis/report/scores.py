@@ -8,7 +8,7 @@ from typing import Any
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.data.by_dataset import interval_of as dataset_interval
-from roomscout.data.scoring import SOME_QUESTIONS, no_interval_lines, part_lines, reference_lines
+from roomscout.data.scoring import no_interval_lines, part_lines, reference_lines
 from roomscout.data.text import escaped
 from roomscout.runs.baselines import is_blind
 
@@ -219,7 +219,7 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
         awaiting = run.summary["asked"]["awaiting_judge"]
         found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
     if scores is not None:
-        found.append(_label_in_words(scores.label))
+        found.append(_label_in_words(scores.label, bool(run.summary["asked"].get("some"))))
     found.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )
@@ -249,9 +249,9 @@ def intervals_in_words(summary: Mapping[str, Any]) -> list[str]:
     return [method, *why_not] if intervals["percent"] else why_not
 
 
-def _label_in_words(label: str) -> str:
+def _label_in_words(label: str, some_questions: bool) -> str:
     sentence = f"The overall is {label}: it is comparable only with overalls of that name."
     if "partial_" in label:
-        lacks = "questions" if SOME_QUESTIONS.search(label) else "tasks"
+        lacks = "questions" if some_questions else "tasks"
         sentence += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
     return sentence

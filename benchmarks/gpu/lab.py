@@ -175,24 +175,21 @@ class Lab:
 
 @contextmanager
 def open_lab(name: str) -> Iterator[Lab]:
-    """A lab on this device ("cuda", "cuda:1" or "cpu"), with PyTorch's settings as when a checkpoint is loaded."""
+    """A lab on this device ("cuda", "cuda:1" or "cpu")."""
     device = torch.device(name)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", 0)  # some torch.cuda functions need an index
     lab = Lab(device, GPU_SIZES if device.type == "cuda" else CPU_SIZES)
-    threads, allow_tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    threads = torch.get_num_threads()
     if lab.is_cuda:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)  # more threads are slower on tensors this small
-    torch.backends.cudnn.allow_tf32 = False  # as for checkpoints in float32
     try:
-        with cudnn_attention(False):  # cuDNN would build a plan at each step
-            yield lab
+        yield lab
     finally:
         lab.free_models()
         torch.set_num_threads(threads)
-        torch.backends.cudnn.allow_tf32 = allow_tf32
 
 
 @dataclass
@@ -246,7 +243,7 @@ def counting() -> Iterator[Counted]:
 
     if on_cuda:
         torch.cuda.reset_peak_memory_stats()
-    logging.getLogger("models").addHandler(handler)
+    logging.getLogger("roomscout.models").addHandler(handler)
     graph = torch.cuda.CUDAGraph
     try:
         with (
@@ -257,7 +254,7 @@ def counting() -> Iterator[Counted]:
         ):
             yield counted
     finally:
-        logging.getLogger("models").removeHandler(handler)
+        logging.getLogger("roomscout.models").removeHandler(handler)
         counted.programs = counters["stats"]["unique_graphs"] - programs
         if on_cuda:
             counted.allocated = torch.cuda.max_memory_allocated()
@@ -290,14 +287,17 @@ class _WarningCollector(logging.Handler):
 
 
 @contextmanager
-def cudnn_attention(enabled: bool) -> Iterator[None]:
-    """Allow or forbid cuDNN attention."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(enabled)
+def cudnn_attention(model: torch.nn.Module, allowed: bool) -> Iterator[None]:
+    """If `allowed`, let a model's eager calls use cuDNN attention, which the package forbids inside each of them.
+
+    The hook runs behind that prohibition; the end of the call restores what was set before it.
+    """
+    hook = model.register_forward_pre_hook(lambda *_: torch.backends.cuda.enable_cudnn_sdp(True)) if allowed else None
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
+        if hook is not None:
+            hook.remove()
 
 
 def padded(tokens: Sequence[int], length: int) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
     for turn in range(sizes.history):
         for conversation in conversations:
             workload.proceed(conversation, (40,), turn)
-    with counting() as counted, cudnn_attention(cudnn):
+    with counting() as counted, cudnn_attention(bench.model, cudnn):
         for turn in range(sizes.history, sizes.history + 3):
             last = engine.generate(conversations)
             tokens = [len(engine.encoder.encode(conversation).ids) for conversation in conversations]

@@ -16,7 +16,7 @@ from pathlib import Path
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
 from roomscout.data.loading import NotLoadable, load_attribute
-from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row
+from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row, listed
 from roomscout.data.text import on_disk
 
 DEFAULT = "vsi-bench"
@@ -90,10 +90,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where data comes from, and the terms under which its owners give it."""
+    """Where data comes from, and the terms under which its owners give it. `file` is the one to get there, if any."""
 
     url: str
     terms: str
+    file: str = ""
 
     def __str__(self) -> str:
         return f"{self.url} ({self.terms})"
@@ -188,8 +189,9 @@ class Benchmark:
     - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
     - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
       group names the room.
-    - `datasets` names all datasets of a fixed set of questions, whose number `sizes` has. An overall over only some of
-      the datasets or of the questions is then partial, and its label says which. If empty, labels do not say it.
+    - `datasets` names all datasets of a fixed set of questions, in the order of tables. An overall over only some of
+      them, or over another number of questions than in `sizes`, is then partial, and its label says so. If empty,
+      labels do not say it.
     - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
     - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
       None, a run counts the answers in other scenes of its own question file instead.
@@ -336,12 +338,16 @@ def _of_folder(folder: Path, described: Described) -> Benchmark:
             Reference(each.name, {overall: each.percent}, each.source, each.protocol) for each in described.references
         ),
         sizes={overall: described.size} if described.size else {},
+        datasets=described.datasets,
     )
 
 
 def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:
-    """Where the questions and the scans of these datasets come from, and under which terms; a line for each known."""
-    questions = [f"questions: {benchmark.questions_from}"] if benchmark.questions_from else []
-    return questions + [
-        f"scans of {name}: {benchmark.scans_from[name]}" for name in datasets if name in benchmark.scans_from
-    ]
+    """Where the questions and the scans of these datasets come from, and under which terms; a line for each origin."""
+    parts: dict[Origin, list[str]] = {}
+    if benchmark.questions_from:
+        parts[benchmark.questions_from] = ["questions"]
+    for name in datasets:
+        if name in benchmark.scans_from:
+            parts.setdefault(benchmark.scans_from[name], []).append(f"scans of {name}")
+    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in parts.items()]

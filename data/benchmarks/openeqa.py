@@ -52,6 +52,6 @@ BENCHMARK = Benchmark(
     read_row=in_our_columns,
     aggregate=mean_over_questions,
     label="openeqa_scannet_overall",
-    questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT"),
+    questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT", "data/open-eqa-v0.json"),
     scans_from={"scannet": SCANS_FROM["scannet"]},
 )

@@ -51,7 +51,11 @@ BENCHMARK = Benchmark(
     read_json=joined,
     read_row=in_our_columns,
     aggregate=mean_over_questions,
-    questions_from=Origin("https://zenodo.org/records/7792397", "CC BY 4.0"),
+    questions_from=Origin(
+        "https://zenodo.org/records/7792397",
+        "CC BY 4.0",
+        "v1_balanced_questions_test_scannetv2.json and its annotations",
+    ),
     scans_from={"scannet": SCANS_FROM["scannet"]},
     sizes={"sqa3d_overall_6_task": 3519},
     references=(

@@ -50,8 +50,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
                 raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
             per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
         questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         sys.stderr.write(f"error: {escaped(str(error))}\n")
+        return 2
+    except OSError as error:
+        why = error.strerror or str(error)
+        sys.stderr.write(f"error: {escaped(str(options.out))} cannot be written ({why}): name another folder\n")
         return 2
     noun = "room" if options.rooms == 1 else "rooms"
     replace_unencodable(sys.stdout)

@@ -46,17 +46,19 @@ class OrientedBox:
         yaw = math.radians(self.yaw_deg)
         return np.array([-math.sin(yaw), math.cos(yaw)])
 
+    @cached_property
+    def _rotation(self) -> np.ndarray:
+        """(3, 3) from local to world directions."""
+        yaw = math.radians(self.yaw_deg)
+        return np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
+
     def plan_point(self, local: np.ndarray) -> np.ndarray:
         """Local (..., 2) points, relative to the centre, in world coordinates of the floor plan."""
-        yaw = math.radians(self.yaw_deg)
-        rotation = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
-        return np.asarray(local) @ rotation.T + self.center[:2]
+        return np.asarray(local) @ self._rotation[:2, :2].T + self.center[:2]
 
     def local(self, points: np.ndarray) -> np.ndarray:
         """World points (..., 3) in local coordinates, relative to the centre."""
-        yaw = math.radians(self.yaw_deg)
-        rotation = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
-        return (np.asarray(points) - self.center) @ rotation
+        return (np.asarray(points) - self.center) @ self._rotation
 
 
 def rectangles_overlap(one: np.ndarray, many: np.ndarray) -> np.ndarray:
@@ -123,7 +125,8 @@ def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin:
     Slab test: a line that misses the box enters its last slab after it leaves its first.
     """
     half = np.array(box.size) / 2 + margin
-    origin, along = box.local(start), box.local(end) - box.local(start)
+    origin = box.local(start)
+    along = box.local(end) - origin
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
     a, b = (-half - origin) / along, (half - origin) / along
     near, far = np.minimum(a, b), np.maximum(a, b)

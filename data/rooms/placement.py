@@ -1,6 +1,7 @@
 """Places furniture in a floor plan without overlap: at walls, in the open, on top of other furniture."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -29,7 +30,7 @@ class FloorPlan:
     height: float
     notches: tuple[OrientedBox, ...] = ()
 
-    @property
+    @cached_property
     def corners(self) -> np.ndarray:
         """The polygon as a (P, 2) array."""
         return np.array(self.polygon)

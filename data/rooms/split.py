@@ -121,16 +121,16 @@ def main(arguments: list[str]) -> None:
             return
         record = draft / level / f"{place:03d}.json"
         if not record.exists():
-            room, rows = _room(level, place)
+            room, rows = made_room(level, place, SEEDS[level])
             write_ply(room.mesh, draft / level / f"{room.name}.ply")
             unfinished = record.with_suffix(".tmp")
             unfinished.write_text(json.dumps({"room": room_record(room), "questions": rows}), encoding="utf-8")
             unfinished.replace(record)
 
 
-def _room(level: str, place: int) -> tuple[Room, list[dict[str, Any]]]:
-    """The first room of the place that has a question of each type, and its candidates."""
-    seed, style = SEEDS[level], replace(LEVELS[level].style, resolution_m=RESOLUTION_M)
+def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, Any]]]:
+    """The first room of the place that has a question of each type, and its candidates; raises SplitError."""
+    style = replace(LEVELS[level].style, resolution_m=RESOLUTION_M)
     for index in range(place, place + MOST_REPLACEMENTS * ROOMS, ROOMS):
         room = make_room(seed, index, style, LEVELS[level])
         rows = room_questions(room, (seed, index), CANDIDATES)
@@ -148,7 +148,7 @@ def _finish(draft: Path, rooms: int) -> None:
         for level in LEVELS:
             record = json.loads((draft / level / f"{place:03d}.json").read_text(encoding="utf-8"))
             boxes.setdefault(level, []).append(record["room"])
-            chosen += [row | {"dataset": level} for row in _balanced(record["questions"], used[level])]
+            chosen += [row | {"dataset": level} for row in balanced(record["questions"], used[level])]
     lines = "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
     digest = hashlib.sha256((lines + json.dumps(_in_millimetres(boxes))).encode()).hexdigest()
     if rooms == ROOMS and digest != SHA256:
@@ -168,7 +168,7 @@ def _records(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob("*.json") if path.stem.isdigit())
 
 
-def _balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
     """A question of each type: the one whose answer was chosen least often so far, the first one on a tie."""
     chosen = []
     for question_type in CANDIDATES:

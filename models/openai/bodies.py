@@ -36,7 +36,15 @@ def explanation(error: object, text: str) -> str:
         for key in ("message", "detail", "error"):
             if isinstance(error.get(key), str):
                 return f"{error[key]}: {behind}" if isinstance(behind, str) else error[key]
-    return text
+    return page_in_words(text)
+
+
+def page_in_words(text: str) -> str:
+    """What an HTML page is titled, since its markup says little; any other text as it is."""
+    if not re.match(r"\s*<(!doctype html|html)\b", text, re.IGNORECASE):
+        return text
+    title = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", text, re.IGNORECASE | re.DOTALL)
+    return f"a web page titled {title[1]}" if title else "a web page"
 
 
 def parsed(content: bytes | str) -> dict[str, Any] | None:

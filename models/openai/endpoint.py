@@ -15,7 +15,7 @@ import httpx2
 import openai
 
 from roomscout.models import ModelError, ServerOptions
-from roomscout.models.openai.bodies import explanation, parsed, reported_failure
+from roomscout.models.openai.bodies import explanation, page_in_words, parsed, reported_failure
 from roomscout.models.openai.failures import Failure, NoResponse, Unusable, advice_on, asked_delay, root_cause
 from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge
 
@@ -149,7 +149,9 @@ class Endpoint:
             return response
         text, body = response.text, parsed(response.content)
         if body is None:
-            return Failure(Unusable.NOT_JSON, text, kind=response.headers.get("content-type", "no content type"))
+            return Failure(
+                Unusable.NOT_JSON, page_in_words(text), kind=response.headers.get("content-type", "no content type")
+            )
         if failure := reported_failure(body, text):
             return replace(failure, asked_s=asked_delay(response.headers))
         return Answer(body, text, failures)
@@ -180,7 +182,10 @@ class Endpoint:
                     reason = Unusable.NOT_DECODABLE
                 case _:
                     reason = NoResponse.BROKEN
-            return Failure(reason, root_cause(error))
+            why = root_cause(error)
+            if "WRONG_VERSION_NUMBER" in why:  # OpenSSL's words for a server that answers without TLS
+                why = "it does not speak https: write http://"
+            return Failure(reason, why)
         except openai.OpenAIError as error:
             return Failure(NoResponse.OTHER, str(error))
 

@@ -101,9 +101,15 @@ class TransformersBackend:
     def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:
         """Load a checkpoint, given by its hub id or folder, which is also the backend's name.
 
-        Imports torch and transformers. Raises ModelError if the checkpoint cannot be loaded.
+        Imports torch and transformers. On a CPU, the process keeps freed memory from then on, see `keep_freed_memory`.
+        Raises ModelError if the checkpoint cannot be loaded.
         """
-        from roomscout.models.transformers.loading import load_checkpoint, resolve_device, resolve_dtype
+        from roomscout.models.transformers.loading import (
+            keep_freed_memory,
+            load_checkpoint,
+            resolve_device,
+            resolve_dtype,
+        )
         from roomscout.models.transformers.steps import require_compiler
 
         options = options or ModelOptions()
@@ -111,6 +117,8 @@ class TransformersBackend:
         if options.compile:
             require_compiler(device)
         dtype = resolve_dtype(options.dtype, device)
+        if device.type == "cpu":
+            keep_freed_memory()
         model, processor = load_checkpoint(checkpoint, dtype, device, options.attention)
         options = replace(options, dtype="auto", device="auto", attention="auto")
         return cls(model, processor, options, name=checkpoint, frozen=True)

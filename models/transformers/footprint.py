@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
-from roomscout.models.transformers.families import Family, family_of, require_tiles
+from roomscout.models.transformers.families import family_of, require_tiles
+from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.kv_cache import kv_token_bytes
 from roomscout.models.transformers.loading import (
     checkpoint_config,

@@ -1,14 +1,16 @@
 """Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
 
+import ctypes
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
+    HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
@@ -35,6 +37,10 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_NOT_INITIALIZED",  # from cublasCreate() when out of memory
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+# The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
+_TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+KEPT_BYTES = 2**30
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -77,6 +83,19 @@ def free_bytes(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
+def keep_freed_memory() -> None:
+    """Let the whole process reuse memory that it frees, up to KEPT_BYTES. Does nothing without glibc.
+
+    By default glibc returns large tensors to the system and gets new pages for the next ones, which was a tenth of the
+    CPU time of a run on a CPU.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        if not library.mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES):
+            library.mallopt(_M_MMAP_THRESHOLD, 2**25)  # the most that older versions take
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that a device is out of memory."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
@@ -94,6 +113,7 @@ def load_checkpoint(
     """
     source = _source_of(model)
     checkpoint_config(model)
+    _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     logging.disable_progress_bar()
@@ -166,7 +186,7 @@ def _require_on_hub(model: str) -> None:
     """Raise ModelError unless the hub serves this checkpoint. Asks once; the hub's client would retry for a minute."""
     try:
         get_hf_file_metadata(hf_hub_url(model, "config.json"))
-    except (httpx2.TransportError, OSError, ValueError) as error:
+    except (_TransportError, OSError, ValueError) as error:
         raise ModelError(_reason(model, error)) from error
 
 
@@ -183,14 +203,27 @@ def _reason(model: str, error: BaseException) -> str:
         (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
         (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
         (
-            (OfflineModeIsEnabled, LocalEntryNotFoundError, httpx2.TransportError),
+            (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
             "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model "
             f"a checkpoint folder or {EMBEDDED}",
         ),
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
-    return f"{model} cannot be loaded ({_first_line(error)}): download it again, or check --model"
+    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
+
+
+def _require_complete(model: str) -> None:
+    """Raise ModelError if a checkpoint folder lacks files, of which the libraries would say something else."""
+    folder = Path(model).expanduser()
+    needed = {
+        "tokenizer (tokenizer.json)": ("tokenizer*", "vocab.*", "*.model", "tekken*"),
+        "image processor (processor_config.json)": ("*processor_config.json",),
+        "weights (model.safetensors)": ("*.safetensors", "*.bin"),
+    }
+    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(each)) for each in patterns)]
+    if lacking and folder.is_dir():
+        raise ModelError(f"{model} has no {' and no '.join(lacking)}: copy the files from the model it was made from")
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,7 +9,10 @@ import numpy as np
 from roomscout.models import ModelError
 from roomscout.models.conversation import View
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
-from roomscout.models.transformers.families import INTERNVL, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_5, QWEN3_VL, Family
+from roomscout.models.transformers.families.family import Family
+from roomscout.models.transformers.families.internvl import INTERNVL
+from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
+from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
 
 if TYPE_CHECKING:
     import torch

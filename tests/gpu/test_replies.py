@@ -114,7 +114,7 @@ def test_most_bfloat16_replies_agree_in_batches_alone_and_with_reuse(
     if "compiled" in steps and not lab.is_cuda:
         pytest.skip("compiling another model takes too long on a CPU")
     bench, workload = lab.bench(lab.sizes.middle, torch.bfloat16), Workload(5, TURNS, lab.sizes.image_size)
-    with counting() as counted, cudnn_attention(cudnn):
+    with counting() as counted, cudnn_attention(bench.model, cudnn):
         variants = {
             "batch vs alone, re-encoding": play(
                 bench.engine(steps, 16, kv_bytes=0), workload, TOGETHER, bfloat16_alone

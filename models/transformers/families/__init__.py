@@ -1,31 +1,24 @@
-"""The supported model families. To add one, write a module here and list its record in FAMILIES."""
+"""The supported model families: each module here has the Family records of one, and none is listed elsewhere."""
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from roomscout.models import ModelError
-from roomscout.models.transformers.families.family import Family, ImageInputs, full_attention_only
-from roomscout.models.transformers.families.internvl import INTERNVL
-from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
-from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
+from roomscout.models.transformers.families.family import Family
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-__all__ = [
-    "FAMILIES",
-    "INTERNVL",
-    "LLAVA_ONEVISION",
-    "QWEN2_5_VL",
-    "QWEN3_5",
-    "QWEN3_VL",
-    "Family",
-    "ImageInputs",
-    "family_of",
-    "full_attention_only",
-    "require_tiles",
-]
 
-FAMILIES = (QWEN3_VL, QWEN2_5_VL, QWEN3_5, INTERNVL, LLAVA_ONEVISION)
+def _records() -> Iterator[Family]:
+    for module in pkgutil.iter_modules(__path__):
+        contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
+        yield from (each for each in contents.values() if isinstance(each, Family))
+
+
+FAMILIES = tuple({each.name: each for each in _records()}.values())
 """All supported families."""
 
 
