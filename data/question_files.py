@@ -103,17 +103,18 @@ def _download(dataset: HubDataset) -> str:
 @contextmanager
 def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
     """If the hub cannot be reached, let its libraries look into their caches only; they would retry for 30 s."""
-    import httpx2
     from datasets import config
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    # The base of the errors of huggingface_hub's HTTP client: httpx before version 2, httpx2 since.
+    no_answer: type[BaseException] = HfHubHTTPError.__mro__[1]
     try:
         get_hf_file_metadata(hf_hub_url(dataset.repository, dataset.file, repo_type="dataset"))
     except HfHubHTTPError:
         pass  # it answers, and load_dataset says what is wrong
-    except (httpx2.TransportError, OfflineModeIsEnabled, OSError):
+    except (no_answer, OfflineModeIsEnabled, OSError):
         constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
     try:
         yield
