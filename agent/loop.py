@@ -160,15 +160,17 @@ def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) ->
             return
         size = scheduler.shrink(batch)
         log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
+        return
     except ModelError as error:
         if len(batch) > 1:
             log.warning("The batch failed (%s): asking its questions one at a time", error)
-        for state in batch:
-            with failing(state):
-                run_batched_turn([state], run)
     else:
         seconds = time.perf_counter() - started
         log.log(level, "Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
+        return
+    for state in batch:  # after the handler, where the error no longer keeps the failed batch's tensors
+        with failing(state):
+            run_batched_turn([state], run)
 
 
 def in_words(row: ResultRow, question: Question) -> str:

@@ -1,5 +1,7 @@
 """Where the verbs that read a run may write, and how."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roomscout.runs import RunError
@@ -15,8 +17,19 @@ def require_free(out: Path, run: Path, force: bool) -> None:
         raise RunError(f"{out} exists: choose another --out, or replace it with --force")
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file beside `path` to write, which then takes its place; an error leaves what was there."""
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        with suppress(OSError):  # as where its folder cannot be made
+            draft.unlink(missing_ok=True)
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a UTF-8 file completely, or leave what was there; raises OSError."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")

@@ -500,6 +500,13 @@ def test_allocation_failures_of_libraries_count_as_out_of_memory(words):
     assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
 
+def test_an_error_that_follows_out_of_memory_counts_as_it():
+    ended = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    assert not is_out_of_memory(ended)
+    ended.__context__ = torch.OutOfMemoryError("CUDA out of memory")
+    assert is_out_of_memory(ended)
+
+
 class TestScripted:
     def test_replies_depend_on_content_alone(self):
         scripted = ScriptedBackend(random_policy(3))

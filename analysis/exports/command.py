@@ -4,13 +4,12 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.exports import inspect_log, lmms_eval, messages, vlmevalkit
 from roomscout.analysis.exports.answers import Exported
-from roomscout.analysis.outputs import require_free
+from roomscout.analysis.outputs import replacing, require_free
 from roomscout.analysis.report.contents import RunContents
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
@@ -61,16 +60,11 @@ def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
     if not run.rows:
         why = run.missing[0] if run.missing else f"{run.folder} has no finished question to export: resume it"
         raise RunError(why)
-    draft = out.with_name(out.name + ".tmp")
     try:
-        exported = chosen.write(run, draft)
-        draft.replace(out)
+        with replacing(out) as draft:
+            return chosen.write(run, draft)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
-    finally:
-        with suppress(OSError):  # as where the folder of the file cannot be made
-            draft.unlink(missing_ok=True)
-    return exported
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from roomscout.analysis.outputs import replacing
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
@@ -58,14 +59,13 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
     question = replay.question
     out = (out or replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
-    draft = out.with_name(out.name + ".tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if rrd:
-            write_rerun(replay, draft)
-        else:
-            draft.write_text(page(replay), encoding="utf-8")
-        draft.replace(out)
+        with replacing(out) as draft:
+            if rrd:
+                write_rerun(replay, draft)
+            else:
+                draft.write_text(page(replay), encoding="utf-8")
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
     for sentence in replay.missing:

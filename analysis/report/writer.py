@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from PIL import Image
 
-from roomscout.analysis.outputs import replace_text
+from roomscout.analysis.outputs import replace_text, replacing
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
@@ -110,15 +110,15 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
             page["replay"] = link(replay)
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
     replace_text(data / "index.js", script("index", index_of(entries)))
-    draft = out.with_name(out.name + ".tmp")
-    template().stream(
+    stream = template().stream(
         **page_values(run, entries, repeat),
         data=f"{prefix}/data",
         nonce="",
         styles=style_addresses(f"{prefix}/"),
         scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
-    ).dump(str(draft), encoding="utf-8")
-    draft.replace(out)
+    )
+    with replacing(out) as draft:
+        stream.dump(str(draft), encoding="utf-8")
 
 
 def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
@@ -129,8 +129,7 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
             entries.append(entry)
             pages.append((entry.name, page))
         drawn = sorted(maps.glob("*.png"))
-        draft = out.with_name(out.name + ".tmp")
-        template().stream(
+        stream = template().stream(
             **page_values(run, entries, repeat),
             data="",
             nonce=secrets.token_urlsafe(),
@@ -139,8 +138,9 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
             index=script_json(index_of(entries)),
             maps=((path.stem, _data_address(path, "PNG")) for path in drawn),
             pages=_embedded(pages),
-        ).dump(str(draft), encoding="utf-8")
-        draft.replace(out)
+        )
+        with replacing(out) as draft:
+            stream.dump(str(draft), encoding="utf-8")
 
 
 def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> Iterator[tuple[Entry, dict[str, Any]]]:
