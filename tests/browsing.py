@@ -40,7 +40,8 @@ class OpenPage:
 
     def names(self) -> list[str]:
         """The questions that the table shows, in its order."""
-        self.page.locator("#table .tabulator-row").first.wait_for()
+        self.page.locator("#table .tabulator-row").first.scroll_into_view_if_needed()
+        self.drawn()  # Tabulator draws rows again once they come into view, and a click in between is lost
         return self.page.locator("#table .tabulator-row a").all_inner_texts()
 
     def until(self, condition: str) -> None:
