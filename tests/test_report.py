@@ -150,7 +150,7 @@ def test_a_filter_stays_when_one_returns_from_a_question(reported: Path, opened:
     shown = opened(reported)
     shown.page.select_option("select[name=outcome]", "below")
     before = shown.names()
-    shown.page.click("#table .tabulator-row a")
+    shown.click_first_name()
     shown.heading()
     shown.page.keyboard.press("Escape")
     assert shown.names() == before
