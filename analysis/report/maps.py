@@ -9,6 +9,7 @@ from typing import Any
 
 from PIL import Image, PngImagePlugin
 
+from roomscout.analysis.outputs import replacing
 from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
@@ -82,9 +83,8 @@ class FloorPlans:
         about = PngImagePlugin.PngInfo()
         about.add_text(_PLACE_KEY, json.dumps(asdict(place)))
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        Image.fromarray(plan.image).save(draft, format="PNG", pnginfo=about)
-        draft.replace(path)
+        with replacing(path) as draft:
+            Image.fromarray(plan.image).save(draft, format="PNG", pnginfo=about)
         return place
 
     def _key(self, scan: ScanRecord) -> str:
