@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 import tyro
 
@@ -126,6 +126,9 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
     """Each flag with the words after it. Raises ConfigError for words before the first flag."""
     group: list[str] = []
     for word in words:
+        if group and _takes_word(group[0], word):
+            group.append(word)
+            continue
         if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
             raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
         if re.fullmatch("-[a-zA-Z]", word):
@@ -140,6 +143,12 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
             raise ConfigError(f"there is no flag {word}; --help lists the flags")
     if group:
         yield group
+
+
+def _takes_word(typed: str, word: str) -> bool:
+    """Whether a flag takes this word among a few, such as the -y of --up-axis, which begins like a flag."""
+    name, _ = FLAGS.get(typed.replace("_", "-"), (None, False))
+    return name is not None and any(word in get_args(each) for each in alternatives(HINTS[name]))
 
 
 def _setting(typed: str) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ import tyro
 from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
+from roomscout import UpAxis
 from roomscout.agent.parts import Part
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.data.judged import JUDGE_URL
@@ -216,8 +217,8 @@ class RenderSettings(_Section):
     """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU."""
     first_view: Literal["visibility", "sharpness"] = "visibility"
     """Choose the first of four headings by how much surface it shows, or by how sharp its image is."""
-    up_axis: Literal["auto", "y", "z"] = "auto"
-    """The axis of the scan files that points up; auto is y for GLB and glTF and z for all others."""
+    up_axis: UpAxis = "auto"
+    """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others."""
     scale: Annotated[float, Gt(0)] = 1.0
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
     image_size: Annotated[tuple[Count, Count] | Literal["auto"], _takes("W H|auto")] = "auto"

@@ -5,10 +5,12 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from roomscout import UpAxis
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted
@@ -31,7 +33,7 @@ TEXT_PX = 22
 def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
     parser = _parser(prog)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_with_negative_axes(arguments))
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
         parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
@@ -101,8 +103,19 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--scan-root", type=Path, help="the folder of its scans (scans)")
     parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
     parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
-    parser.add_argument("--up-axis", choices=("auto", "y", "z"), default="auto", help="the axis that points up")
+    parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
     return parser
+
+
+def _with_negative_axes(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--up-axis -y` as `--up-axis=-y`: argparse takes a word with a dash for a flag."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] == "--up-axis" and argument in get_args(UpAxis):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def _scale(text: str) -> float:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from roomscout import UpAxis
 from roomscout.data.scans import scan_sha256
-from roomscout.rendering.scene import Scene, SceneError, UpAxis, load_scene
+from roomscout.rendering.scene import Scene, SceneError, load_scene
 from roomscout.runs.records import ScanRecord
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from roomscout import UpAxis
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.processes import environment
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.rendering.scene import UpAxis, load_scene
+from roomscout.rendering.scene import load_scene
 
 
 @dataclass(frozen=True)

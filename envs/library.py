@@ -10,12 +10,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from roomscout import UpAxis
 from roomscout.data.questions import Question
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers import Renderer, RenderError
-from roomscout.rendering.scene import Scene, SceneCache, SceneError, UpAxis
+from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32

@@ -6,13 +6,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roomscout import UpAxis
 from roomscout.rendering.discs import disc_mesh
 from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, face_normals
 from roomscout.rendering.open3d_import import import_open3d
+from roomscout.rendering.orientation import resolved, turned_upright
 from roomscout.rendering.readers import read_geometry
 
 if TYPE_CHECKING:
@@ -21,10 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "Scene", "SceneCache", "SceneError", "Surface", "load_scene", "make_scene"]
 
 _log = logging.getLogger(__name__)
-
-UpAxis = Literal["auto", "y", "z"]
-# glTF 2.0 specification, 3.4 "Coordinate System and Units": +Y is up.
-_Y_UP_SUFFIXES = (".glb", ".gltf")
 
 # Up to this distance float32 resolves a tenth of a millimetre.
 FAR_M = 1000.0
@@ -324,22 +322,19 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -
     its unit in metres. Raises SceneError, also for a scan that has not the size of a room.
     """
     path = Path(path)
-    y_is_up = up_axis == "y" or (up_axis == "auto" and path.suffix.lower() in _Y_UP_SUFFIXES)
+    up = resolved(up_axis, path)
     try:
         geometry = read_geometry(path)
         if scale != 1:
             geometry = replace(geometry, vertices=geometry.vertices * np.float64(scale))
-        if y_is_up:
-            x, y, z = geometry.vertices.T
-            geometry = replace(geometry, vertices=np.stack([x, -z, y], axis=1))
-        scene = make_scene(path.stem, geometry)
+        scene = make_scene(path.stem, replace(geometry, vertices=turned_upright(geometry.vertices, up)))
     except ValueError as error:
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
         raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
     if wrong := _why_implausible(scene.size, float(max(scene.bounds.extent)), scale):
         raise SceneError(f"{path} cannot be used: {wrong}")
-    if wrong := _why_on_its_side(scene, y_is_up):
+    if wrong := _why_on_its_side(scene, up == "y"):
         _log.warning("%s: %s", path, wrong)
     return scene
 

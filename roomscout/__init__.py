@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from roomscout.agent.api import ask as ask
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+UpAxis = Literal["auto", "x", "y", "z", "-x", "-y", "-z"]
+"""The axis of a scan file that points up; "auto" is y for glTF, as its specification requires, else z."""
 IMPORTED_FROM = Path(__file__).resolve().parents[1]
 """The folder that a new process needs on its path to import the package."""
 SCRIPT = IMPORTED_FROM / "render_point_cloud_qwen_angle_batched.py"

@@ -326,6 +326,11 @@ def test_a_value_that_a_flag_does_not_take_is_refused_by_its_name(name: str, val
         assert str(refused).startswith(f"{switch} ") and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
 
 
+@pytest.mark.parametrize("words", ["--up-axis -y --steps 3", "--steps 3 --up_axis=-y", "--steps 3 --up-axis -y"])
+def test_a_value_may_begin_like_a_flag(words: str):
+    assert given(*words.split()).settings == {"up_axis": "-y", "steps": 3}
+
+
 def test_the_later_of_two_values_of_a_flag_counts():
     assert given("--steps", "3", "--ids", "a", "b", "--steps=4", "--ids", "c").settings == {"steps": 4, "ids": ("c",)}
 

@@ -62,6 +62,14 @@ def test_a_scan_that_cannot_be_used_is_named_and_the_others_are_drawn(tmp_path: 
     assert main([scans[0], "--scale", "0.001", "--out", str(tmp_path / "out")]) == 0
 
 
+@pytest.mark.parametrize("words", ["--up-axis -y", "--up-axis=-y"])
+def test_an_axis_may_point_down(tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str):
+    caplog.set_level("INFO")
+    trimesh.creation.box(bounds=[[0, 0, 0], [5, 2.5, 4]]).export(tmp_path / "room.ply")
+    assert main([str(tmp_path / "room.ply"), *words.split(), "--out", str(tmp_path / "out")]) == 0
+    assert "room.ply: 5 x 4 x 2.5 m" in caplog.text
+
+
 def test_a_preview_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path, capsys):
     assert main(["--questions", str(rooms.questions), "--scan-root", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
     assert "no scan of scannet" in capsys.readouterr().err

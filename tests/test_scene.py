@@ -425,6 +425,27 @@ def test_a_gltf_is_rotated_upright(file, up_axis, top):
     assert extent.argmax() == np.argmax(top)
 
 
+@pytest.mark.parametrize(
+    ("up_axis", "up"),
+    [
+        ("x", [1, 0, 0]),
+        ("-x", [-1, 0, 0]),
+        ("y", [0, 1, 0]),
+        ("-y", [0, -1, 0]),
+        ("z", [0, 0, 1]),
+        ("-z", [0, 0, -1]),
+        ("auto", [0, 0, 1]),
+    ],
+)
+def test_every_axis_can_point_up(file, up_axis, up):
+    """The corner of a box that is highest along `up` becomes the highest along z; the box is not mirrored."""
+    corners = np.array([[0, 0, 0], *(np.eye(3) * [1, 2, 3])])
+    scan = file("scan.ply", ply(corners.tolist(), [[0, 1, 2], [0, 2, 3], [0, 3, 1]], colours=FOUR_COLOURS))
+    vertices = load_scene(scan, up_axis).vertices
+    assert vertices[:, 2] == pytest.approx(corners @ up)
+    assert np.linalg.det(vertices[1:] - vertices[0]) == pytest.approx(6)
+
+
 def test_rotating_upright_does_not_mirror(file):
     data = trimesh.creation.box(bounds=[[0, 0, 0], [1, 2, 3]]).export(file_type="glb")
     vertices = load_scene(file("scan.glb", data)).vertices
