@@ -242,6 +242,8 @@ def _config(
                 f"a policy is given, so {', '.join(for_model)} would have no effect: leave it out, or pass it to "
                 "load_policy"
             )
+    if log_root is None and settings.get("name") is not None:
+        raise ConfigError("name names a run folder: add log_root, the folder in which to create it")
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
     return with_absolute_paths(config_from_dict({**values, **settings, **extra, **root}))

@@ -185,6 +185,8 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     naming the flags that would change answers.
     """
     settings = {name: value for name, value in given.settings.items() if name not in ("batch", "demo")}
+    if (name := settings.pop("name", None)) not in (None, saved.output.name):
+        raise ConfigError(f"--name {name} names a new run: leave it out to resume one")
     return as_begun(saved, saved.having(**settings)).checked()
 
 

@@ -27,6 +27,7 @@ from roomscout.models.gpus import GpuName
 from roomscout.models.views import TellName, ViewSettings, view_settings_of
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.registry import RENDERER_NAMES
+from roomscout.runs import LOG_ROOT, NEWEST
 
 MAX_BATCHED_TURNS = 4
 NUM_STEPS = 8
@@ -46,6 +47,7 @@ NOTHING = "nothing"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ConfigError(ValueError):
@@ -125,6 +127,15 @@ def _tell(value: Any) -> Any:
             f"--tell takes some of {', '.join(TELL_NAMES)}, or {NOTHING}, or auto; got {' '.join(names) or 'no name'}"
         )
     return tuple(name for name in TELL_NAMES if name in names)
+
+
+def _run_name(name: str) -> str:
+    if not RUN_NAME.fullmatch(name) or name == NEWEST:
+        raise ValueError(
+            f"--name takes letters, digits, '.', '_' and '-', at most 100 and a letter or a digit first, and not "
+            f"{NEWEST}; got {name}"
+        )
+    return name
 
 
 def _variable_name(name: str, flag: str = "--api-key-env") -> str:
@@ -368,10 +379,12 @@ class JudgeSettings(_Section):
 
 @dataclass(frozen=True)
 class OutputSettings(_Section):
-    """Where the run folder goes, and its report."""
+    """Where the run folder goes, its name, and its report."""
 
-    log_root: Annotated[Path, _takes("DIR"), MayChange] = Path("experiment_logs")
+    log_root: Annotated[Path, _takes("DIR"), MayChange] = LOG_ROOT
     """The folder in which to create run folders."""
+    name: Annotated[Annotated[str, AfterValidator(_run_name)] | None, _takes("NAME"), MayChange] = None
+    """Name the run: its folder below --log-root, and its title in pages; by default the folder is named by the time."""
     report: Annotated[bool, MayChange] = True
     """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser."""
     failures: Annotated[bool, MayChange] = True
@@ -564,6 +577,8 @@ class RunConfig:
             raise ConfigError("--options, --question-type and --ground-truth need --ply with --question")
         if what.interactive and (what.plan or what.continue_from is not None):
             raise ConfigError("--interactive asks about --ply: leave it out with --plan and --continue")
+        if self.output.name is not None and (what.demo or what.interactive):
+            raise ConfigError("--name names one run: leave it out with --demo and --interactive, which make several")
         if what.interactive and self.controls.moves_of is not None:
             raise ConfigError("--moves-of repeats the moves of questions asked before: leave it out with --interactive")
 
@@ -636,6 +651,10 @@ FOREIGN = {
     "--output": "--log-root",
     "--output-path": "--log-root",
     "--question-file": "--questions",
+    "--run-name": "--name",
+    "--exp-name": "--name",
+    "--work-dir": "--log-root",
+    "--tp": "--tensor-parallel-size, with --engine vllm",
     "--width": "--image-size",
     "--height": "--image-size",
     "--gpus": "--tensor-parallel-size, with --engine vllm",

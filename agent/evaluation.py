@@ -32,6 +32,7 @@ from roomscout.agent.run_folder import (
     config_to_resume,
     open_folder,
     questions_to_resume,
+    require_new_name,
     require_same_scans,
     saved_prompts,
 )
@@ -123,7 +124,9 @@ def main_vsi_bench_loop(
         if what.ply is None:
             report_scans(questions, config.views.scan_root, benchmark, required=folder is None, brief=True)
         run_log = None
-        if folder is not None:
+        if folder is None:
+            require_new_name(config)
+        else:
             run_log = open_run(folder, questions, config, whole)
             stack.callback(run_log.close)
             if finished := finished_outcome(run_log, questions, samples, summed_up):

@@ -37,7 +37,7 @@ from roomscout.agent.planning import LARGEST_BATCH
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from roomscout.agent.run_folder import begin_or_resume, questions_to_resume
+from roomscout.agent.run_folder import begin_or_resume, questions_to_resume, require_new_name
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question
@@ -80,7 +80,9 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
         stack.enter_context(lines_kept_for_log())
         report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None, brief=True)
         run = RayRun(config, chosen, stack)
-        if folder is not None:
+        if folder is None:
+            require_new_name(config)
+        else:
             run_log = run.open(folder)
             if finished := finished_outcome(run_log, questions, asked.samples, asked.benchmark):
                 return finished
@@ -184,6 +186,7 @@ class Parts:
         what = config.what_to_run
         self._config = config.having(
             log_root=self._root,
+            name=None,
             ray=False,
             ray_address=None,
             replicas="auto",

@@ -129,7 +129,7 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
     """The flags that give these settings, without those that name or place a run folder."""
     words = []
     for name, value in settings.items():
-        if name not in ("continue_from", "log_root"):
+        if name not in ("continue_from", "log_root", "name"):
             switch = flag(name) if value is not False else flag(f"no_{name}")
             given = value if isinstance(value, list) else [value]
             words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
-from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, WhatToRun, config_from_dict, config_to_dict
+from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, config_from_dict, config_to_dict
 from roomscout.agent.console import log_to_file
 from roomscout.agent.parts import Part
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
@@ -21,12 +21,12 @@ from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
-from roomscout.runs import RunError
+from roomscout.runs import NEWEST, RunError
 from roomscout.runs.baselines import BLIND
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
-from roomscout.runs.writer import RunWriter, new_run_folder
+from roomscout.runs.writer import RunWriter, named_folder, new_run_folder
 
 
 def begin_folder(
@@ -43,11 +43,20 @@ def begin_folder(
     """
     whole = questions if whole is None else whole
     part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
-    folder = new_run_folder(config.output.log_root, not single, (part.number, part.of) if part else None)
+    numbers = (part.number, part.of) if part else None
+    folder = new_run_folder(config.output.log_root, not single, numbers, config.output.name)
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
     run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record, guesses)
     return run
+
+
+def require_new_name(config: RunConfig) -> None:
+    """Raise RunError if --name is that of an existing run, before a model is loaded."""
+    shard, output = config.cluster.shard, config.output
+    if output.name is not None:
+        part = Part.parse(shard) if shard is not None else None
+        named_folder(output.log_root, output.name, (part.number, part.of) if part else None)
 
 
 def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | None:
@@ -59,16 +68,17 @@ def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | No
     return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
 
-def run_to_resume(what: WhatToRun, shard: str | None, log_root: Path) -> Path | None:
+def run_to_resume(config: RunConfig) -> Path | None:
     """The folder that --continue names; None if --batch should begin a part that has no run yet.
 
     Raises RunError if there is nothing to resume.
     """
+    what, shard, log_root = config.what_to_run, config.cluster.shard, config.output.log_root
     assert what.continue_from is not None
-    if shard is None or what.continue_from != "recent":
+    if shard is None or what.continue_from != NEWEST:
         return find_run(what.continue_from, log_root, batched_only=what.batch)
     part = Part.parse(shard)
-    folder = find_part(log_root, part.number, part.of)
+    folder = find_part(log_root, part.number, part.of, config.output.name)
     if folder is None and not what.batch:
         raise RunError(f"--continue recent: no run of --shard {part} below {log_root}; begin it with --batch")
     return folder

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
+from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.runs import RunError
@@ -34,15 +35,15 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
     )
     add_choices(parser)
     parser.add_argument("--no-save", action="store_true", help="change nothing in the run folder")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     replace_unencodable(sys.stdout)
     log_to_stream(sys.stderr)
     try:
-        reader = RunReader(options.run)
+        reader = RunReader(chosen_run(options.run, options.log_root))
         seen = see(reader)
         lines = failure_lines(reader.rows, seen, options.types, options.scenes)
         if seen.computed and not options.no_save:
-            _save_if_possible(options.run, seen)
+            _save_if_possible(reader.folder, seen)
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
+from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
@@ -94,7 +95,7 @@ def main(
     called. Raises what the judge raises.
     """
     parser = _parser(prog, open_judge is not None)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if open_judge is not None and options.judge is None:
         about_judge = ("judge_url", "judge_key_env", "replace_marks")
         if unused := [each for each in about_judge if getattr(options, each) != parser.get_default(each)]:
@@ -102,7 +103,7 @@ def main(
     log_to_stream(sys.stdout)
     damaged: list[str] = []
     try:
-        reader = RunReader(options.run.expanduser().absolute(), damaged)
+        reader = RunReader(chosen_run(options.run, options.log_root).absolute(), damaged)
         out = options.out and options.out.expanduser().absolute()
         if out is not None:
             require_free(out, reader.folder, options.force)
@@ -272,7 +273,7 @@ def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
         "changes. The records of the run are not changed. "
         + ("With --judge, answers in free text get marks, which are kept beside them and score the run." * with_judge),
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    add_run(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"
     )

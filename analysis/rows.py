@@ -3,16 +3,16 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
+from roomscout.analysis.run_argument import add_run
 from roomscout.data.question_files import listed
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Add the run folder as `run`, and --type and --scene as `types` and `scenes`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be in progress")
+    """Add RUN and --log-root (see `add_run`), and --type and --scene as `types` and `scenes`."""
+    add_run(parser)
     parser.add_argument("--type", dest="types", nargs="+", default=(), metavar="TYPE", help="only these question types")
     parser.add_argument("--scene", dest="scenes", nargs="+", default=(), metavar="SCENE", help="only these scenes")
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
+from roomscout.analysis.run_argument import chosen_run
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.data.text import escaped, escaped_lines, replace_unencodable
 from roomscout.runs import RunError
@@ -28,10 +29,12 @@ def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
     parser.add_argument(
         "--failed", action="store_true", help="only questions that failed, scored or not, with the reason"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     replace_unencodable(sys.stdout)
     try:
-        lines = report_wrong(RunReader(options.run), options.types, options.scenes, options.failed)
+        lines = report_wrong(
+            RunReader(chosen_run(options.run, options.log_root)), options.types, options.scenes, options.failed
+        )
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2

@@ -99,8 +99,7 @@ def run(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
         from roomscout.reports import finish
     what = config.what_to_run
     if what.continue_from is not None:
-        log_root = with_absolute_paths(config).output.log_root
-        if folder := run_to_resume(what, config.cluster.shard, log_root):
+        if folder := run_to_resume(with_absolute_paths(config)):
             config = resumed(saved_config(folder), given)
             if "questions" in given.settings:
                 questions_to_resume(folder, config, named=True)  # refuses a file that has changed

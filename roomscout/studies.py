@@ -16,7 +16,7 @@ from roomscout.data.questions import QuestionError, fingerprint
 
 NOT_OF_A_STUDY = (
     "continue_from", "check_data", "plan", "plan_device", "ply", "question", "options", "question_type",
-    "ground_truth", "interactive", "log_root",
+    "ground_truth", "interactive", "log_root", "name",
 )  # fmt: skip
 """Settings of what a study does not do."""
 OF_THIS_CALL = ("batch", "demo", "retry_failed", "shard")

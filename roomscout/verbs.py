@@ -258,13 +258,13 @@ VERBS = {
             "roomscout report experiment_logs/20261123_211500_batched",
             "roomscout report experiment_logs/20261123_211500_batched --embed --out to_mail.html",
         ),
-        "RUN [FLAGS]",
+        "[RUN] [FLAGS]",
         command=_report,
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
         ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
-        "RUN [FLAGS]",
+        "[RUN] [FLAGS]",
         command=_serve,
     ),
     "replay": Verb(
@@ -273,7 +273,7 @@ VERBS = {
             "roomscout replay experiment_logs/20261123_211500_batched q036",
             "roomscout replay experiment_logs/20261123_211500_batched q036 --out to_mail.html",
         ),
-        "RUN Q [FLAGS]",
+        "[RUN] Q [FLAGS]",
         command=_replay,
     ),
     "merge": Verb(
@@ -288,7 +288,7 @@ VERBS = {
             "roomscout wrong experiment_logs/20261123_211500_batched",
             "roomscout wrong experiment_logs/20261123_211500_batched --type object_counting --scene scene0011_00",
         ),
-        "RUN [FLAGS]",
+        "[RUN] [FLAGS]",
         command=_wrong,
     ),
     "compare": Verb(
@@ -321,7 +321,7 @@ VERBS = {
             "roomscout failures experiment_logs/20261123_211500_batched",
             "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
         ),
-        "RUN [FLAGS]",
+        "[RUN] [FLAGS]",
         command=_failures,
     ),
     "boxes": Verb(
@@ -339,7 +339,7 @@ VERBS = {
             "roomscout rescore experiment_logs/20261123_211500_batched",
             "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
         ),
-        "RUN [FLAGS]",
+        "[RUN] [FLAGS]",
         command=_rescore,
     ),
     "export": Verb(
@@ -348,7 +348,7 @@ VERBS = {
             "roomscout export experiment_logs/20261123_211500_batched --to inspect",
             "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
         ),
-        "RUN --to FORMAT [FLAGS]",
+        "[RUN] --to FORMAT [FLAGS]",
         command=_export,
     ),
 }

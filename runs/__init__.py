@@ -1,5 +1,12 @@
 """The run folder: one module writes it, one module reads it."""
 
+from pathlib import Path
+
+LOG_ROOT = Path("experiment_logs")
+"""The folder of run folders, unless --log-root names another one."""
+NEWEST = "recent"
+"""What --continue takes for the newest run."""
+
 
 class RunError(Exception):
     """A run folder cannot be read or written. The message names it and says what to do."""

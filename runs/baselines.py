@@ -4,7 +4,7 @@ from typing import Any
 
 from roomscout.data.baselines import frequency_baseline
 from roomscout.runs import RunError
-from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
 
 BLIND = "BLIND, every view grey: "
@@ -31,7 +31,7 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
     if is_blind(facts.protocol):
         return None
-    for folder in reversed(run_folders(reader.folder.parent)):
+    for folder in reversed(runs_by_start(reader.folder.parent)):
         other = RunReader(folder)
         try:
             if not is_blind_run_of(facts, other.facts) or _judge_of(other) != _judge_of(reader):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.text import on_disk
-from roomscout.runs import RunError
+from roomscout.runs import NEWEST, RunError
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 from roomscout.runs.sights import Sight
@@ -237,29 +238,65 @@ def run_folders(log_root: Path) -> list[Path]:
     return sorted(path.parent for path in log_root.glob("*/run.json"))
 
 
-def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
-    """The folder to resume: for "recent" the newest run below `log_root`, else the folder itself.
+def runs_by_start(log_root: Path, batched_only: bool = False) -> list[Path]:
+    """The folders of all runs directly below `log_root`, those that began last at the end.
 
-    `batched_only` skips runs of a single question. Raises RunError if there is no such run.
+    `batched_only` skips runs of a single question.
     """
-    if continue_from != "recent":
-        folder = on_disk(Path(continue_from).expanduser())
-        if not (folder / "run.json").is_file():
-            raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
-        return folder
     begun = {}
     for folder in run_folders(log_root):
         is_batched, began = _batched_and_start(folder)
         if is_batched or not batched_only:
             begun[folder] = began, folder.name
-    if not begun:
-        raise RunError(f"--continue recent: no run below {log_root}; start one with --batch")
-    return max(begun, key=begun.__getitem__)
+    return sorted(begun, key=begun.__getitem__)
 
 
-def find_part(log_root: Path, number: int, of: int) -> Path | None:
-    """The newest run of a part directly below `log_root`; None if there is none. Skips damaged runs."""
-    return _newest_parts(log_root).get((number, of))
+def newest_run(log_root: Path, batched_only: bool = False) -> Path:
+    """The last of `runs_by_start`; raises RunError if there is none."""
+    if not (found := runs_by_start(log_root, batched_only)):
+        raise RunError(f"no run below {log_root}; start one with roomscout eval, or name a run")
+    return found[-1]
+
+
+def named_run(named: Path, log_root: Path) -> Path:
+    """The path of a run that a user names by its path, or by its name below `log_root`.
+
+    Returns any path that exists, also one that is not a run folder; raises RunError for others.
+    """
+    path = on_disk(named.expanduser())
+    below = log_root / path
+    for place in (path, below):
+        if (place / "run.json").is_file():
+            return place
+    if path.exists():
+        return path
+    near = get_close_matches(path.name, [folder.name for folder in run_folders(log_root)], n=1)
+    fix = f"did you mean {log_root / near[0]}?" if near else "check the path"
+    raise RunError(f"{path} does not exist, and {log_root} has no run of that name: {fix}")
+
+
+def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
+    """The folder to resume: for NEWEST the newest run below `log_root`, else the run named by its path or name.
+
+    `batched_only` skips runs of a single question. Raises RunError if there is no such run.
+    """
+    try:
+        folder = (
+            newest_run(log_root, batched_only) if continue_from == NEWEST else named_run(Path(continue_from), log_root)
+        )
+    except RunError as error:
+        raise RunError(f"--continue: {error}") from None
+    if not (folder / "run.json").is_file():
+        raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
+    return folder
+
+
+def find_part(log_root: Path, number: int, of: int, name: str | None = None) -> Path | None:
+    """The newest run of a part directly below `log_root`, or that of a run's `name`; None if there is none.
+
+    Skips damaged runs.
+    """
+    return _newest_parts(log_root, name).get((number, of))
 
 
 def parts_of_ray_run(folder: Path) -> list[Path]:
@@ -267,13 +304,16 @@ def parts_of_ray_run(folder: Path) -> list[Path]:
     return [part for _, part in sorted(_newest_parts(folder / PARTS_FOLDER).items())]
 
 
-def _newest_parts(log_root: Path) -> dict[tuple[int, int], Path]:
-    """The newest run of each part directly below `log_root`, by its number and how many there are."""
+def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, int], Path]:
+    """The newest run of each part directly below `log_root`, by its number and how many there are.
+
+    With a `name`, only those of the run of that name.
+    """
     begun: dict[tuple[int, int], tuple[float, str, Path]] = {}
     for folder in run_folders(log_root):
         try:
             facts = RunReader(folder).facts
-            if facts.part is not None:
+            if facts.part is not None and name in (None, facts.name):
                 key = facts.part.number, facts.part.of
                 found = datetime.fromisoformat(facts.started).timestamp(), folder.name, folder
                 begun[key] = max(found, begun.get(key, found))

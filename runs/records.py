@@ -338,6 +338,11 @@ class RunFacts(Record):
         return self.config.get(name, SETTINGS_ADDED.get(name))
 
     @property
+    def name(self) -> str | None:
+        """The name that --name gave the run, if any."""
+        return self.config.get("name")
+
+    @property
     def samples(self) -> int:
         """How many times each question is answered."""
         return int(self.setting("samples"))

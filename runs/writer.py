@@ -356,14 +356,27 @@ def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) ->
     ]
 
 
-def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None) -> Path:
-    """Create a folder named by the time and the part (number, of), if any; raises RunError.
+def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None) -> Path:
+    """The folder of a run with this --name, or of its part (number, of); raises RunError if it exists."""
+    folder = log_root / f"{name}{_of_part(part)}"
+    if os.path.lexists(folder):
+        fix = f", or continue it with roomscout resume {folder}" if (folder / "run.json").exists() else ""
+        raise RunError(f"--name {name}: {folder} exists already: choose another name{fix}")
+    return folder
 
-    If the name is taken, waits for the next second.
+
+def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None, name: str | None = None) -> Path:
+    """Create the folder of a run: with its `name`, else with the time, and its part (number, of), if any.
+
+    Raises RunError, also if the folder of that name exists. If that of the time exists, waits for the next second.
     """
-    ending = ("_batched" if batched else "") + (f"_shard{part[0]}of{part[1]}" if part else "")
+    ending = ("_batched" if batched else "") + _of_part(part)
     try:
         log_root.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            folder = named_folder(log_root, name, part)
+            folder.mkdir()
+            return folder
         while True:
             folder = log_root / f"{datetime.now():%Y%m%d_%H%M%S}{ending}"
             try:
@@ -374,6 +387,10 @@ def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None =
     except OSError as error:
         why = "it is a file" if log_root.is_file() else error.strerror
         raise RunError(f"--log-root {log_root}: cannot make a folder there ({why})") from None
+
+
+def _of_part(part: tuple[int, int] | None) -> str:
+    return f"_shard{part[0]}of{part[1]}" if part else ""
 
 
 def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:

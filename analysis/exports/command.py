@@ -11,6 +11,7 @@ from roomscout.analysis.exports import inspect_log, lmms_eval, messages, vlmeval
 from roomscout.analysis.exports.answers import Exported
 from roomscout.analysis.outputs import replacing, require_free
 from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
@@ -37,10 +38,10 @@ FORMATS = {
 
 def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
     """Run the verb; returns 0, or 2 after printing why nothing was written."""
-    options = _parser(prog).parse_args(arguments)
+    options = _parser(prog).parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        run = RunContents.read(options.run.expanduser().absolute())
+        run = RunContents.read(chosen_run(options.run, options.log_root).absolute())
         out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
         require_free(out, run.folder, options.force)
         exported = _write(run, FORMATS[options.to], out)
@@ -74,7 +75,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="formats:\n" + "\n".join(f"  {name:<12}{each.reader}" for name, each in FORMATS.items()),
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    add_run(parser)
     parser.add_argument("--to", choices=FORMATS, required=True, help="the format, see below")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file (in this folder, named after RUN)")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

@@ -12,6 +12,7 @@ from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
+from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.rendering.scene import SceneError
@@ -27,21 +28,30 @@ def main(arguments: Sequence[str], prog: str = "roomscout replay") -> int:
         description="Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "
         "the camera's path and what each view saw, and the conversation, turn by turn.",
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder; the run may be in progress")
+    add_run(parser)
     parser.add_argument("question", metavar="Q", help="the question: its folder (q012, q012_s2), number (12) or id")
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/replay_q012.html)")
     parser.add_argument("--scan-root", metavar="FOLDER", type=Path, help="the folder with the scans, if it has moved")
     parser.add_argument(
         "--rrd", action="store_true", help="write a file for the viewer rerun instead (RUN/replay_q012.rrd)"
     )
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        write_replay(given.run.expanduser(), given.question, given.out, given.scan_root, given.rrd)
+        folder = chosen_run(_run_before(given.run, given.question), given.log_root)
+        write_replay(folder, given.question, given.out, given.scan_root, given.rrd)
     except (RunError, ScanNotFound, SceneError) as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
         return 2
     return 0
+
+
+def _run_before(run: Path | None, question: str) -> Path | None:
+    """The run of the arguments; raises RunError if the question is missing, or before the run."""
+    if Path(question, "run.json").is_file():
+        fix = "name a question after it, such as q001" if run is None else f"RUN comes first, as in {question} {run}"
+        raise RunError(f"{question} is a run, not a question: {fix}")
+    return run
 
 
 def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.report.writer import Repeat, Written, write_report
+from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
@@ -20,17 +21,18 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout report
         description="Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "
         "questions, and a page for each with its views and a map. An unfinished run has one, too.",
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="the run folder")
+    add_run(parser)
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/report.html)")
     parser.add_argument(
         "--embed",
         action="store_true",
         help="write one file with all data and views, to mail (RUN/report_embedded.html)",
     )
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        written = write_report(given.run.expanduser(), repeat, given.out and given.out.expanduser(), given.embed)
+        folder = chosen_run(given.run, given.log_root)
+        written = write_report(folder, repeat, given.out and given.out.expanduser(), given.embed)
     except RunError as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
         return 2

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.report.writer import Repeat
+from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.serve.server import ADDRESS, PortError, server_on
 from roomscout.analysis.serve.site import site_of
 from roomscout.data.text import escaped, log_to_stream
@@ -28,14 +29,14 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout serve"
         description="Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "
         "nothing in the run. Only this computer can open the page; from another one, forward the port with ssh -L.",
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or a folder of run folders")
+    add_run(parser, "a run folder, a folder of run folders")
     parser.add_argument(
         "--port", metavar="N", type=_port, default=DEFAULT_PORT, help=f"0 for any free port ({DEFAULT_PORT})"
     )
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    folder = given.run.expanduser().absolute()
     try:
+        folder = chosen_run(given.run, given.log_root).absolute()
         with (
             tempfile.TemporaryDirectory(prefix="roomscout_serve_") as drafts,
             server_on(given.port, site_of(folder, repeat, Path(drafts))) as server,
