@@ -12,6 +12,7 @@ from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.files import replace_text
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
 from roomscout.data.scoring import summarize
@@ -106,7 +107,7 @@ def main(
         reader = RunReader(chosen_run(options.run, options.log_root).absolute(), damaged)
         out = options.out and options.out.expanduser().absolute()
         if out is not None:
-            require_free(out, reader.folder, options.force)
+            require_free(out, options.force)
         parsed = reparsed(reader, parse)
         if open_judge is not None and options.judge is not None:
             ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
@@ -259,9 +260,7 @@ def _decimal(value: float | None) -> str:
 def _write(found: Sequence[Rescored], out: Path) -> None:
     more = (*(f"recorded_{name}" for name in COMPARED), "note")
     try:
-        out.write_text(
-            as_csv([each.to_csv() for each in found], more), encoding="utf-8", errors="backslashreplace", newline=""
-        )
+        replace_text(out, as_csv([each.to_csv() for each in found], more))
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
+from roomscout.data.files import replace_text
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
 from roomscout.data.text import escaped, log_to_stream
@@ -97,8 +98,4 @@ def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[Objec
 
 def write_boxes(out: Path, scenes: Mapping[str, Sequence[ObjectBox]]) -> None:
     """Write a file of boxes atomically; raises OSError."""
-    draft = out.with_name(out.name + ".tmp")
-    draft.write_text(
-        json.dumps([record_of(name, boxes) for name, boxes in scenes.items()], indent=1) + "\n", encoding="utf-8"
-    )
-    draft.replace(out)
+    replace_text(out, json.dumps([record_of(name, boxes) for name, boxes in scenes.items()], indent=1) + "\n")

@@ -394,13 +394,20 @@ def _of_part(part: tuple[int, int] | None) -> str:
 
 
 def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:
-    return RunError(f"{path} cannot be written ({error.strerror or error}){what_to_do}")
+    why = "it is a link" if error.errno == errno.ELOOP else error.strerror or error
+    return RunError(f"{path} cannot be written ({why}){what_to_do}")
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file of a run folder, which may be somebody else's, unless it is a link to another file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _lock(folder: Path) -> io.TextIOWrapper:
     """Take the folder's lock, which the system releases when this process ends. The file names the holder."""
     try:
-        handle = (folder / "run.lock").open("a+", encoding="utf-8")
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        handle = os.fdopen(_no_link(str(folder / "run.lock"), flags), "a+", encoding="utf-8")
     except OSError as error:
         raise _unwritable(folder, error, "; fix that, or start a new run") from None
     try:
@@ -427,10 +434,11 @@ def _lock(folder: Path) -> io.TextIOWrapper:
 
 def _cut_torn_line(journal: Path) -> None:
     try:
-        content = journal.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(journal, whole)
+        with open(journal, "rb+", opener=_no_link) as handle:
+            content = handle.read()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                handle.truncate(whole)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -459,7 +467,7 @@ def _now() -> str:
 
 
 def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
-    with path.open("a", encoding="utf-8") as handle:
+    with open(path, "a", encoding="utf-8", opener=_no_link) as handle:
         handle.write(json.dumps(record) + "\n")
         handle.flush()
         if durable:
@@ -468,8 +476,10 @@ def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Replace a file atomically. Bytes of a path that are not UTF-8 are written as \\udc80 and up."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+    draft = path.with_name(path.name + ".tmp")  # of the one process that has the lock: the next one removes it
+    draft.unlink(missing_ok=True)
+    with draft.open("x", encoding="utf-8", errors="backslashreplace") as handle:
+        handle.write(text)
     draft.replace(path)
 
 
@@ -477,7 +487,8 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
     """Write a turn's view; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
-    (folder / image_name(turn)).write_bytes(png())
+    with open(folder / image_name(turn), "wb", opener=_no_link) as handle:
+        handle.write(png())
     return round(time.perf_counter() - started, 4)
 
 

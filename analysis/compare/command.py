@@ -11,10 +11,11 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
-from roomscout.analysis.outputs import replace_text
+from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
 from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.files import replace_text
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 
@@ -74,8 +75,7 @@ def _require_writable(outs: Sequence[Path]) -> None:
     for out in outs:
         if out.suffix.lower() not in SUFFIXES:
             raise RunError(f"--out {out}: name a file that ends in {', '.join(SUFFIXES)}")
-        if out.is_dir():
-            raise RunError(f"--out {out} is a folder: name a file in it")
+        require_outside_runs(out.expanduser())
 
 
 def _write(found: Comparison, out: Path) -> None:

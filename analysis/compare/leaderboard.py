@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.compare.conditions import Conditions, conditions_of, differing, in_words
+from roomscout.analysis.outputs import require_outside_runs
+from roomscout.data.files import replace_text
 from roomscout.data.scoring import overall_in_words
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
@@ -215,6 +217,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         for out in given.out:
             if out.suffix.lower() not in SUFFIXES:
                 raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
+            require_outside_runs(out.expanduser())
         tables = tables_of(standing_of(folder.expanduser(), answer_settings) for folder in given.runs)
         for out in given.out:
             _write(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
@@ -229,6 +232,6 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
 def _write(out: Path, text: str) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        replace_text(out, text)
     except OSError as error:
         raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None

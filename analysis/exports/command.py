@@ -9,9 +9,10 @@ from pathlib import Path
 
 from roomscout.analysis.exports import inspect_log, lmms_eval, messages, vlmevalkit
 from roomscout.analysis.exports.answers import Exported
-from roomscout.analysis.outputs import replacing, require_free
+from roomscout.analysis.outputs import require_free
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.data.files import replacing
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
     try:
         run = RunContents.read(chosen_run(options.run, options.log_root).absolute())
         out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
-        require_free(out, run.folder, options.force)
+        require_free(out, options.force)
         exported = _write(run, FORMATS[options.to], out)
     except RunError as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.outputs import replacing
+from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.data.files import replacing
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.rendering.scene import SceneError
@@ -64,8 +65,10 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     run = RunContents.read(folder.absolute())
     suffix = ".rrd" if rrd else ".html"
     out = out and out.expanduser()
-    if out is not None and (out.suffix != suffix or out.is_dir()):
-        raise RunError(f"--out {out}: name a file that ends in {suffix}")
+    if out is not None:
+        if out.suffix != suffix:
+            raise RunError(f"--out {out}: name a file that ends in {suffix}")
+        require_outside_runs(out, own="replay_")
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
     question = replay.question
     out = (out or replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()

@@ -10,9 +10,9 @@ from typing import Any
 from PIL import Image, PngImagePlugin
 
 from roomscout import UpAxis
-from roomscout.analysis.outputs import replacing
 from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import KnownBoxes, ObjectBox
+from roomscout.data.files import replacing
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.records import ScanRecord, Turn

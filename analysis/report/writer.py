@@ -4,7 +4,6 @@ import base64
 import io
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from PIL import Image
 
-from roomscout.analysis.outputs import replace_text, replacing
+from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
@@ -29,6 +28,7 @@ from roomscout.analysis.report.scores import (
     judge_command,
     scores_of,
 )
+from roomscout.data.files import replace_bytes, replace_text, replacing
 from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
@@ -68,7 +68,7 @@ def write_report(folder: Path, repeat: Repeat, out: Path | None = None, embed: b
     folder = folder.absolute()
     run = RunContents.read(folder)
     out = (out or folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
-    _require_free(out, folder)
+    _require_free(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         (_write_embedded if embed else _write_linked)(run, repeat, out)
@@ -77,12 +77,15 @@ def write_report(folder: Path, repeat: Repeat, out: Path | None = None, embed: b
     return Written(out, len(run.episodes), tuple(run.missing))
 
 
-def _require_free(out: Path, folder: Path) -> None:
-    """Raise RunError for a name that is a folder, or that would replace another file of the run."""
+def _require_free(out: Path) -> None:
+    """Raise RunError for a name that is not that of a page, is taken by a folder, or is that of a run's own file."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise RunError(f"--out {out}: name a file that ends in .html")
-    if out.is_dir():
-        raise RunError(f"--out {out} is a folder: name a file in it, such as {out / REPORT_FILE}")
+    require_outside_runs(out, own="report")
+    files = files_folder(out)
+    for folder in (files, *(files / name for name in ("data", "assets", "maps"))):
+        if folder.is_symlink():
+            raise RunError(f"{folder} is a link, and a report writes beside its page only: remove it, or use --out")
 
 
 def files_folder(out: Path) -> Path:
@@ -95,10 +98,8 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
     data, prefix = files / "data", quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
     for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
-        target = files / "assets" / Path(name).name
-        target.parent.mkdir(exist_ok=True)
-        with resources.as_file(assets() / name) as source:
-            shutil.copyfile(source, target)
+        (files / "assets").mkdir(exist_ok=True)
+        replace_bytes(files / "assets" / Path(name).name, (assets() / name).read_bytes())
     plans, entries = plans_of(run, files / "maps"), []
 
     def link(path: Path) -> str:

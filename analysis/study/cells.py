@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from roomscout.analysis.outputs import replace_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
+from roomscout.data.files import replace_text
 from roomscout.data.text import escaped
 from roomscout.processes import environment
 from roomscout.runs import RunError

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from roomscout.analysis.outputs import replace_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study.cells import MainCommand, finished_runs, open_study, run_cells
 from roomscout.analysis.study.presets import PRESETS
@@ -26,6 +25,7 @@ from roomscout.analysis.study.tables import (
     turn_table,
 )
 from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.files import replace_text
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from roomscout.data.files import replace_bytes, replacing
 from roomscout.data.rooms.levels import FURNISHED, Level
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.data.rooms.room import Room, make_room
@@ -75,8 +76,7 @@ def write_rooms(
     for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)
     geometry, total = [], 0
-    draft = out / f"{QUESTIONS_FILE}.tmp"
-    with draft.open("w", encoding="utf-8") as lines:
+    with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style, level)
             write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
@@ -84,8 +84,7 @@ def write_rooms(
             lines.writelines(json.dumps(row) + "\n" for row in rows)
             geometry.append(room_record(room))
             total += len(rows)
-    (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
-    draft.replace(out / QUESTIONS_FILE)
+        (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
     return total
 
 
@@ -119,9 +118,7 @@ def write_ply(mesh: RoomMesh, path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     surface = trimesh.Trimesh(mesh.vertices, mesh.faces, vertex_colors=mesh.colours, process=False)
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(surface.export(file_type="ply"))
-    draft.replace(path)
+    replace_bytes(path, surface.export(file_type="ply"))
 
 
 def room_record(room: Room) -> dict[str, Any]:

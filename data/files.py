@@ -1,0 +1,39 @@
+"""Replaces files whole: a new file takes the place of the old one once it is complete."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a new, empty file beside `path` to write, which then takes its place; an error leaves what was there.
+
+    The draft has a random name and is created exclusively, so that it follows no link and is this process's alone.
+    Raises OSError, which names `path`.
+    """
+    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(draft)):
+            error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        with suppress(OSError):  # as where its folder cannot be made
+            draft.unlink(missing_ok=True)
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a file completely, or leave what was there; raises OSError."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file completely, or leave what was there; raises OSError. Escapes bytes that are not UTF-8."""
+    replace_bytes(path, text.encode("utf-8", "backslashreplace"))
