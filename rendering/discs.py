@@ -1,10 +1,16 @@
 """Converts a point cloud into a mesh of small discs, so that rendering, depth and collisions need only meshes."""
 
+import logging
+
 import numpy as np
 
-from roomscout.rendering.geometry import shade
+from roomscout.rendering.geometry import shade, wide_box
 from roomscout.rendering.open3d_import import import_open3d
 
+_log = logging.getLogger(__name__)
+
+# Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
+CLOUD_MAX_POINTS = 500_000
 # A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
 COVERING_NEIGHBOURS = 10
@@ -70,3 +76,35 @@ def _normals(points: np.ndarray) -> np.ndarray:
     cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))
     cloud.estimate_normals(o3d.geometry.KDTreeSearchParamKNN(NORMAL_NEIGHBOURS))
     return np.asarray(cloud.normals).astype(np.float32)
+
+
+def downsampled(
+    name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Points (K, 3) and colours (K, 3) of a cloud, downsampled to one point per cell of a 1 mm grid.
+
+    If more than `max_points` remain, uses a coarser grid and logs it.
+    """
+    lower, upper = wide_box(points)
+    # At most a million cells along each axis, so that a cell's index fits into an int64.
+    cell_m = max(1e-3, float(max(upper - lower)) / 1e6)
+    kept = _one_per_cell(points, cell_m)
+    while len(kept) > max_points:
+        # Points lie on surfaces, so their number falls with the square of the cell size.
+        cell_m *= 1.05 * (len(kept) / max_points) ** 0.5
+        kept = kept[_one_per_cell(points[kept], cell_m)]
+        if len(kept) <= max_points:
+            _log.warning(
+                "%s: downsampled %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m
+            )
+    return points[kept], None if colours is None else colours[kept]
+
+
+def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
+    """Sorted indices of the first point in each cell of a grid."""
+    # Clip outliers to the wide box, so that cell indices fit into an int64.
+    lower, upper = wide_box(points)
+    cells = ((points.clip(lower, upper) - lower) / cell_m).astype(np.int64)
+    sizes = cells.max(axis=0) + 1
+    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
+    return np.sort(np.unique(keys, return_index=True)[1])

@@ -6,6 +6,11 @@ import numpy as np
 
 # Larger coordinates are dropped like NaN: float32 cannot resolve centimetres there.
 MAX_COORDINATE_M = 1e6
+BOUNDS_PERCENTILES = (2.0, 98.0)
+# A vertex this many robust extents away from most others is an outlier, and so is any face that uses it. The limit is
+# generous: if walls are two triangles each, most of a room's vertices may belong to a lamp. Closer outliers are
+# down-weighted, because they stretch faces into slivers.
+OUTLIER_EXTENTS = 10.0
 # Larger meshes get smooth shading; flat shading needs three vertices per face.
 FLAT_SHADING_MAX_FACES = 1_000_000
 
@@ -138,3 +143,10 @@ def shade(normals: np.ndarray) -> np.ndarray:
     total = squares.sum(axis=1)
     grey = squares @ [110.0, 160.0, 215.0] / np.where(total > 0, total, 1.0)
     return np.repeat(np.where(total > 0, grey, 160.0)[:, None], 3, axis=1).round().astype(np.uint8)
+
+
+def wide_box(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper corner, (3,) each, of a generous box around the scan; vertices outside it are outliers."""
+    lower, upper = np.percentile(vertices, BOUNDS_PERCENTILES, axis=0)
+    margin = OUTLIER_EXTENTS * max(upper - lower)
+    return lower - margin, upper + margin

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roomscout import UpAxis
-from roomscout.rendering.discs import disc_mesh
-from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, face_normals
+from roomscout.rendering.discs import disc_mesh, downsampled
+from roomscout.rendering.geometry import (
+    BOUNDS_PERCENTILES,
+    Geometry,
+    SceneError,
+    Texturing,
+    cleaned,
+    coloured,
+    face_normals,
+    wide_box,
+)
 from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.orientation import resolved, turned_upright
 from roomscout.rendering.readers import read_geometry
@@ -32,19 +41,12 @@ USUAL_ROOM_M = (1.5, 25.0)
 UNITS_M = {"centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0}
 # Above this height, warn about a room that is taller than it is wide: it may lie on its side.
 TALL_ROOM_M = 3.5
-BOUNDS_PERCENTILES = (2.0, 98.0)
-# A vertex this many robust extents away from most others is an outlier, and so is any face that uses it. The limit is
-# generous: if walls are two triangles each, most of a room's vertices may belong to a lamp. Closer outliers are
-# down-weighted, because they stretch faces into slivers.
-OUTLIER_EXTENTS = 10.0
 SURFACE_SAMPLES = 20_000
 # Side of the grid of downward rays that search for the floor, and the tolerance for a height to count as floor. The
 # tolerance includes steps, rugs and thresholds, but not beds or tables.
 FLOOR_RAYS = 32
 FLOOR_TOLERANCE_M = 0.25
 MAX_FACES_SAMPLED = 2_000_000
-# Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
-CLOUD_MAX_POINTS = 500_000
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
 # 12 of `corner_colours`.
 RAY_CASTING_BYTES_PER_FACE = 90 + 12
@@ -182,18 +184,11 @@ class Scene:
         return self.ray_caster().cast_rays(o3d.core.Tensor(rays))["t_hit"].numpy()
 
 
-def _wide_box(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper corner, (3,) each, of a generous box around the scan; vertices outside it are outliers."""
-    lower, upper = np.percentile(vertices, BOUNDS_PERCENTILES, axis=0)
-    margin = OUTLIER_EXTENTS * max(upper - lower)
-    return lower - margin, upper + margin
-
-
 def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     if not len(faces):
         return vertices
     faces = faces[:: 1 + len(faces) // MAX_FACES_SAMPLED]
-    lower, upper = _wide_box(vertices)
+    lower, upper = wide_box(vertices)
     near = np.all((vertices >= lower) & (vertices <= upper), axis=1)
     faces = faces[near[faces].all(axis=1)] if not near.all() else faces
     weights = _face_weights(vertices, faces)
@@ -281,38 +276,6 @@ def _why_on_its_side(scene: Scene, y_is_up: bool) -> str | None:
         return None
     other = "z" if y_is_up else "y"
     return f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {other}"
-
-
-def downsampled(
-    name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (K, 3) and colours (K, 3) of a cloud, downsampled to one point per cell of a 1 mm grid.
-
-    If more than `max_points` remain, uses a coarser grid and logs it.
-    """
-    lower, upper = _wide_box(points)
-    # At most a million cells along each axis, so that a cell's index fits into an int64.
-    cell_m = max(1e-3, float(max(upper - lower)) / 1e6)
-    kept = _one_per_cell(points, cell_m)
-    while len(kept) > max_points:
-        # Points lie on surfaces, so their number falls with the square of the cell size.
-        cell_m *= 1.05 * (len(kept) / max_points) ** 0.5
-        kept = kept[_one_per_cell(points[kept], cell_m)]
-        if len(kept) <= max_points:
-            _log.warning(
-                "%s: downsampled %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m
-            )
-    return points[kept], None if colours is None else colours[kept]
-
-
-def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
-    """Sorted indices of the first point in each cell of a grid."""
-    # Clip outliers to the wide box, so that cell indices fit into an int64.
-    lower, upper = _wide_box(points)
-    cells = ((points.clip(lower, upper) - lower) / cell_m).astype(np.int64)
-    sizes = cells.max(axis=0) + 1
-    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
-    return np.sort(np.unique(keys, return_index=True)[1])
 
 
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -> Scene:

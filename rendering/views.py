@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 from roomscout.rendering.renderers.base import Renderer
-from roomscout.rendering.scene import BOUNDS_PERCENTILES, FLOOR_TOLERANCE_M, Scene
+from roomscout.rendering.scene import FLOOR_TOLERANCE_M, Scene
 
 _log = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ import trimesh
 from PIL import Image
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
 
+from roomscout.rendering.discs import downsampled
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.readers import read_geometry
-from roomscout.rendering.scene import Scene, SceneCache, SceneError, downsampled, load_scene, make_scene
+from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene, make_scene
 
 NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
 
