@@ -253,6 +253,7 @@ class Progress:
         benchmark: Benchmark | None = None,
     ):
         self._scores = ScoresByType(benchmark) if benchmark else None
+        self._failed = 0
         self._turns_each = turns_each
         noun = "turns" if turns_each > 1 else "questions"
         self._in_notebook = _NotebookBar(noun) if shown and console.is_jupyter else None
@@ -293,6 +294,7 @@ class Progress:
         self._draw_in_notebook()
 
     def _count(self, row: ResultRow) -> None:
+        self._failed += row.failed
         if self._scores is not None:
             self._scores.add(vars(row))
 
@@ -309,4 +311,5 @@ class Progress:
             percents = self._scores.percents()
         except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
             return ""
-        return f"overall {percents['overall']:.1f} %" if percents else ""
+        failed = f", {self._failed} failed" if self._failed else ""
+        return f"overall {percents['overall']:.1f} %{failed}" if percents else ""

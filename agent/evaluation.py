@@ -275,7 +275,7 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
         lines = [
             f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None
         ]
-    scored = [row.score for row in rows if row.score is not None]
+    scored = [row.score for row in rows if row.score is not None and not row.failed]
     if benchmark is not None and (below := [score for score in scored if score < 1]):
         wrong = below.count(0)
         lines.append(

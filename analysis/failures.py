@@ -93,7 +93,7 @@ def failure_lines(
         return [*missing, "It is not known what was in view in these answers."]
     if not by_sight["types"]:
         return [*missing, surface_line(by_sight), "No boxes of the objects are known: see docs/data.md."]
-    known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights]
+    known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights and not row.failed]
     return [
         *missing,
         *sight_lines(by_sight),

@@ -52,7 +52,7 @@ def report_wrong(
     """
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
-    found = [row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1)]
+    found = [row for row in chosen if (row.failed if failed else _is_wrong(row))]
     found.sort(key=lambda row: (row.score or 0.0, row.episode))
     heading = [_heading(chosen, found, failed)]
     awaiting = sum(row.score is None and row.ground_truth is not None for row in chosen)
@@ -69,12 +69,18 @@ def report_wrong(
     return lines
 
 
+def _is_wrong(row: ResultRow) -> bool:
+    return row.score is not None and row.score < 1 and not row.failed
+
+
 def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bool) -> str:
     if failed:
         return f"Failed: {len(found)} of {len(chosen)}"
     zero = sum(row.score == 0 for row in found)
-    scored = sum(row.score is not None for row in chosen)
-    return f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
+    scored = sum(row.score is not None and not row.failed for row in chosen)
+    apart = sum(row.failed for row in chosen)
+    words = f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
+    return words + (f"; failed: {apart}, by an error and not by an answer (--failed lists them)" if apart else "")
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:

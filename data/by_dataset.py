@@ -16,8 +16,9 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, An
     They are in the order of `benchmark.datasets`, others behind them by name.
 
     Rows are those of `scoring.summarize` with `dataset` and `scene_name`. An entry has "questions" (answers), "scored",
-    and in percent "tasks" and "overall", as `aggregate` computes them over the dataset's rows (None if no row counts in
-    it), with "intervals" as `intervals_of` returns them. Raises BenchmarkError.
+    "failed" if any of them failed and so scores 0, and in percent "tasks" and "overall", as `aggregate` computes them
+    over the dataset's rows (None if no row counts in it), with "intervals" as `intervals_of` returns them. Raises
+    BenchmarkError.
     """
     by_name: dict[str, list[Row]] = {}
     for row in rows:
@@ -26,13 +27,20 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, An
     if sum(map(bool, scored.values())) < 2:
         return {}
     return {
-        name: {"questions": len(by_name[name]), "scored": scored[name]} | _scores(by_name[name], benchmark)
+        name: {"questions": len(by_name[name]), "scored": scored[name]}
+        | _failed(by_name[name])
+        | _scores(by_name[name], benchmark)
         for name in sorted(by_name, key=lambda name: (_place(name, benchmark.datasets), name))
     }
 
 
 def _place(name: str, names: Sequence[str]) -> int:
     return names.index(name) if name in names else len(names)
+
+
+def _failed(rows: Iterable[Row]) -> dict[str, int]:
+    failed = sum(row["status"] == "failed" for row in rows)
+    return {"failed": failed} if failed else {}
 
 
 def _scores(rows: list[Row], benchmark: Benchmark) -> dict[str, Any]:
@@ -54,6 +62,8 @@ def format_by_dataset(summary: Mapping[str, Any]) -> list[str]:
     if any(intervals):
         rows.append(("95 % interval", [f"{each[0]:.1f}-{each[1]:.1f}" if each else "-" for each in intervals]))
     rows.append(("scored", [str(each["scored"]) for each in found.values()]))
+    if any(each.get("failed") for each in found.values()):
+        rows.append(("failed, scored 0", [str(each.get("failed", 0)) for each in found.values()]))
     width = max(WIDTH, *(2 + len(name) for name in found))
     head = f"{'percent by dataset':<{NAME_WIDTH}}" + "".join(f"{name:>{width}}" for name in found)
     return [

@@ -100,13 +100,16 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     - "pending": the number of pending questions.
     - "asked": percentages over all questions. A question without a scan scores 0.
     - "with_scan": percentages over the questions with a scan.
+    - "finished": percentages over the questions that did not fail, if any failed: an error of the scan, the renderer or
+      the model ended the others, which score 0 in "asked" and say nothing of the model.
     - "types": per question type and for "all", the counts "questions", "answered", "exhausted", "failed" and
       "without_scan"; "mean_turns" of questions that did not fail (None if all did); and, except for "all", "percent"
       over all questions (None if none was scored). "scores" has the means of further scores ("relative_error") over the
       questions that have them, if any has.
 
     "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are of types
-    outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall;
+    outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall; "failed"
+    counts the scored questions that failed, if there are any;
     "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
     overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
     "partly_judged_" if others await their judge, and with `part`, such as "part_2_of_8", for a part of a run. Compare
@@ -125,10 +128,12 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
             _outcomes(of_type) | {"percent": rounded(100 * mean(scores)) if scores else None} | _more_scores(of_type)
         )
     types["all"] = _outcomes(rows)
+    finished = [row for row in rows if row["status"] != "failed"]
     return {
         "pending": pending,
         "asked": _percentages(rows, benchmark, pending, part),
         "with_scan": _percentages(with_scan, benchmark, pending, part),
+        **({"finished": _percentages(finished, benchmark, pending, part)} if len(finished) < len(rows) else {}),
         "types": types,
     }
 
@@ -197,6 +202,8 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
     scored = [row for row in rows if is_scored(row, benchmark)]
     counted = [row for row in scored if _in_overall(row, benchmark)]
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "scored_own": len(scored) - len(counted)}
+    if failed := sum(row["status"] == "failed" for row in counted):
+        summary["failed"] = failed
     summary |= {"overall_label": None, "tasks": {}}
     awaiting = sum(_awaits_judge(row, benchmark) for row in rows)
     if awaiting:
@@ -270,7 +277,7 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
         for task, percent in asked["tasks"].items():
             if task not in summary["types"]:
                 lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{beside(task)}")
-        lines += ["", _overall_line(asked, benchmark, answers, _overall_interval(summary))]
+        lines += ["", _overall_line(asked, benchmark, answers, _overall_interval(summary)) + _failed_words(summary)]
         return [*lines, *_judge_lines(summary), *no_interval_lines(summary), *_baseline_lines(summary)]
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
@@ -278,7 +285,9 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
         percents = _decimal(percent), _decimal(with_scan["tasks"].get(task))
         lines.append(_TASK_LINE.format(task, *percents) + beside(task))
     denominator = f"{answers} asked (those without a scan score 0)"
-    lines += ["", _overall_line(asked, benchmark, denominator, _overall_interval(summary))]
+    also_failed = summary["types"]["all"]["failed"] > summary["types"]["all"]["without_scan"]
+    words = _failed_words(summary) if also_failed else ""
+    lines += ["", _overall_line(asked, benchmark, denominator, _overall_interval(summary)) + words]
     lines += [_overall_line(with_scan, benchmark, f"{answers} with a scan"), *_judge_lines(summary)]
     return [*lines, *no_interval_lines(summary), *_baseline_lines(summary)]
 
@@ -362,6 +371,25 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
     if questions == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}"
+
+
+def _failed_words(summary: Mapping[str, Any]) -> str:
+    """How many of the questions of the overall failed, and what the others score; empty if none failed."""
+    if not (failed := summary["asked"].get("failed")):
+        return ""
+    return f"; {failed_in_words(summary)}" if summary["asked"]["overall_label"] else f"; {failed} failed"
+
+
+def failed_in_words(summary: Mapping[str, Any]) -> str:
+    """How many scored questions of a summary failed, and the overall of the others; empty if none failed."""
+    asked, finished = summary.get("asked", {}), summary.get("finished", {})
+    if not (failed := asked.get("failed")):
+        return ""
+    scored = asked["scored"] - asked.get("scored_own", 0)
+    words = f"{failed:,} of {scored:,} failed and score 0"
+    if (label := finished.get("overall_label")) is None:
+        return f"{words}, none finished"
+    return f"{words}, {finished[label]:.1f} % over the {scored - failed:,} that finished"
 
 
 def overall_in_words(

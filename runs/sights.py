@@ -127,10 +127,12 @@ def _in_words(objects: SeenObjects) -> str:
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> dict[str, Any] | None:
     """How the scores of a run depend on what was in view, for summary.json; None if nothing is known.
 
+    Leaves out failed questions: an error, not an answer, ended them.
+
     "types": per question type and for "all", by the keys of SIGHTS that occur: "answers", "below_full" of them with a
     score below 1, and "percent", their mean score. "surface_percent" is the mean share of the surface that was seen.
     """
-    known = [(row, sights[row.episode]) for row in rows if row.episode in sights]
+    known = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
     judged = [(row, sight) for row, sight in known if sight.verdict is not None and row.score is not None]
     surfaces = [sight.surface_seen for _, sight in known if sight.surface_seen is not None]
     if not surfaces:

@@ -25,6 +25,7 @@ from roomscout.data.rooms import ScanStyle, write_rooms
 from roomscout.reports import repeat_command_of
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
+from roomscout.runs.writer import RunWriter
 
 TASKS = ("object_counting", "room_size_estimation", "object_rel_distance")
 
@@ -93,7 +94,7 @@ def test_the_difference_is_that_of_the_summaries(runs: dict[str, Path]):
 def test_a_comparison_over_all_questions_has_the_label_of_the_runs(runs: dict[str, Path]):
     summary = RunReader(runs["first"]).summary
     found = compared(runs["first"], runs["second"])
-    assert summary is not None and found.label == summary["asked"]["overall_label"]
+    assert summary is not None and found.pairs[0].label == summary["asked"]["overall_label"]
     assert (found.questions, found.scenes, found.left_out) == (36, 12, 0)
 
 
@@ -228,6 +229,65 @@ def test_the_page_fits_a_phone(runs: dict[str, Path], tmp_path: Path, browser: A
     assert opened.page.locator("svg.plot").count() and opened.page.locator("table.flips tbody tr").count()
     assert not opened.scrolling() and not opened.problems
     opened.page.close()
+
+
+def with_failures(run: Path, target: Path, every: int = 4) -> Path:
+    """A copy of a run, in another folder, in which an error of the server ended every fourth question."""
+    shutil.copytree(run, target)
+    rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    ended = {"answer": None, "score": 0.0, "status": "failed", "failed_part": "model", "error": "status 400"}
+    rows = [row | ended if place % every == 0 else row for place, row in enumerate(rows)]
+    (target / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    writer = RunWriter(target, "")
+    writer.export(None)
+    writer.close()
+    return target
+
+
+def test_failed_questions_are_no_difference_between_runs_with_equal_answers(runs: dict[str, Path], tmp_path: Path):
+    found = compared(runs["first"], with_failures(runs["first"], tmp_path / "failing"))
+    (pair,) = found.pairs
+    assert [each.percent for each in pair.differences] == [0.0] * 4
+    assert (pair.questions, pair.failed, pair.gained, pair.lost) == (27, (0, 9), (), ())
+    assert pair.as_wrong is not None and pair.as_wrong[0] > pair.as_wrong[1]
+
+
+def test_failed_questions_count_as_wrong_if_that_is_asked(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing")
+    (pair,) = compare(read_answers([runs["first"], failing], answer_settings()), failed_as_wrong=True).pairs
+    assert pair.overall is not None and pair.questions == 36
+    assert pair.overall.percent == pytest.approx(overall(failing) - overall(runs["first"]))
+
+
+def test_text_page_and_json_say_how_many_questions_failed(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    failing, outs = (
+        with_failures(runs["first"], tmp_path / "failing"),
+        [tmp_path / f"c.{end}" for end in ("html", "md")],
+    )
+    assert main(["compare", str(runs["first"]), str(failing), "--out", *map(str, outs), str(tmp_path / "c.json")]) == 0
+    for text in (capsys.readouterr().out, *(out.read_text() for out in outs)):
+        assert "9 of 36 questions in B; left out, so all below is over the 27 questions that both finished" in text
+    values = json.loads((tmp_path / "c.json").read_text())
+    assert [run["failed"] for run in values["runs"]] == [0, 9]
+    assert values["pairs"][0]["failed"] == {"first": 0, "second": 9} and values["pairs"][0]["questions"] == 27
+
+
+def test_runs_without_a_question_that_both_finished_are_refused(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing", every=1)
+    with pytest.raises(RunError, match=r"no question is finished in both runs: 36 of 36 failed in .*failing; retry"):
+        compared(runs["first"], failing)
+
+
+def test_each_question_weighs_the_same_however_often_a_run_answers_it(runs: dict[str, Path], tmp_path: Path):
+    twice = shutil.copytree(runs["second"], tmp_path / "twice")
+    rows = [json.loads(line) for line in (twice / "results.jsonl").read_text().splitlines()]
+    rows = [row | {"sample": sample} for place, row in enumerate(rows) for sample in (1, 2)[: 1 + place % 2]]
+    (twice / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (once,) = compared(runs["first"], runs["second"]).pairs
+    (again,) = compared(runs["first"], twice, even_if=("questions",)).pairs
+    assert again.differences == once.differences
 
 
 def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path: Path):

@@ -280,6 +280,17 @@ def test_every_summary_can_be_saved_as_json_and_printed(rows: list[dict]) -> Non
     assert all("\n" not in line for line in format_summary(summary))
 
 
+def test_the_line_of_an_overall_says_how_many_questions_failed() -> None:
+    rows = [row(name, 0.6) for name in SCAN_TYPES]
+    summary = summarize([*rows, row("object_counting", 0.0, status="failed", failed_part="model")])
+    assert summary["asked"]["failed"] == 1 and summary["finished"]["overall_7_task"] == pytest.approx(60)
+    assert format_summary(summary)[-1] == (
+        "overall_7_task: 55.7 % over 10 questions; 1 of 10 failed and score 0, 60.0 % over the 9 that finished"
+    )
+    unanswered = summarize([*rows, row("object_counting", 0.0, status="exhausted")])
+    assert "finished" not in unanswered and "failed" not in unanswered["asked"]
+
+
 def test_printed_overalls_have_label_and_denominator() -> None:
     rows = [row(name, 0.6) for name in SCAN_TYPES]
     assert format_summary(summarize(rows))[-2:] == ["", "overall_7_task: 60.0 % over 9 questions"]

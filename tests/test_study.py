@@ -1,6 +1,7 @@
 """`roomscout study`: real studies of a scripted model on two rooms, each cell a process of the command."""
 
 import csv
+import json
 import re
 import shutil
 import signal
@@ -20,11 +21,12 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
-from roomscout.analysis.study.tables import plot_of, results_of
+from roomscout.analysis.study.tables import lines_of, markdown_of, never_saw, plot_of, results_of
 from roomscout.command import main
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.writer import RunWriter
 from roomscout.studies import StudiedCommand
 
 COMMAND = StudiedCommand()
@@ -91,6 +93,32 @@ def test_the_table_has_the_scores_and_differences_of_compare(studied: Path):
     assert [row["cell"] for row in rows] == ["with translation", "turning only"]
     assert float(rows[0]["percent"]) == pytest.approx(pair.overall.first, abs=1e-3)
     assert float(rows[1]["difference"]) == pytest.approx(pair.overall.percent, abs=1e-3)
+
+
+def test_questions_that_failed_in_a_cell_are_left_out_of_all(studied: Path, tmp_path: Path):
+    whole, other = runs_of(studied)
+    failing = shutil.copytree(other, tmp_path / "failing")
+    rows = [json.loads(line) for line in (failing / "results.jsonl").read_text().splitlines()]
+    rows[0] |= {"answer": None, "score": 0.0, "status": "failed", "failed_part": "model"}
+    (failing / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    writer = RunWriter(failing, "")
+    writer.export(None)
+    writer.close()
+    found = results_of(PRESETS["motion"], [whole, failing], COMMAND.answer_settings)
+    assert (found.left_out, found.questions) == (1, len(rows) - 1)
+    assert [cell.failed for cell in found.cells] == [0, 1]
+    first, second = (cell.overall for cell in found.cells)
+    assert first is not None and second is not None and second.difference is not None
+    gain = second.estimate.percent - first.estimate.percent
+    assert second.difference.percent == pytest.approx(gain)
+    assert "(1 failed in one)" in lines_of(found)[0] and "1 question that failed" in markdown_of(found, "Study")
+
+
+def test_never_saw_is_a_share_of_the_answers_that_need_an_object():
+    groups = {"never_saw": {"answers": 39}, "saw": {"answers": 9}, "no_object": {"answers": 12}}
+    assert never_saw({"sight": {"types": {"all": groups}}}) == pytest.approx(81.25)
+    assert never_saw({"sight": {"types": {"all": {"no_object": {"answers": 12}}}}}) is None
+    assert never_saw({}) is None
 
 
 def test_the_page_and_the_markdown_name_every_cell(studied: Path):

@@ -1,8 +1,8 @@
 """Reads the answers to compare: a run folder, or the per-question file of another tool."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +58,17 @@ class Answers:
             if is_scored(row, self.benchmark):
                 found.setdefault(key_of(row), []).append(row)
         return found
+
+    @cached_property
+    def failed(self) -> frozenset[QuestionKey]:
+        """The scored questions of which an answer ended in an error of the scan, the renderer or the model."""
+        return frozenset(
+            key for key, rows in self.by_question.items() if any(row.get("status") == "failed" for row in rows)
+        )
+
+    def without(self, questions: Container[QuestionKey]) -> "Answers":
+        """These answers without those to some `questions`."""
+        return replace(self, rows=tuple(row for row in self.rows if key_of(row) not in questions))
 
 
 def key_of(row: Mapping[str, Any]) -> QuestionKey:

@@ -39,6 +39,10 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         "protocol, whatever the settings",
     )  # fmt: skip
     parser.add_argument(
+        "--failed-as-wrong", action="store_true",
+        help="count failed questions as wrong answers; else the scores are over the questions that both runs finished",
+    )  # fmt: skip
+    parser.add_argument(
         "--out", type=Path, nargs="+", default=(), metavar="FILE",
         help="also write the comparison to these files: .html with links into the reports, .json or .md",
     )  # fmt: skip
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         _require_writable(given.out)
         _require_known(given.even_if, answer_settings)
         runs = read_answers([path.expanduser() for path in given.runs], answer_settings)
-        found = compare(runs, given.even_if)
+        found = compare(runs, given.even_if, given.failed_as_wrong)
         for out in given.out:
             _write(found, out.expanduser())
     except (RunError, BenchmarkError) as error:

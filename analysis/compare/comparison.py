@@ -9,7 +9,7 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
 from roomscout.data.intervals import Difference, differences, holm
-from roomscout.data.scoring import overall_in_words, overall_label, some_of
+from roomscout.data.scoring import aggregate, overall_in_words, overall_label, rounded, some_of
 from roomscout.runs import RunError
 
 PASSING = 0.5
@@ -34,6 +34,11 @@ class Pair:
     `tasks` and `overall` are differences in percentage points with p-values as they are; `adjusted` has those that
     Holm's method adjusts for all tasks of all pairs, and for the overalls of all pairs, by name. `differs` has the
     conditions in which they differ.
+
+    They cover `questions` questions about `scenes` scenes, by default those that both runs finished. `failed` counts
+    the others by run: how many ended in an error. `as_wrong` has the overalls of both runs if these score 0; None if
+    none failed. `label` is that of the overall, empty without one, and `some` says which questions of the benchmark it
+    covers, as `some_of` returns it.
     """
 
     first: Answers
@@ -44,6 +49,21 @@ class Pair:
     adjusted: Mapping[str, float]
     gained: tuple[Flip, ...]
     lost: tuple[Flip, ...]
+    questions: int
+    scenes: int
+    label: str
+    some: Mapping[str, Any]
+    failed: tuple[int, int]
+    as_wrong: tuple[float, float] | None
+
+    @property
+    def partial(self) -> str:
+        """The overall in words if it does not cover all tasks of the benchmark; else empty."""
+        benchmark = self.first.benchmark
+        known = {each.task for each in benchmark.types}
+        tasks = [each.name for each in self.tasks if each.name in known]
+        words = overall_in_words(self.label, tasks, benchmark, self.some)
+        return "" if words == self.label else words
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -53,10 +73,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared with the first one, over `questions` questions about `scenes` scenes.
+    """Runs compared with the first one, which all have `questions` questions about `scenes` scenes.
 
-    `left_out` counts the questions that only some of the runs have. `label` is that of the overall; empty without one.
-    `some` says which questions of the benchmark it covers, as `some_of` returns it.
+    `left_out` counts the questions that only some of the runs have. `failed_as_wrong` says that failed questions count
+    as wrong answers; else each pair leaves out those that failed in one of its runs.
     """
 
     runs: tuple[Answers, ...]
@@ -64,51 +84,80 @@ class Comparison:
     questions: int
     scenes: int
     left_out: int
-    label: str
-    some: Mapping[str, Any]
-
-    @property
-    def partial(self) -> str:
-        """The overall in words if it does not cover all tasks of the benchmark; else empty."""
-        benchmark = self.runs[0].benchmark
-        known = {each.task for each in benchmark.types}
-        tasks = [each.name for each in self.pairs[0].tasks if each.name in known]
-        words = overall_in_words(self.label, tasks, benchmark, self.some)
-        return "" if words == self.label else words
+    failed_as_wrong: bool = False
 
 
-def compare(runs: Sequence[Answers], even_if: Iterable[str] = ()) -> Comparison:
-    """Compare each run with the first one.
+def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wrong: bool = False) -> Comparison:
+    """Compare each run with the first one, over the questions that both finished.
+
+    An error of the scan, the renderer or the server says nothing of the model. With `failed_as_wrong`, failed questions
+    count as wrong answers all the same, as in the scores of runs.
 
     Raises RunError naming what differs, unless it is in `even_if`: names of settings, "protocol" for all of them, and
-    "questions". With the latter, compares the questions that all runs have scored.
+    "questions". With the latter, compares the questions that all runs have scored. Raises it also if no question
+    remains.
     """
     may_differ = {name.lstrip("-").replace("-", "_") for name in even_if}
     first, *others = runs
     differs = [_conditions(first, other, may_differ) for other in others]
     common = _common_questions(runs, may_differ)
-    labels = dict.fromkeys(key.question_type for key in common)
-    of_benchmark = [name for name in labels if name in first.benchmark.by_name]
-    some = some_of(of_benchmark, first.benchmark, Counter(key.dataset for key in common)) if of_benchmark else {}
-    label = overall_label(of_benchmark, first.benchmark, some) if of_benchmark else ""
-    found = [differences(_rows(first, common), _rows(other, common), first.benchmark) for other in others]
+    kept = [common if failed_as_wrong else _finished(first, other, common) for other in others]
+    found = [
+        differences(_rows(first, asked), _rows(other, asked), first.benchmark)
+        for other, asked in zip(others, kept, strict=True)
+    ]
     tasks = [tuple(each for each in pair if each.name != "overall" and _is_task(each.name, first)) for pair in found]
     overalls = [next((each for each in pair if each.name == "overall"), None) for pair in found]
     adjusted = _adjusted(tasks, overalls)
-    return Comparison(
-        tuple(runs),
-        tuple(
-            Pair(first, other, conditions, of_tasks, overall, values, *_flips(first, other, common))
-            for other, conditions, of_tasks, overall, values in zip(
-                others, differs, tasks, overalls, adjusted, strict=True
+    pairs = []
+    for place, other in enumerate(others):
+        label, some = _label(first, kept[place])
+        failed = [len(run.failed.intersection(common)) for run in (first, other)]
+        counted = (_overall(first, common), _overall(other, common)) if any(failed) and label else None
+        flips = _flips(first, other, kept[place])
+        pairs.append(
+            Pair(
+                first, other, differs[place], tasks[place], overalls[place], adjusted[place], *flips,
+                len(kept[place]), _scenes(first, kept[place]), label, some, (failed[0], failed[1]), counted,
             )
-        ),
-        len(common),
-        len({first.benchmark.room_of(key.dataset, key.scene_name) for key in common}),
-        len(set().union(*(each.by_question for each in runs))) - len(common),
-        label,
-        some,
+        )  # fmt: skip
+    every = set().union(*(each.by_question for each in runs))
+    return Comparison(
+        tuple(runs), tuple(pairs), len(common), _scenes(first, common), len(every) - len(common), failed_as_wrong
     )
+
+
+def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> list[QuestionKey]:
+    """The questions that ended in an error in neither run; raises RunError if none remains."""
+    kept = [key for key in common if key not in first.failed and key not in other.failed]
+    if not kept:
+        failed = " and ".join(
+            f"{len(run.failed.intersection(common)):,} of {len(common):,} failed in {run.path}"
+            for run in (first, other)
+            if run.failed.intersection(common)
+        )
+        raise RunError(
+            f"no question is finished in both runs: {failed}; retry them with roomscout resume RUN --retry-failed, or "
+            "count them as wrong with --failed-as-wrong"
+        )
+    return kept
+
+
+def _label(first: Answers, asked: Iterable[QuestionKey]) -> tuple[str, Mapping[str, Any]]:
+    """The label of an overall over these questions, and which of the benchmark's they are, as `some_of` returns it."""
+    names = [name for name in dict.fromkeys(key.question_type for key in asked) if name in first.benchmark.by_name]
+    if not names:
+        return "", {}
+    some = some_of(names, first.benchmark, Counter(key.dataset for key in asked))
+    return overall_label(names, first.benchmark, some), some
+
+
+def _overall(run: Answers, asked: Iterable[QuestionKey]) -> float:
+    return rounded(aggregate(_rows(run, asked), run.benchmark)["overall"])
+
+
+def _scenes(first: Answers, asked: Iterable[QuestionKey]) -> int:
+    return len({first.benchmark.room_of(key.dataset, key.scene_name) for key in asked})
 
 
 def _is_task(name: str, first: Answers) -> bool:
@@ -162,8 +211,14 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
     return common
 
 
-def _rows(run: Answers, common: Iterable[QuestionKey]) -> list[dict[str, Any]]:
-    return [row for key in common for row in run.by_question[key]]
+def _rows(run: Answers, asked: Iterable[QuestionKey]) -> list[dict[str, Any]]:
+    """A row for each question, with the mean score of its answers.
+
+    So a question weighs the same in two runs that answer it a different number of times.
+    """
+    return [
+        {**rows[0], "score": fmean(row["score"] for row in rows)} for rows in (run.by_question[key] for key in asked)
+    ]
 
 
 def _adjusted(tasks: Sequence[Sequence[Difference]], overalls: Sequence[Difference | None]) -> list[dict[str, float]]:

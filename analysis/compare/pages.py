@@ -44,23 +44,46 @@ ABOUT = ("model", "policy", "engine", "dtype")
 
 def _questions_in_words(found: Comparison) -> str:
     words = f"{_counted(found.questions, 'question')} about {_counted(found.scenes, 'scene')} in all runs"
-    words += f"; {found.left_out:,} that only some have are left out" if found.left_out else ""
-    return words + (f"; {found.partial}" if found.partial else "")
+    return words + (f"; {found.left_out:,} that only some have are left out" if found.left_out else "")
 
 
-def _name(each: Difference, pair: Pair, found: Comparison) -> str:
+def _name(each: Difference, pair: Pair) -> str:
     """The name of a row: the label of the overall unless it is partial, since that is long."""
-    return found.label if each is pair.overall and not found.partial else each.name
+    return (pair.label or each.name) if each is pair.overall and not pair.partial else each.name
+
+
+def coverage_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
+    """What a pair's scores cover: the failed questions, apart from what both runs finished, and the partial overall."""
+    lines, both = [], found.questions
+    if any(pair.failed):
+        named = [
+            f"{count:,} of {both:,} questions in {name}"
+            for count, name in zip(pair.failed, ("A", second), strict=True)
+            if count
+        ]
+        if found.failed_as_wrong:
+            lines.append(f"failed: {' and '.join(named)}, counted as wrong answers")
+        else:
+            over = "question that both" if pair.questions == 1 else "questions that both"
+            line = (
+                f"failed: {' and '.join(named)}; left out, so all below is over the {pair.questions:,} {over} finished"
+            )
+            if pair.as_wrong:
+                before, after = pair.as_wrong
+                line += f" (counted as wrong answers: A {before:.1f}, {second} {after:.1f}, {after - before:+.1f})"
+            lines.append(line)
+    return [*lines, *([f"the overall is a {pair.partial}"] if pair.partial else [])]
 
 
 def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
     head = f"{second} - A" if len(found.pairs) == 1 else f"{second} - A ({pair.second.name})"
     lines = [f"{head}: conditions differ in {in_words(pair.differs)}" if pair.differs else f"{head}: same conditions"]
-    columns = _baseline_columns(pair, second, found)
+    lines += coverage_lines(pair, second, found)
+    columns = _baseline_columns(pair, second)
     title = ("percent", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)")
     lines.append(_LINE.format(*title) + "".join(f"{name:>11}" for name, _ in columns))
     for each in pair.differences:
-        name = _name(each, pair, found)
+        name = _name(each, pair)
         cells = [
             f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
             _p(each.p_value), _p(pair.adjusted.get(each.name)),
@@ -125,16 +148,16 @@ def power_lines(pair: Pair) -> list[str]:
     return [line]
 
 
-def _baseline_columns(pair: Pair, second: str, found: Comparison) -> list[tuple[str, Mapping[str, float]]]:
+def _baseline_columns(pair: Pair, second: str) -> list[tuple[str, Mapping[str, float]]]:
     """The baselines of the runs by column; only those over all questions that are compared."""
-    first, other = (_baselines(run, found) for run in (pair.first, pair.second))
+    first, other = (_baselines(run, pair) for run in (pair.first, pair.second))
     columns = [(BASELINES["most_frequent"], first.get("most_frequent") or other.get("most_frequent"))]
     columns += [("blind A", first.get("blind")), (f"blind {second}", other.get("blind"))]
     return [(name, percents) for name, percents in columns if percents]
 
 
-def _baselines(run: Answers, found: Comparison) -> dict[str, dict[str, float]]:
-    if len(run.by_question) != found.questions:
+def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
+    if len(run.by_question) != pair.questions:
         return {}
     return {
         name: dict(baseline["tasks"]) | ({"overall": baseline["overall"]} if "overall" in baseline else {})
@@ -160,15 +183,30 @@ def json_of(found: Comparison) -> dict[str, Any]:
         "questions": found.questions,
         "scenes": found.scenes,
         "left_out": found.left_out,
-        "overall_label": found.label,
+        "failed_questions": "counted as wrong" if found.failed_as_wrong else "left out",
         "runs": [
-            {"letter": letter(place), "name": run.name, "path": str(run.path), **run.about, "protocol": run.protocol}
+            {
+                "letter": letter(place),
+                "name": run.name,
+                "path": str(run.path),
+                **run.about,
+                "protocol": run.protocol,
+                "questions": len(run.by_question),
+                "failed": len(run.failed),
+            }
             for place, run in enumerate(found.runs)
         ],
         "pairs": [
             {
                 "first": "A",
                 "second": letter(place),
+                "questions": pair.questions,
+                "scenes": pair.scenes,
+                "overall_label": pair.label,
+                "failed": {"first": pair.failed[0], "second": pair.failed[1]},
+                "overall_with_failed_as_wrong": (
+                    {"first": pair.as_wrong[0], "second": pair.as_wrong[1]} if pair.as_wrong else None
+                ),
                 "differs": {name: list(values) for name, values in pair.differs.items()},
                 "tasks": [_json_of_difference(each, pair) for each in pair.tasks],
                 "overall": _json_of_difference(pair.overall, pair) if pair.overall else None,
@@ -213,18 +251,18 @@ def markdown_of(found: Comparison) -> str:
     lines += ["", f"{_questions_in_words(found)}."]
     for place, pair in enumerate(found.pairs, start=1):
         second = letter(place)
-        columns = _baseline_columns(pair, second, found)
+        columns = _baseline_columns(pair, second)
         heads = ["", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)"]
         heads += [name for name, _ in columns]
         lines += ["", "| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
         for each in pair.differences:
-            name = _name(each, pair, found)
+            name = _name(each, pair)
             cells = [name, f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each)]
             cells += [_p(each.p_value), _p(pair.adjusted.get(each.name))]
             cells += [_percent(percents.get(each.name)) for _, percents in columns]
             lines.append("| " + " | ".join(cells) + " |")
         conditions = f"Conditions differ in {in_words(pair.differs)}" if pair.differs else "Same conditions"
-        notes = [conditions, *missing_lines(pair), *power_lines(pair)]
+        notes = [conditions, *coverage_lines(pair, second, found), *missing_lines(pair), *power_lines(pair)]
         notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
         lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
     return "".join(f"{escaped(line)}\n" for line in lines)
@@ -235,10 +273,10 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
     pairs = []
     for place, pair in enumerate(found.pairs, start=1):
         second = letter(place)
-        columns = _baseline_columns(pair, second, found)
+        columns = _baseline_columns(pair, second)
         rows = [
             {
-                "name": escaped(_name(each, pair, found)),
+                "name": escaped(_name(each, pair)),
                 "overall": each is pair.overall,
                 "cells": [
                     f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
@@ -254,10 +292,11 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
                 "second": second,
                 "name": escaped(pair.second.name),
                 "differs": escaped(in_words(pair.differs)),
+                "covers": [escaped(f"{line[0].upper()}{line[1:]}.") for line in coverage_lines(pair, second, found)],
                 "columns": [name for name, _ in columns],
                 "rows": rows,
                 "notes": [escaped(f"{note[0].upper()}{note[1:]}.") for note in notes],
-                "plot": forest(pair, second, found),
+                "plot": forest(pair, second),
                 "flips": [
                     (f"Right in A, wrong in {second}", [_flip_values(flip, pair, out) for flip in pair.lost]),
                     (f"Wrong in A, right in {second}", [_flip_values(flip, pair, out) for flip in pair.gained]),
@@ -304,7 +343,7 @@ def _link(report: Path, out: Path) -> str:
     return quote(os.path.relpath(report.resolve(), out.resolve().parent))
 
 
-def forest(pair: Pair, second: str, found: Comparison) -> str:
+def forest(pair: Pair, second: str) -> str:
     """A plot of the differences with their intervals, as SVG."""
     shown = [each for each in pair.differences if each.interval]
     if not shown:
@@ -319,7 +358,7 @@ def forest(pair: Pair, second: str, found: Comparison) -> str:
     drawing.line(scale(0), top - 4, scale(0), bottom, "axis")
     for row, each in enumerate(shown):
         middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, escaped(_name(each, pair, found)), "name end")
+        drawing.text(left - 8, middle + 4, escaped(_name(each, pair)), "name end")
         assert each.interval is not None
         drawing.line(scale(each.interval[0]), middle, scale(each.interval[1]), middle, "whisker")
         for edge in each.interval:

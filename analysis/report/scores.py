@@ -8,7 +8,7 @@ from typing import Any
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.data.by_dataset import interval_of as dataset_interval
-from roomscout.data.scoring import no_interval_lines, part_lines, reference_lines
+from roomscout.data.scoring import failed_in_words, no_interval_lines, part_lines, reference_lines
 from roomscout.data.text import escaped
 from roomscout.runs.baselines import is_blind
 
@@ -217,6 +217,8 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if command := judge_command(run):
         awaiting = run.summary["asked"]["awaiting_judge"]
         found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
+    if words := failed_in_words(run.summary):
+        found.append(f"Of the questions, {words}: an error of the scan, the renderer or the server ended them.")
     if scores is not None:
         found.append(_label_in_words(scores.label, bool(run.summary["asked"].get("some"))))
     found.append(

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.compare.answers import Answers, read_answers
+from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.data.intervals import LEVEL, Difference, Estimate, estimates
 from roomscout.data.text import escaped
+from roomscout.runs import RunError
 
 OVERALL = "overall"
 COLUMNS = (
@@ -57,13 +58,17 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Results:
-    """The cells of a study in their order."""
+    """The cells of a study in their order. All scores are over `questions` questions that every cell finished.
+
+    `left_out` counts those that failed in a cell.
+    """
 
     preset: Preset
     cells: tuple[CellResult, ...]
     label: str
     questions: int
     scenes: int
+    left_out: int
 
     @property
     def tasks(self) -> list[str]:
@@ -87,12 +92,21 @@ def results_of(preset: Preset, runs: Sequence[Path], answer_settings: Sequence[s
         replace(answers, name=cell.name)
         for cell, answers in zip(preset.cells, read_answers(runs, answer_settings), strict=True)
     ]
+    failed = frozenset[QuestionKey]().union(*(each.failed for each in named))
+    named = [each.without(failed) for each in named]
+    for each in named:
+        if not each.by_question:
+            raise RunError(
+                f"{each.path}: no question is finished in every cell; the same command with --retry-failed asks those "
+                "again that failed"
+            )
     found = compare(named, (PROTOCOL,))
     cells = tuple(
         _cell_result(cell, place, answers, found)
         for place, (cell, answers) in enumerate(zip(preset.cells, named, strict=True))
     )
-    return Results(preset, cells, found.partial or found.label, found.questions, found.scenes)
+    overall = found.pairs[0].partial or found.pairs[0].label
+    return Results(preset, cells, overall, found.questions, found.scenes, len(failed))
 
 
 def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) -> CellResult:
@@ -107,7 +121,7 @@ def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) ->
         answers,
         {name: Score(known[name], gained.get(name), adjusted.get(name)) for name in names},
         None if everything["mean_turns"] is None else everything["mean_turns"] - 1,
-        _never_saw(answers.summary),
+        never_saw(answers.summary),
         everything["failed"],
         _by_turn(answers.summary, known[OVERALL].scenes if OVERALL in known else 0),
     )
@@ -125,12 +139,11 @@ def _by_turn(summary: Mapping[str, Any], scenes: int) -> tuple[Estimate, ...]:
     )
 
 
-def _never_saw(summary: Mapping[str, Any]) -> float | None:
-    """The percentage of the answers, of those whose objects are known, that never saw one of them."""
-    groups = summary.get("sight", {}).get("types", {}).get("all")
-    if not groups:
-        return None
-    return 100 * groups.get("never_saw", {"answers": 0})["answers"] / sum(each["answers"] for each in groups.values())
+def never_saw(summary: Mapping[str, Any]) -> float | None:
+    """The percentage of answers that never saw an object, of those to questions that need one with a known box."""
+    groups = summary.get("sight", {}).get("types", {}).get("all", {})
+    need_one = sum(each["answers"] for verdict, each in groups.items() if verdict != "no_object")
+    return 100 * groups.get("never_saw", {"answers": 0})["answers"] / need_one if need_one else None
 
 
 def csv_of(results: Results) -> str:
@@ -232,6 +245,14 @@ def notes_of(results: Results) -> list[str]:
     """What a reader of the tables must know, a sentence each."""
     first = results.cells[0].cell.name
     notes = [f"Intervals are over scenes; differences are paired by scene, in percentage points, to “{first}”."]
+    if results.left_out:
+        these = "1 question" if results.left_out == 1 else f"{results.left_out:,} questions"
+        notes.append(
+            f"Scores and differences leave out {these} that failed in a cell: an error of the scan, the renderer or "
+            "the server says nothing of the model. The same command with --retry-failed asks them again."
+        )
+        if results.turns:
+            notes.append("In the table by turn, failed questions score 0.")
     if missing := dict.fromkeys(
         each.estimate.missing
         for result in results.cells
@@ -240,7 +261,10 @@ def notes_of(results: Results) -> list[str]:
     ):
         notes.append(f"Some scores have no interval: {'; '.join(missing)}.")
     if results.knows_sight:
-        notes.append("“never saw”: the answers, of those whose objects are known, that never had one of them in view.")
+        notes.append(
+            "“never saw”: the share of the answers that never had an object of their question in view, of those to "
+            "questions that name objects with known boxes."
+        )
     if results.turns:
         notes.append(
             "By turn: the overall if each turn were the last; a question that has ended before keeps its answer. “too "
@@ -264,8 +288,9 @@ def markdown_of(results: Results, title: str) -> str:
 
 def about(results: Results) -> str:
     """What was asked, in a line."""
+    apart = f" that every cell finished ({results.left_out:,} failed in one)" if results.left_out else " in each cell"
     label = results.label or "no overall"
-    return f"{results.questions:,} questions about {results.scenes:,} scenes in each cell; {label}"
+    return f"{results.questions:,} questions about {results.scenes:,} scenes{apart}; {label}"
 
 
 def lines_of(results: Results) -> list[str]:
