@@ -24,7 +24,7 @@ class Texturing:
     """Texture images and the UV coordinates of each face.
 
     `face_uv` (M, 3, 2) float32: per face and corner, u to the right and v *up* in units of the image, repeating
-    outside 0..1. `face_image` (M,) int32: index into `images`, or -1 for a face with vertex colours.
+    outside 0..1. `face_image` (M,) int32: index into `images`, or -1 for a face with vertex colours alone.
     `images`: (h, w, 3) uint8 RGB each.
     """
 
@@ -43,7 +43,7 @@ class Geometry:
     """A triangle mesh, or a point cloud if `faces` is empty.
 
     `vertices` (N, 3) float metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
-    uint8 or None, which override `colours`; `texturing` or None, which overrides both.
+    uint8 or None, which override `colours`; `texturing` or None, whose images are multiplied by `colours`.
     """
 
     vertices: np.ndarray

@@ -188,7 +188,7 @@ class _AppearanceReader:
             face_image=np.zeros(len(faces), dtype=np.int32),
             images=(texture.pixels,),
         )
-        return Geometry(vertices, faces, np.tile(texture.mean, (len(vertices), 1)), texturing=texturing)
+        return Geometry(vertices, faces, np.full((len(vertices), 3), 255, dtype=np.uint8), texturing=texturing)
 
     def _texture(self, material: "trimesh.visual.material.Material") -> Texture | None:
         image = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)

@@ -122,7 +122,8 @@ def _vertex_coloured(surface: Surface, most: int) -> Simplified:
         images = texturing.face_image[chosen]
         for index in np.unique(images[images >= 0]):
             here = images == index
-            colours[here] = sample(texturing.images[index], uv[here].reshape(-1, 2)).reshape(-1, len(weights), 3)
+            texels = sample(texturing.images[index], uv[here].reshape(-1, 2)).reshape(-1, len(weights), 3)
+            colours[here] *= texels / 255
         offsets = np.arange(len(chosen))[:, None, None] * len(weights)
         parts.append((vertices.reshape(-1, 3), (pieces + offsets).reshape(-1, 3), colours.reshape(-1, 3)))
     starts = np.cumsum([0, *(len(vertices) for vertices, _, _ in parts[:-1])])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from PIL import Image
@@ -53,11 +52,6 @@ class Texture:
     """`pixels` (h, w, 3) uint8 RGB."""
 
     pixels: np.ndarray
-
-    @cached_property
-    def mean(self) -> np.ndarray:
-        """(3,) uint8, the mean colour."""
-        return self.pixels.reshape(-1, 3).mean(axis=0).round().astype(np.uint8)
 
 
 def make_texture(image: Image.Image, factor: np.ndarray | None = None) -> Texture:

@@ -143,17 +143,22 @@ def test_a_mesh_without_colours_is_shaded(renderer):
     assert len(np.unique(renderer.render(scene, pose, VIEW)[::4, ::4, 0])) >= 3
 
 
-def textured_wall(width: int):
-    """A wall at x = 2 with a texture of four colours, repeated twice from left to right, beside an untextured wall."""
+def textured_wall(width: int, shade=(255, 255, 255)):
+    """A wall at x = 2 with a texture of four colours, repeated twice from left to right, beside an untextured wall.
+
+    Vertex colours of `shade` multiply the texture.
+    """
     half = width // 2
     image = np.zeros((width, width, 3), dtype=np.uint8)
     image[:half, :half], image[:half, half:], image[half:, :half] = RED, GREEN, BLUE
     image[half:, half:] = (90, 60, 30)
-    vertices = np.float32([[2, 2, 0], [2, -2, 0], [2, -2, 2], [2, 2, 2], [2, -4, 0], [2, -4, 2]])
-    faces = np.int32([[0, 1, 2], [0, 2, 3], [1, 4, 5], [1, 5, 2]])
-    corner_uv = np.float32([[0, 0], [2, 0], [2, 1], [0, 1], [0, 0], [0, 0]])
+    left = [[2, 2, 0], [2, -2, 0], [2, -2, 2], [2, 2, 2]]
+    right = [[2, -2, 0], [2, -4, 0], [2, -4, 2], [2, -2, 2]]
+    faces = np.int32([[0, 1, 2], [0, 2, 3], [4, 5, 6], [4, 6, 7]])
+    corner_uv = np.float32([[0, 0], [2, 0], [2, 1], [0, 1], *[[0, 0]] * 4])
     texturing = Texturing(corner_uv[faces], np.int32([0, 0, -1, -1]), (image,))
-    return make_scene("textured", Geometry(vertices, faces, np.tile(np.uint8(GREY), (6, 1)), texturing=texturing))
+    colours = np.uint8([shade] * 4 + [GREY] * 4)
+    return make_scene("textured", Geometry(np.float32(left + right), faces, colours, texturing=texturing))
 
 
 ON_THE_WALL = {
@@ -179,6 +184,15 @@ def test_a_texture_is_upright_and_repeats(renderer, width):
 
 def test_a_textured_mesh_looks_the_same_in_every_renderer(renderer):
     assert_matches_raycast(renderer, textured_wall(61), CameraPose(0, 0, 1, -20))
+
+
+def test_vertex_colours_multiply_a_texture(renderer):
+    pose, shade = CameraPose(-1, -0.5, 1, 0), (255, 128, 51)
+    pixels, _ = project(np.array(list(ON_THE_WALL)), pose, VIEW)
+    columns, rows = pixels.astype(int).T
+    shown = renderer.render(textured_wall(64, shade), pose, VIEW)[rows, columns].astype(int)
+    expected = np.array(list(ON_THE_WALL.values())) * ([np.array(shade) / 255] * 6 + [np.ones(3)])
+    assert np.abs(shown - expected).max(axis=1) == pytest.approx(0, abs=3)
 
 
 def room_cloud(points: int, seed: int = 0) -> Geometry:

@@ -42,13 +42,13 @@ def test_geometry_far_outside_the_room_is_left_out():
 
 
 def test_a_texture_on_two_large_faces_keeps_its_picture():
-    corners = np.float32([[0, 0, 0], [4, 0, 0], [4, 0, 4], [0, 0, 4], [0, 3, 0]])
-    faces = np.array([[0, 1, 2], [0, 2, 3], [0, 1, 4]], dtype=np.int32)
+    corners = np.float32([[0, 0, 0], [4, 0, 0], [4, 0, 4], [0, 0, 4], [0, 0, 0], [4, 0, 0], [0, 3, 0]])
+    faces = np.array([[0, 1, 2], [0, 2, 3], [4, 5, 6]], dtype=np.int32)
     uv = np.float32([[[0, 0], [1, 0], [1, 1]], [[0, 0], [1, 1], [0, 1]], [[0, 0], [1, 0], [0, 1]]])
     image = np.zeros((8, 8, 3), dtype=np.uint8)
     image[:, :4], image[:, 4:] = BLUE, GREEN  # to the left, to the right
     texturing = Texturing(uv, np.array([0, 0, -1], dtype=np.int32), (image,))
-    colours = np.tile(np.uint8(RED), (5, 1))
+    colours = np.uint8([(255, 255, 255)] * 4 + [RED] * 3)
     found = simplified(make_scene("textured", Geometry(corners, faces, colours, texturing=texturing)), 400)
     assert len(found.faces) <= 400
     x, y, z = found.vertices.T

@@ -93,13 +93,10 @@ def _mesh_and_material(
     )
     material = o3d.visualization.rendering.MaterialRecord()
     material.shader = "defaultUnlit"
-    if part.colours is not None:
-        mesh.vertex_colors = o3d.utility.Vector3dVector(part.colours / 255.0)
-    else:
-        assert part.uv is not None and part.image is not None, "a part has colours, or an image with uv"
+    mesh.vertex_colors = o3d.utility.Vector3dVector(part.colours / 255.0)
+    if part.image is not None:
+        assert part.uv is not None, "an image has uv"
         mesh.triangle_uvs = o3d.utility.Vector2dVector(part.uv[part.faces.ravel()].astype(np.float64))
-        # Without vertex colours Open3D multiplies textures by grey.
-        mesh.paint_uniform_color([1.0, 1.0, 1.0])
         # Open3D decodes textures from sRGB but does not encode its output. Encoding them twice cancels this.
         material.albedo_img = o3d.geometry.Image(SRGB_OF_LINEAR[part.image])
     return mesh, material

@@ -30,14 +30,14 @@ class Painter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles with one material: vertex colours (N, 3) uint8, or an image (h, w, 3) uint8 with its uv.
+    """Triangles with one material: vertex colours (N, 3) uint8, and perhaps an image (h, w, 3) uint8 with its uv.
 
-    `vertices` (N, 3) float32, `faces` (M, 3) int32, `uv` (N, 2) float32 with v up.
+    `vertices` (N, 3) float32, `faces` (M, 3) int32, `uv` (N, 2) float32 with v up. Colours multiply the image.
     """
 
     vertices: np.ndarray
     faces: np.ndarray
-    colours: np.ndarray | None = None
+    colours: np.ndarray
     uv: np.ndarray | None = None
     image: np.ndarray | None = None
 
@@ -56,4 +56,4 @@ def parts_of(surface: Surface) -> Iterator[Part]:
             yield Part(surface.vertices[corners], faces, surface.colours[corners])
         else:
             uv = texturing.face_uv[here].reshape(-1, 2)
-            yield Part(surface.vertices[corners], faces, uv=uv, image=texturing.images[index])
+            yield Part(surface.vertices[corners], faces, surface.colours[corners], uv, texturing.images[index])

@@ -83,13 +83,14 @@ class PyrenderPainter:
         return drawn
 
     def _primitive(self, part: Part) -> object:
-        if part.colours is not None:
-            material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True)
-            colours = np.column_stack([part.colours, np.full(len(part.vertices), 255, dtype=np.uint8)])
-            return self._pyrender.Primitive(part.vertices, indices=part.faces, color_0=colours, material=material)
-        texture = self._pyrender.Texture(source=part.image, source_channels="RGB")
+        texture = None
+        if part.image is not None:
+            texture = self._pyrender.Texture(source=part.image, source_channels="RGB")
         material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True, baseColorTexture=texture)
-        return self._pyrender.Primitive(part.vertices, indices=part.faces, texcoord_0=part.uv, material=material)
+        colours = np.column_stack([part.colours, np.full(len(part.vertices), 255, dtype=np.uint8)])
+        return self._pyrender.Primitive(
+            part.vertices, indices=part.faces, color_0=colours, texcoord_0=part.uv, material=material
+        )
 
 
 def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | None:

@@ -96,12 +96,16 @@ def _take_rows(colours: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
-    """Overwrite the colours (K, 3) of points on textured faces; `weights` (3, K) are barycentric."""
+    """Multiply the colours (K, 3) of points on textured faces by the texture; `weights` (3, K) are barycentric.
+
+    Multiplies encoded colours, like OpenGL without sRGB textures: close to a product of linear light, since a product
+    of powers is a power of the product.
+    """
     image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
     for index in np.unique(image_of[image_of >= 0]):
         here = np.flatnonzero(image_of == index)
         uv = (texturing.face_uv[faces[here]] * weights[:, here].T[..., None]).sum(axis=1)
-        colours[here] = sample(texturing.images[index], uv) + 0.5
+        colours[here] = sample(texturing.images[index], uv) * (colours[here] / np.float32(255)) + 0.5
 
 
 def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
