@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import tyro
 from annotated_types import Ge, Gt, Lt
@@ -45,7 +46,11 @@ TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
 NOTHING = "nothing"
 """The value of --tell that reveals nothing."""
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
+EXAMPLE_URL = "http://localhost:8000/v1"
+SECRET_NAME = re.compile(r"(^|[_-])(key|code|sig|signature|token|secret|password|passwd|authorization)$", re.IGNORECASE)
+"""Names of parameters that hold keys, which would be written into run folders."""
+LONGEST_TIMEOUT_S = 2_000_000
+"""The operating system waits no longer."""
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -102,11 +107,26 @@ def _part(text: str) -> str:
 
 
 def _server_url(url: str, flag: str = "--base-url", key_flag: str = "--api-key-env") -> str:
-    if not PLAIN_URL.fullmatch(url):
+    """The root of an API without blanks around it; raises ValueError, which never shows the URL: it may hold a key."""
+    url, key = url.strip(), f"a key belongs in the environment variable of {key_flag}"
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError(f"{flag} takes URLs without user names and passwords; {key}")
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, (parts.hostname or "").encode("idna")
+    except ValueError:  # also a UnicodeError
+        parts, port, host = SplitResult("", "", "", "", ""), None, b""
+    if parts.scheme not in ("http", "https") or not host or port == 0 or not re.fullmatch(r"[^\s\\<>\0-\x1f]+", url):
         raise ValueError(
-            f"{flag} takes http:// or https:// URLs such as http://localhost:8000/v1, without user names, keys and "
-            f"parameters; a key belongs in the environment variable of {key_flag}"
+            f"{flag} takes http:// or https:// URLs such as {EXAMPLE_URL}, with a valid host (an IPv6 address in "
+            "brackets) and a port from 1 to 65535"
         )
+    if any(SECRET_NAME.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+        raise ValueError(f"{flag} takes URLs without keys in their parameters; {key}")
+    if "#" in url:
+        raise ValueError(f"{flag} takes URLs without #: leave out # and what is behind it")
+    if parts.path.rstrip("/").endswith("/completions"):
+        raise ValueError(f"{flag} takes the root of an API, which usually ends in /v1: leave out /chat/completions")
     return url
 
 
@@ -347,7 +367,7 @@ class ServerSettings(_Section):
     """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
     api_key_env: Annotated[str, AfterValidator(_variable_name), _takes("NAME"), MayChange] = ServerOptions.key_env
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
-    request_timeout: Annotated[float, Gt(0), MayChange] = ServerOptions.timeout_s
+    request_timeout: Annotated[float, Gt(0), Lt(LONGEST_TIMEOUT_S), MayChange] = ServerOptions.timeout_s
     """With --engine openai, seconds after which a request is retried."""
 
 

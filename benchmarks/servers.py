@@ -41,13 +41,14 @@ REFUSALS = {
 @dataclass(frozen=True)
 class Request:
     """A chat as a server received it: the text of its first messages, its turn from 0 (-1 for the request that checks a
-    server), how often that turn was asked before, and the API key that came with it."""
+    server), how often that turn was asked before, the API key that came with it, and the path with its parameters."""
 
     conversation: str
     turn: int
     attempt: int
     key: str | None
     body: dict[str, Any]
+    path: str = ""
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -166,7 +167,7 @@ class FaultyServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def received(self, body: bytes, key: str | None) -> Request:
+    def received(self, body: bytes, key: str | None, path: str) -> Request:
         """Record a request."""
         chat = json.loads(body)
         opening = "\n".join(text_of(each) for each in chat["messages"][:2])
@@ -174,7 +175,7 @@ class FaultyServer:
         with self._lock:
             attempt = self._attempts[opening, turn]
             self._attempts[opening, turn] += 1
-            request = Request(opening, turn, attempt, key, chat)
+            request = Request(opening, turn, attempt, key, chat, path)
             self.requests.append(request)
         return request
 
@@ -195,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, owner.answering(body))
             return
         key = self.headers.get("Authorization")
-        request = owner.received(body, key)
+        request = owner.received(body, key, self.path)
         match owner.fault(request):
             case None:
                 self._send(200, owner.answering(body))

@@ -294,10 +294,5 @@ def test_the_flags_of_a_judge_need_a_judge(config: RunConfig):
         config.having(judge_url="http://localhost:1/v1").checked()
 
 
-def test_a_key_in_the_url_of_a_judge_is_refused(config: RunConfig):
-    with pytest.raises(ConfigError, match=r"--judge-url takes http.*the environment variable of --judge-key-env"):
-        config.having(judge_url="https://me:key@host/v1")
-
-
 def test_the_label_without_a_judge_is_that_of_the_benchmark(unjudged: Path):
     assert RunReader(unjudged).benchmark.label == find_benchmark("openeqa").label

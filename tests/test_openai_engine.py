@@ -154,11 +154,6 @@ def test_a_web_page_is_quoted_by_its_title():
     assert explanation(None, page) == "a web page titled 502 Bad Gateway"
 
 
-def test_https_for_a_server_that_speaks_http_is_named(script: FaultyServer):
-    with pytest.raises(ModelError, match="it does not speak https: write http://"):
-        backend_at(script.url.replace("http://", "https://"))
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -513,8 +508,6 @@ def test_a_turn_without_retries_is_written_as_by_older_versions(undisturbed: Pat
         ({"engine": "transformers"}, "--base-url needs --engine openai"),
         ({"model": "scripted:random"}, "leave it out with --model scripted:random"),
         ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
-        ({"base_url": (f"http://me:{KEY}@host/v1",)}, "--base-url takes http"),
-        ({"base_url": (f"http://host/v1?key={KEY}",)}, "--base-url takes http"),
         ({"api_key_env": KEY}, "takes the name of an environment variable"),
     ],
 )

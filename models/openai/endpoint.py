@@ -1,22 +1,30 @@
 """One URL of a server: requests, retries, and errors that hold no API key."""
 
-import ipaddress
 import json
 import logging
 import random
 import re
+import ssl
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
 from roomscout.models import ModelError, ServerOptions
 from roomscout.models.openai.bodies import explanation, page_in_words, parsed, reported_failure
-from roomscout.models.openai.failures import Failure, NoResponse, Unusable, advice_on, asked_delay, root_cause
+from roomscout.models.openai.failures import (
+    AROUND_PROXY,
+    Failure,
+    NoResponse,
+    Unusable,
+    advice_on,
+    asked_delay,
+    root_cause,
+)
+from roomscout.models.openai.network import route_to, speaks_tls
 from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge
 
 log = logging.getLogger(__name__)
@@ -29,6 +37,8 @@ QUOTED = 300
 """Characters of a server's text that an error message quotes."""
 SHORTEST_SECRET = 8
 """Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
+NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
+"""What OpenSSL calls an answer without TLS, by version."""
 ABSENT = (502, 503, 504)
 """Statuses with which a gateway says that there is no server behind it."""
 
@@ -66,9 +76,9 @@ class Answer:
 
 
 class Endpoint:
-    """One URL of a server for `model`, behind the official client. Thread-safe.
+    """One URL of a server for `model`, behind the official client. Thread-safe. Requests keep the URL's parameters.
 
-    Raises ModelError for a key that no HTTP header can hold.
+    Raises ModelError for a key that no HTTP header can hold, and for proxies and certificates that cannot be used.
     """
 
     def __init__(self, url: str, model: str, options: ServerOptions) -> None:
@@ -80,15 +90,14 @@ class Endpoint:
         self.url = url
         self.model = model
         self.options = options
+        self._route = route_to(url)
+        root, mark, parameters = url.partition("?")
+        self._parameters = mark + parameters
         self._client = openai.OpenAI(
-            base_url=url,
+            base_url=root,
             api_key=options.key or "none",  # the client wants one, and "none" is not sent: see _send()
             max_retries=0,
-            http_client=LimitedClient(
-                options.timeout_s,
-                options.largest_response,
-                trust_env=not _is_loopback(url),  # a proxy cannot reach this machine's loopback
-            ),
+            http_client=LimitedClient(options.timeout_s, options.largest_response, self._route),
         )
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -100,8 +109,8 @@ class Endpoint:
         """Send a request and parse the JSON object in the response. Retries where that may help, up to `retries` times
         (None: `options.retries`), after the delay that the server asks for. The body is bytes if it is JSON already.
 
-        Without `reconnect`, a server that does not listen is not waited for. `path` continues the URL unless it is a
-        URL itself. Raises ServerError; neither its text nor its causes hold the API key. Raises ModelError once closed.
+        Without `reconnect`, a server that does not listen is not waited for. `path` continues the URL. Raises
+        ServerError; neither its text nor its causes hold the API key. Raises ModelError once closed.
         """
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         retries = self.options.retries if retries is None else retries
@@ -111,7 +120,9 @@ class Endpoint:
             if isinstance(outcome, Answer):
                 return outcome
             failures += 1
-            lost = outcome.reason is NoResponse.UNREACHABLE and not reconnect
+            if outcome.reason is NoResponse.BROKEN and not reconnect and self._is_encrypted():
+                outcome = Failure(NoResponse.ENCRYPTED)
+            lost = outcome.reason in (NoResponse.UNREACHABLE, NoResponse.PROXY) and not reconnect
             if lost or not outcome.passes or failures > retries:
                 raise self._error_of(outcome, failures)
             self._wait(outcome, failures)
@@ -160,7 +171,7 @@ class Endpoint:
         """A response of status 2xx. Errors of the client end here: their requests hold the key."""
         try:
             return self._client.post(
-                path,
+                path + self._parameters,
                 content=content,
                 cast_to=httpx2.Response,
                 options={
@@ -173,21 +184,35 @@ class Endpoint:
         except openai.APIStatusError as error:
             return _refusal(error)
         except openai.APIConnectionError as error:
-            match error.__cause__:
-                case httpx2.ConnectError() | httpx2.ConnectTimeout():
-                    reason: NoResponse | Unusable = NoResponse.UNREACHABLE
-                case httpx2.TimeoutException():
-                    reason = NoResponse.LATE
-                case httpx2.DecodingError():
-                    reason = Unusable.NOT_DECODABLE
-                case _:
-                    reason = NoResponse.BROKEN
-            why = root_cause(error)
-            if "WRONG_VERSION_NUMBER" in why:  # OpenSSL's words for a server that answers without TLS
-                why = "it does not speak https: write http://"
-            return Failure(reason, why)
+            return self._lost(error)
         except openai.OpenAIError as error:
             return Failure(NoResponse.OTHER, str(error))
+
+    def _lost(self, error: openai.APIConnectionError) -> Failure:
+        """Why there is no response."""
+        reason: NoResponse | Unusable
+        root = root_cause(error)
+        match error.__cause__, root:
+            case _, ssl.SSLCertVerificationError():
+                return Failure(NoResponse.UNTRUSTED, root.verify_message or str(root))
+            case httpx2.ConnectError(), ssl.SSLError(reason=str(why)) if why in NOT_TLS:
+                return Failure(NoResponse.PLAIN)
+            case httpx2.ProxyError(), _ if str(error.__cause__).startswith("4"):
+                return Failure(407, str(error.__cause__))
+            case httpx2.ProxyError(), _:
+                reason = NoResponse.PROXY
+            case ((httpx2.ConnectError() | httpx2.ConnectTimeout()), _):
+                reason = NoResponse.PROXY if self._route.proxy else NoResponse.UNREACHABLE
+            case httpx2.TimeoutException(), _:
+                reason = NoResponse.LATE
+            case httpx2.DecodingError(), _:
+                reason = Unusable.NOT_DECODABLE
+            case _:
+                reason = NoResponse.BROKEN
+        return Failure(reason, str(root) or type(root).__name__)
+
+    def _is_encrypted(self) -> bool:
+        return self.url.lower().startswith("http:") and self._route.proxy is None and speaks_tls(self.url)
 
     def _wait(self, failure: Failure, failures: int) -> None:
         """Wait before another attempt, as long as the server asks for or with a growing delay.
@@ -221,12 +246,16 @@ class Endpoint:
         times = f", {attempts} times in a row" if attempts > 1 else ""
         if failure.passes and failure.asked_s is not None:
             times += f", and asks for a delay of {_in_seconds(failure.asked_s)}"
-        message = advice_on(failure, has_key=options.key is not None).format(
+        advice = advice_on(failure, has_key=options.key is not None)
+        around = AROUND_PROXY if self._route.proxy and failure.reason is not NoResponse.PROXY else ""
+        message = (advice + around).format(
             said=self.quoted(failure.said),
             status=failure.status,
             times=times,
             kind=self.quoted(failure.kind),
             variable=options.key_env,
+            proxy=self._route.variable,
+            host=self._route.host,
             model=self.model,
             timeout_s=options.timeout_s,
             largest_mib=options.largest_response / 2**20,
@@ -246,11 +275,3 @@ def _refusal(error: openai.APIStatusError) -> Failure:
 
 def _in_seconds(seconds: float) -> str:
     return f"{seconds:.6g} s"
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        return host == "localhost"

@@ -18,6 +18,10 @@ class NoResponse(StrEnum):
     UNREACHABLE = "unreachable"
     LATE = "late"
     BROKEN = "broken"
+    UNTRUSTED = "untrusted"
+    PLAIN = "plain"
+    ENCRYPTED = "encrypted"
+    PROXY = "proxy"
     OTHER = "other"
 
 
@@ -47,7 +51,7 @@ class Failure:
         """Whether the same request may succeed later."""
         if isinstance(self.reason, int):
             return self.reason in RETRIED or self.reason >= 500
-        return isinstance(self.reason, NoResponse) and self.reason is not NoResponse.OTHER
+        return self.reason in (NoResponse.UNREACHABLE, NoResponse.LATE, NoResponse.BROKEN, NoResponse.PROXY)
 
     @property
     def status(self) -> int | None:
@@ -64,6 +68,7 @@ TOO_MUCH = (
 )
 NO_KEY = "asks for an API key (401): set the environment variable {variable}, or name another one with --api-key-env"
 NO_TEMPERATURE = "refuses the temperature ({status}: {said}): choose another --temperature, or leave it out"
+AROUND_PROXY = "; it is asked through the proxy in {proxy}: to go around that, add {host} to NO_PROXY"
 OTHER_REFUSAL = "refuses requests ({status}{times}: {said}): fix what it names, or correct --base-url or --model"
 OTHER_FAILURE = "failed ({status}{times}: {said}): once it works again, resume with --continue and --retry-failed"
 ADVICE: Mapping[int | NoResponse | Unusable, str] = {
@@ -75,6 +80,8 @@ ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     "or another model with --model",
     404: "does not have {model} (404: {said}): give the name under which the server has it with --model, or correct "
     "--base-url, which usually ends in /v1",
+    407: "is behind a proxy that refuses requests (407: {said}): put a user name and a password into the proxy's URL, "
+    "http://USER:PASSWORD@HOST:PORT",
     413: "takes no request as large as this conversation (413: {said}): run with a smaller --image-size or fewer "
     "--steps",
     429: "takes no more requests for now (429{times}: {said}): ask fewer questions at a time with --concurrency, and "
@@ -84,6 +91,13 @@ ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     "or wait longer with --request-timeout",
     NoResponse.BROKEN: "broke the connection{times} ({said}): check that the server still runs, then resume with "
     "--continue and --retry-failed",
+    NoResponse.UNTRUSTED: "has a certificate that this machine does not trust ({said}): correct the host in "
+    "--base-url, or set SSL_CERT_FILE (not REQUESTS_CA_BUNDLE) to a PEM file with the certificate of the server or of "
+    "its issuer",
+    NoResponse.PLAIN: "does not speak https: write http://, or correct the port in --base-url",
+    NoResponse.ENCRYPTED: "speaks https: write https:// in --base-url",
+    NoResponse.PROXY: "cannot be reached through the proxy in {proxy} ({said}): correct that variable, or add {host} "
+    "to NO_PROXY",
     NoResponse.OTHER: "cannot be asked: {said}",
     Unusable.TOO_LARGE: "sent a response of more than {largest_mib:g} MiB: chat completions are far smaller, so check "
     "what listens at --base-url",
@@ -125,11 +139,11 @@ def mentions(name: str, text: str) -> bool:
     return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
 
 
-def root_cause(error: BaseException) -> str:
-    """The message of an error's root cause, or the type of one without a message."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error) or type(error).__name__
+def root_cause(error: BaseException) -> BaseException:
+    """The error behind an error; the HTTP library wraps some causes as arguments."""
+    while cause := error.__cause__ or next((each for each in error.args if isinstance(each, BaseException)), None):
+        error = cause
+    return error
 
 
 def _positive(delay_s: float) -> float | None:

@@ -11,6 +11,8 @@ import httpcore2
 import httpx2
 import openai
 
+from roomscout.models.openai.network import Route
+
 CONNECT_S = 5.0
 SENT_AT_ONCE = 1 << 17
 """Bytes that are written between two looks at the deadline."""
@@ -31,15 +33,17 @@ class LimitedClient(openai.DefaultHttpxClient):
     httpx2.TimeoutException after that, and ResponseTooLarge for a body above `largest_body` bytes. Thread-safe.
     """
 
-    def __init__(self, timeout_s: float, largest_body: int, trust_env: bool) -> None:
+    def __init__(self, timeout_s: float, largest_body: int, route: Route) -> None:
         super().__init__(
             timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=trust_env,
+            verify=route.certificates,
+            proxy=route.proxy,
+            trust_env=False,
         )
         self._timeout_s, self._largest_body = timeout_s, largest_body
         self._exchange = _Exchange()
-        for transport in (self._transport, *self._mounts.values()):  # the mounts are the environment's proxies
+        for transport in (self._transport, *self._mounts.values()):  # the mounts have the proxy
             if isinstance(transport, httpx2.HTTPTransport):
                 pool = transport._pool  # the library passes no network to its pools
                 pool._network_backend = _LimitedNetwork(pool._network_backend, self._exchange)
