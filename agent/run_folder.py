@@ -108,6 +108,7 @@ def questions_to_resume(folder: Path, config: RunConfig, named: bool = False) ->
     this resumption or is another file. Raises RunError if that has other questions.
     """
     reader, asked = RunReader(folder), config.questions
+    find_benchmark(asked.benchmark)  # executes code, which reading a run alone does not
     again = named or asked.questions != with_absolute_paths(saved_config(folder)).questions.questions
     whole = reader.questions if reader.has_questions and not again else questions_of(config.what_to_run, asked)
     reader.require_questions(part_of(whole, config.cluster.shard), whole)

@@ -11,6 +11,7 @@ from typing import Any
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
+from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.baselines import is_blind
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
     replace_unencodable(sys.stdout)
     log_to_stream(sys.stderr)
     try:
-        reader = RunReader(chosen_run(options.run, options.log_root))
+        reader = RunReader(chosen_run(options.run, options.log_root, options.allow_code))
         seen = see(reader)
         lines = failure_lines(reader.rows, seen, options.types, options.scenes)
         if seen.computed and not options.no_save:
@@ -52,10 +53,10 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
 
 
 def _save_if_possible(folder: Path, seen: Seen) -> None:
-    """Save what was in view; logs a warning if the run is in progress or its folder cannot be written."""
+    """Save what was in view; logs a warning if the run is in progress, or if it cannot be written or scored."""
     try:
         save(folder, seen)
-    except RunError as error:
+    except (RunError, BenchmarkError) as error:
         log.warning("Not saved in the run folder: %s", error)
 
 

@@ -104,7 +104,7 @@ def main(
     log_to_stream(sys.stdout)
     damaged: list[str] = []
     try:
-        reader = RunReader(chosen_run(options.run, options.log_root).absolute(), damaged)
+        reader = RunReader(chosen_run(options.run, options.log_root, options.allow_code).absolute(), damaged)
         out = options.out and options.out.expanduser().absolute()
         if out is not None:
             require_free(out, options.force)

@@ -32,9 +32,8 @@ def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
     options = parser.parse_intermixed_args(arguments)
     replace_unencodable(sys.stdout)
     try:
-        lines = report_wrong(
-            RunReader(chosen_run(options.run, options.log_root)), options.types, options.scenes, options.failed
-        )
+        folder = chosen_run(options.run, options.log_root, options.allow_code)
+        lines = report_wrong(RunReader(folder), options.types, options.scenes, options.failed)
     except RunError as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2

@@ -52,6 +52,8 @@ def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dic
     kept = "fix it; the answers are kept, and resuming the run scores them"
     try:
         percents = {name: float(value) for name, value in benchmark.aggregate(benchmark, scores).items()}
+    except BenchmarkError:  # says itself what is missing
+        raise
     except Exception as error:  # the function is not ours
         raise BenchmarkError(f"the aggregate of {benchmark.title} failed ({error!r}): {kept}") from error
     if "overall" not in percents or not all(map(math.isfinite, percents.values())):

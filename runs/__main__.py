@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.samples import format_samples
 from roomscout.data.scoring import format_summary, reference_lines
 from roomscout.data.text import escaped_lines, log_to_stream
 from roomscout.runs import RunError
+from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 
@@ -33,11 +35,14 @@ def main(
         action="store_true",
         help="allow missing parts and unfinished questions; the run is labelled unfinished and --continue resumes it",
     )
+    add_allow_code(merging)
     given = parser.parse_args(argv)
     log_to_stream(sys.stdout)
     try:
+        if given.allow_code:
+            load_code_of(given.parts)
         summary = merge(given.out, given.parts, given.partial)
-    except RunError as error:
+    except (RunError, BenchmarkError) as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
     benchmark = RunReader(given.out).benchmark

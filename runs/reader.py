@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roomscout.data.baselines import Guesses
-from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.text import on_disk
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.marks import Mark, Marks
+from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 from roomscout.runs.sights import Sight
 
@@ -71,9 +72,12 @@ class RunReader:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The benchmark of the run, with its judge in the label; raises RunError if it cannot be loaded."""
+        """The benchmark of the run, with its judge in the label; raises RunError if it is not known.
+
+        Executes no code that the run names, see `benchmark_of`.
+        """
         try:
-            found = find_benchmark(self.facts.setting("benchmark"))
+            found = benchmark_of(self.facts)
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
         return found if (marks := self.marks) is None else marks.labelled(found)

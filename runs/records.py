@@ -17,7 +17,7 @@ from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
 from roomscout.data.baselines import Guesses
-from roomscout.data.benchmarks import DEFAULT
+from roomscout.data.benchmarks import DEFAULT, Reference
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -310,12 +310,50 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
+class TypeRecord(Record):
+    """A question type of a benchmark, and its kind of answer; `shipped` says that the kind is one of this package."""
+
+    name: str
+    task: str
+    kind: str
+    unit: str
+    takes_options: bool
+    needs_judge: bool
+    shipped: bool
+    told_by_extent: bool = False
+
+
+@dataclass(frozen=True)
+class BenchmarkRecord(Record):
+    """A benchmark that is not of this package: the fields of a `Benchmark` that show, label and compare its scores.
+
+    `overall` is "tasks" or "questions", what the overall is a mean over, and empty if a function of the benchmark's own
+    computes it. `brings_questions` says that it has a source of questions.
+    """
+
+    name: str
+    title: str
+    types: tuple[TypeRecord, ...]
+    overall: str
+    label: str
+    excluded: dict[str, str]
+    summed_last: tuple[str, ...]
+    datasets: tuple[str, ...]
+    scan_layouts: dict[str, tuple[str, ...]]
+    rescans: dict[str, str]
+    references: tuple[Reference, ...]
+    sizes: dict[str, int]
+    brings_questions: bool
+
+
+@dataclass(frozen=True)
 class RunFacts(Record):
     """run.json: the questions, settings and versions of a run.
 
     `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
     and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part. `prompts` has the
-    templates that a model reads and their hash; None without a model, and for runs of earlier versions.
+    templates that a model reads and their hash; None without a model, and for runs of earlier versions. `benchmark`
+    describes a benchmark that is not of this package; None for others, and for runs of earlier versions.
     """
 
     schema: int
@@ -332,6 +370,7 @@ class RunFacts(Record):
     part: OmittedIfEmpty[PartRecord | None] = None
     merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
+    benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""

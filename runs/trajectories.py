@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
+from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
@@ -38,13 +39,16 @@ class Trajectory:
         return trajectory_html(self)
 
 
-def load_trajectories(folder: str | Path) -> list[Trajectory]:
+def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Trajectory]:
     """The trajectories of the finished questions in a run folder, with --samples K up to K for each; raises RunError.
 
     Reads no view: each `turn.view` reads its own. The folder is enough, unless an earlier version began the run: then
-    reads its questions from where they came from, and raises QuestionError if that fails.
+    reads its questions from where they came from, and raises QuestionError if that fails. `allow_code` executes the
+    Python file or module that the run names as its benchmark.
     """
     reader = RunReader(Path(folder).expanduser().absolute())
+    if allow_code:
+        load_code_of([reader.folder])
     questions, rows = reader.questions, reader.rows
     known = {question.id for question in questions}
     if lost := [row.id for row in rows if row.id not in known]:

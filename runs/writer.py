@@ -41,6 +41,7 @@ from roomscout.runs.reader import (
     image_name,
     journal_path,
 )
+from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 
@@ -105,6 +106,7 @@ class RunWriter:
             host=socket.gethostname(),
             part=part,
             prompts=prompts,
+            benchmark=record_of(config["benchmark"]),
         )
         self.save_questions(whole)
         if guesses is not None:
@@ -143,6 +145,7 @@ class RunWriter:
         facts, now = self._reader.facts, current_versions()
         if others := changed_versions(facts.last_versions, now):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
+        facts = replace(facts, benchmark=record_of(facts.setting("benchmark")))
         self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
 
     @property

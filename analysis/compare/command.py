@@ -18,6 +18,7 @@ from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.files import replace_text
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
+from roomscout.runs.allow_code import add_allow_code, load_code_of
 
 SUFFIXES = (".html", ".json", ".md")
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         "--out", type=Path, nargs="+", default=(), metavar="FILE",
         help="also write the comparison to these files: .html with links into the reports, .json or .md",
     )  # fmt: skip
+    add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
     try:
@@ -53,7 +55,10 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
             raise RunError("compare takes two runs or more: roomscout compare RUN RUN")
         _require_writable(given.out)
         _require_known(given.even_if, answer_settings)
-        runs = read_answers([path.expanduser() for path in given.runs], answer_settings)
+        paths = [path.expanduser() for path in given.runs]
+        if given.allow_code:
+            load_code_of(path for path in paths if path.suffix != ".jsonl")
+        runs = read_answers(paths, answer_settings)
         found = compare(runs, given.even_if, given.failed_as_wrong)
         for out in given.out:
             _write(found, out.expanduser())

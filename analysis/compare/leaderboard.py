@@ -14,6 +14,7 @@ from roomscout.data.files import replace_text
 from roomscout.data.scoring import overall_in_words
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
+from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import RunFacts
 
@@ -211,6 +212,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
     parser.add_argument(
         "--out", type=Path, nargs="+", default=(), metavar="FILE", help="write the tables to these files, .md or .csv"
     )
+    add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
     try:
@@ -218,7 +220,10 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
             if out.suffix.lower() not in SUFFIXES:
                 raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
             require_outside_runs(out.expanduser())
-        tables = tables_of(standing_of(folder.expanduser(), answer_settings) for folder in given.runs)
+        folders = [folder.expanduser() for folder in given.runs]
+        if given.allow_code:
+            load_code_of(folders)
+        tables = tables_of(standing_of(folder, answer_settings) for folder in folders)
         for out in given.out:
             _write(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
     except RunError as error:

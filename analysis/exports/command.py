@@ -42,7 +42,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
     options = _parser(prog).parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        run = RunContents.read(chosen_run(options.run, options.log_root).absolute())
+        run = RunContents.read(chosen_run(options.run, options.log_root, options.allow_code).absolute())
         out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
         require_free(out, options.force)
         exported = _write(run, FORMATS[options.to], out)

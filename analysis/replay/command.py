@@ -39,7 +39,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout replay") -> int:
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        folder = chosen_run(_run_before(given.run, given.question), given.log_root)
+        folder = chosen_run(_run_before(given.run, given.question), given.log_root, given.allow_code)
         write_replay(folder, given.question, given.out, given.scan_root, given.rrd)
     except (RunError, ScanNotFound, SceneError) as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout report
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        folder = chosen_run(given.run, given.log_root)
+        folder = chosen_run(given.run, given.log_root, given.allow_code)
         written = write_report(folder, repeat, given.out and given.out.expanduser(), given.embed)
     except RunError as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")

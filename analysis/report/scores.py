@@ -174,6 +174,8 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
 
 
 def _source_of_benchmark(run: RunContents) -> str:
+    if run.facts.benchmark is not None and run.facts.benchmark.brings_questions:
+        return run.facts.benchmark.name
     if run.benchmark is None or not (run.benchmark.source or run.benchmark.folder):
         return "Python"
     return run.benchmark.source.repository if run.benchmark.source else run.benchmark.name

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout serve"
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        folder = chosen_run(given.run, given.log_root).absolute()
+        folder = chosen_run(given.run, given.log_root, given.allow_code).absolute()
         with (
             tempfile.TemporaryDirectory(prefix="roomscout_serve_") as drafts,
             server_on(given.port, site_of(folder, repeat, Path(drafts))) as server,

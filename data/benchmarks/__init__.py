@@ -295,6 +295,19 @@ def benchmark_names() -> list[str]:
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
+_loaded_code: dict[str, Benchmark] = {}
+
+
+def is_code(name: str) -> bool:
+    """Whether --benchmark NAME means code of a user's: a file or a module with a record."""
+    return name not in benchmark_names() and ":" in name and not on_disk(Path(name).expanduser()).is_dir()
+
+
+def loaded_code(name: str) -> Benchmark | None:
+    """The benchmark of a user's code that this process has loaded by this name; None if it has not."""
+    return _loaded_code.get(name)
+
+
 @cache
 def find_benchmark(name: str) -> Benchmark:
     """The benchmark that --benchmark names: one here, a folder, or path/to/file.py:NAME; raises BenchmarkError.
@@ -308,7 +321,7 @@ def find_benchmark(name: str) -> Benchmark:
             return _of_folder(folder, read_benchmark_yaml(folder))
         except (InvalidYaml, ValueError) as error:
             raise BenchmarkError(f"--benchmark {name}: {error}") from None
-    if ":" not in name:
+    if not is_code(name):
         raise BenchmarkError(
             f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name your "
             f"own as path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}"
@@ -319,6 +332,7 @@ def find_benchmark(name: str) -> Benchmark:
         raise BenchmarkError(f"--benchmark {name}: {error}") from error
     if not isinstance(found, Benchmark):
         raise BenchmarkError(f"--benchmark {name}: {type(found).__name__} is not a Benchmark")
+    _loaded_code[name] = found
     return found
 
 

@@ -1,0 +1,126 @@
+"""The benchmark of a run as run.json describes it, so that looking at a run executes no code that the run names."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from roomscout.data.answers import KIND_NAMES, AnswerKind, kind_named
+from roomscout.data.benchmarks import (
+    Benchmark,
+    BenchmarkError,
+    QuestionType,
+    benchmark_names,
+    find_benchmark,
+    is_code,
+    loaded_code,
+    mean_over_questions,
+    mean_over_tasks,
+)
+from roomscout.data.judged import JUDGED_KIND
+from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
+
+OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}
+"""What the overall is a mean over, if no function of the benchmark's own computes it."""
+TRUST = "add --allow-code (in Python: allow_code=True) if you trust its author"
+
+
+def record_of(name: str) -> BenchmarkRecord | None:
+    """What run.json keeps of the benchmark that --benchmark names; None for one of this package, which has a name.
+
+    Raises BenchmarkError for values that JSON cannot hold.
+    """
+    if name in benchmark_names():
+        return None
+    found = find_benchmark(name)
+    own = {
+        "types": [_type_record(each) for each in found.types],
+        "references": list(map(asdict, found.references)),
+        "overall": next((each for each, mean in OVERALLS.items() if mean is found.aggregate), ""),
+        "brings_questions": found.source is not None or found.folder is not None,
+    }
+    same = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
+    try:
+        return BenchmarkRecord.from_json(own | {each: getattr(found, each) for each in same})
+    except ValueError as error:
+        raise BenchmarkError(f"--benchmark {name}: it cannot be recorded ({error})") from None
+
+
+def _type_record(given: QuestionType) -> dict[str, Any]:
+    kind = given.kind
+    return {
+        "name": given.name,
+        "task": given.task,
+        "told_by_extent": given.told_by_extent,
+        "kind": kind.name,
+        "unit": kind.unit,
+        "takes_options": kind.takes_options,
+        "needs_judge": kind.needs_judge,
+        "shipped": kind == _shipped(kind.name, kind.unit),
+    }
+
+
+def _shipped(name: str, unit: str) -> AnswerKind | None:
+    """The kind of this package with this name; None if it has none."""
+    if name == JUDGED_KIND.name:
+        return JUDGED_KIND
+    return kind_named(name, unit) if name in KIND_NAMES else None
+
+
+def benchmark_of(facts: RunFacts) -> Benchmark:
+    """The benchmark of a run. Loads no code: raises BenchmarkError if the run names code and describes no benchmark.
+
+    One that this process has loaded, as to answer or by --allow-code, is taken instead of its description.
+    """
+    name = facts.setting("benchmark")
+    if (loaded := loaded_code(name)) is not None:
+        return loaded
+    if name not in benchmark_names():
+        if facts.benchmark is not None:
+            return _described(facts.benchmark, name)
+        if is_code(name):
+            raise BenchmarkError(f"its benchmark {name} is Python code, which reading a run does not execute: {TRUST}")
+    return find_benchmark(name)
+
+
+def _described(record: BenchmarkRecord, name: str) -> Benchmark:
+    def own_overall(*_: Any) -> dict[str, float]:
+        raise BenchmarkError(f"the overall of {record.title} is computed by the code of {name}: {TRUST}")
+
+    try:
+        return Benchmark(
+            name=record.name,
+            title=record.title,
+            types=tuple(_described_type(each, name) for each in record.types),
+            excluded=record.excluded,
+            aggregate=OVERALLS.get(record.overall, own_overall),
+            label=record.label,
+            summed_last=record.summed_last,
+            datasets=record.datasets,
+            scan_layouts=record.scan_layouts,
+            rescans=record.rescans,
+            references=record.references,
+            sizes=record.sizes,
+        )
+    except ValueError as error:
+        raise BenchmarkError(f"the description of its benchmark in run.json is damaged ({error})") from None
+
+
+def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
+    kind = _shipped(record.kind, record.unit) if record.shipped else None
+    own = RecordedKind(record.kind, record.unit, record.takes_options, record.needs_judge, benchmark)
+    return QuestionType(record.name, kind or own, record.task, told_by_extent=record.told_by_extent)
+
+
+@dataclass(frozen=True)
+class RecordedKind(AnswerKind):
+    """A kind of answer whose code is not loaded: it has a name, and raises BenchmarkError for what the code decides."""
+
+    name: str = ""  # without a value, each would have the property of the base class
+    unit: str = ""
+    takes_options: bool = False
+    needs_judge: bool = False
+    benchmark: str = ""
+
+    def _needs_code(self, *_: Any, **__: Any) -> Any:
+        raise BenchmarkError(f"answers of kind {self.name} are scored by the code of {self.benchmark}: {TRUST}")
+
+    form = parse = why_invalid = wrong_truth = guess = score = more_scores = vote = _needs_code
