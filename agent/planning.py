@@ -24,6 +24,7 @@ from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.views import ViewSettings, own_view_settings
+from roomscout.rendering.camera import Intrinsics
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
@@ -74,7 +75,8 @@ def conversation_size(
     from roomscout.models.transformers.footprint import count_tokens
     from roomscout.models.transformers.loading import is_here
 
-    longest = max((opening_text(prompts, question) for question in questions), key=len)
+    camera, pitch_deg = Intrinsics(*config.view.image_size, config.view.focal), config.views.camera_pitch
+    longest = max((opening_text(prompts, question, camera, pitch_deg) for question in questions), key=len)
     name = checkpoint_of(config.model.model)
     estimated = config.what_to_run.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)

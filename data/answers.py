@@ -46,10 +46,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order.
 
-    A kind that `needs_judge` is not scored in a run: its questions have no score until a judge marks the answers.
+    A kind that `needs_judge` is not scored in a run: its questions have no score until a judge marks the answers. The
+    answers of a kind that is `in_scan_coordinates` are places, and the model reads the camera's position in these too.
     """
 
     needs_judge: bool = False
+    in_scan_coordinates: bool = False
 
     @property
     def name(self) -> str:
@@ -297,6 +299,7 @@ class Point(AnswerKind):
     """
 
     name = "point"
+    in_scan_coordinates = True
     unit = ""
     takes_options = False
 

@@ -5,7 +5,15 @@ from roomscout.data.benchmarks import QuestionType
 
 _FROM = r"(measuring from the closest point of each object, )?"
 _FACING = r"if i am standing by .+ and facing .+, is .+ to "
-_RULER = "The camera's positions are given in metres: use them to judge scale."
+_RULER = "The camera's position is given in metres: use it to judge scale."
+_NEARBY = "Look at both objects, from nearby if you can."
+_ALL_SIDES = "Look at the whole object, from more than one side if you can."
+_BOTH = "Look at both objects."
+_WHOLE = "Look at the whole object."
+_WALLS = "Find the walls in every direction."
+_SHOWN_WALLS = "Note where the walls are."
+_RECTANGLE = "The room may not fill the rectangle of its extent."
+_ONCE = "Do not count an object again when it appears in another view."
 _DIRECTION = (
     "Find every object that the question names and note where it is on the floor plan. Then imagine standing at the "
     "first object, facing the second. The camera's own heading does not matter."
@@ -15,28 +23,29 @@ VSI_TYPES = (
     QuestionType(
         "object_counting",
         Number("objects"),
-        advice="Look in every direction before you answer, and do not count an object again when it appears in "
-        "another view.",
+        advice=f"Look in every direction before you answer. {_ONCE}",
+        advice_untold={"moves": _ONCE},
         wording=r"how many .+ (are|is)( there)? in (this|the) room\W*$",
     ),
     QuestionType(
         "object_abs_distance",
         Number("m"),
-        advice=f"Look at both objects, from nearby if you can. {_RULER}",
-        advice_untold={"pose": "Look at both objects, from nearby if you can."},
+        advice=f"{_NEARBY} {_RULER}",
+        advice_untold={"pose": _NEARBY, "translation": _BOTH, "moves": f"{_BOTH} {_RULER}", "pose moves": _BOTH},
         wording=_FROM + r"what is the distance between .+\(in meters\)",
     ),
     QuestionType(
         "object_size_estimation",
         Number("cm"),
-        advice=f"Look at the whole object, from more than one side if you can. {_RULER}",
-        advice_untold={"pose": "Look at the whole object, from more than one side if you can."},
+        advice=f"{_ALL_SIDES} {_RULER}",
+        advice_untold={"pose": _ALL_SIDES, "translation": _WHOLE, "moves": f"{_WHOLE} {_RULER}", "pose moves": _WHOLE},
         wording=r"what is the length of the longest dimension .+ centimeters",
     ),
     QuestionType(
         "room_size_estimation",
         Number("m²"),
-        advice="Find the walls in every direction. The room may not fill the rectangle of its extent.",
+        advice=f"{_WALLS} {_RECTANGLE}",
+        advice_untold={"extent": _WALLS, "moves": f"{_SHOWN_WALLS} {_RECTANGLE}", "extent moves": _SHOWN_WALLS},
         wording=r"what is the size of (this|the) room \(?in square meters",
         told_by_extent=True,
     ),

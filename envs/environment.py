@@ -1,20 +1,20 @@
 """The environment of one question: reset, step, observe."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import SceneLibrary
-from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome, move
-from roomscout.rendering.scene import Scene
+from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The room's ranges along x and y, and the height of its floor, in world metres."""
+    """The room's ranges along x and y, and the height of its floor in world metres."""
 
     x_m: tuple[float, float]
     y_m: tuple[float, float]
@@ -22,8 +22,15 @@ class Extent:
 
     @classmethod
     def of(cls, scene: Scene) -> "Extent":
-        """The extent of a scene's robust bounds."""
+        """The extent of a scene's robust bounds, in world metres."""
         (x0, y0, _), (x1, y1, _) = scene.bounds.lower, scene.bounds.upper
+        return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
+
+    @classmethod
+    def seen_from(cls, scene: Scene, start: CameraPose) -> "Extent":
+        """The same extent in metres ahead of a pose (x) and to its left (y), as `CameraPose.relative` counts."""
+        away = scene.surface_points - start.position
+        (x0, x1), (y0, y1) = (np.percentile(away @ axis, BOUNDS_PERCENTILES) for axis in (start.forward, start.left))
         return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
 
 
@@ -32,7 +39,8 @@ class Observation:
     """The camera's pose and its `view` (H, W, 3) uint8 RGB.
 
     `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. If `moves_left` is
-    0, the next action must answer.
+    0, the next action must answer. `start` is the pose of turn 0, and `camera` draws all views. `extent` is in the
+    scan's coordinates, `extent_from_start` in those of `start`.
     """
 
     view: np.ndarray
@@ -41,6 +49,9 @@ class Observation:
     move: MoveOutcome | None
     turn: int
     moves_left: int
+    start: CameraPose
+    extent_from_start: Extent
+    camera: Intrinsics
 
 
 class ExplorationEnv:
@@ -77,7 +88,11 @@ class ExplorationEnv:
 
     def reset_at(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> Observation:
         """Start at any pose in a scene; renders the view if `view` is None. Raises RenderError."""
-        self._observation = self._observe(scene, pose, view, None, 0)
+        view = self.library.view(scene, pose) if view is None else view
+        camera, seen_from = self.library.camera.intrinsics, Extent.seen_from(scene, pose)
+        self._observation = Observation(
+            view, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
+        )
         self._scene = scene
         return self._observation
 
@@ -95,7 +110,16 @@ class ExplorationEnv:
         """
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
-        self._observation = self._observe(self.scene, outcome.pose, view, outcome, self.observation.turn + 1)
+        view = self.library.view(self.scene, outcome.pose) if view is None else view
+        before = self.observation
+        self._observation = replace(
+            before,
+            view=view,
+            pose=outcome.pose,
+            move=outcome,
+            turn=before.turn + 1,
+            moves_left=before.moves_left - 1,
+        )
         return self._observation
 
     def outcome(self, action: CameraAction) -> MoveOutcome:
@@ -108,9 +132,3 @@ class ExplorationEnv:
             left_m=action.left_meters,
             up_m=action.z_delta_meters,
         )
-
-    def _observe(
-        self, scene: Scene, pose: CameraPose, view: np.ndarray | None, outcome: MoveOutcome | None, turn: int
-    ) -> Observation:
-        view = self.library.view(scene, pose) if view is None else view
-        return Observation(view, pose, Extent.of(scene), outcome, turn, self.steps - turn)

@@ -30,6 +30,16 @@ class Intrinsics:
             [[self.focal_px, 0, self.width / 2], [0, self.focal_px, self.height / 2], [0, 0, 1]], dtype=np.float64
         )
 
+    @property
+    def horizontal_fov_deg(self) -> float:
+        """The angle between the left and the right edge of an image."""
+        return math.degrees(2 * math.atan2(self.width / 2, self.focal_px))
+
+    @property
+    def vertical_fov_deg(self) -> float:
+        """The angle between the upper and the lower edge of an image."""
+        return math.degrees(2 * math.atan2(self.height / 2, self.focal_px))
+
 
 @dataclass(frozen=True)
 class CameraPose:
@@ -80,6 +90,15 @@ class CameraPose:
         matrix[:3, :3] = rotation
         matrix[:3, 3] = -rotation @ self.position
         return matrix
+
+    def relative(self, other: "CameraPose") -> "CameraPose":
+        """Another pose as seen from this one: x counts along this pose's heading, y to its left, heading from it.
+
+        Height and pitch stay as they are.
+        """
+        away = other.position - self.position
+        heading = (other.heading_deg - self.heading_deg) % 360.0
+        return replace(other, x_m=float(away @ self.forward), y_m=float(away @ self.left), heading_deg=heading)
 
     def turned(self, rotation_deg: float) -> "CameraPose":
         """The pose after turning left by `rotation_deg` (negative: right); heading stays in [0, 360)."""

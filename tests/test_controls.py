@@ -444,13 +444,13 @@ def test_without_controls_the_prompts_are_unchanged(prompts: Prompts):
 @pytest.mark.parametrize(
     ("controls", "tell", "default", "explorer"),
     [
-        ({}, ("pose", "turns"), "68bf89f3bdc0fec7", "5b854ad94341cfee"),
-        ({}, (), "ae5fcf7fd276a24b", "b38e078963828af1"),
-        ({"moves": "spin"}, EVERYTHING, "500706ee1d3b1c63", "e07d11ebed70739d"),
-        ({"moves": "none"}, EVERYTHING, "0255e6b041bddef9", "e07d11ebed70739d"),
-        ({"moves": "spin", "present": "once"}, EVERYTHING, "2c18dac3f2bec1bb", "0a038785e63dc744"),
-        ({"min_turns": 3}, EVERYTHING, "5b67c50f68696fcf", "80b83ca090fa9ed7"),
-        ({"translation": False}, EVERYTHING, "ef1afd613683c99a", "cd0d3806bf611807"),
+        ({}, ("pose", "turns"), "ea05b1556c84e808", "5b854ad94341cfee"),
+        ({}, (), "063be7748930b315", "b38e078963828af1"),
+        ({"moves": "spin"}, EVERYTHING, "727b1a4634b15379", "e07d11ebed70739d"),
+        ({"moves": "none"}, EVERYTHING, "dd5c8068fa0c8fdb", "e07d11ebed70739d"),
+        ({"moves": "spin", "present": "once"}, EVERYTHING, "3560ea3b0dd0fdc0", "0a038785e63dc744"),
+        ({"min_turns": 3}, EVERYTHING, "057e3a27a02ffd9d", "80b83ca090fa9ed7"),
+        ({"translation": False}, EVERYTHING, "09a3e7668d80a468", "cd0d3806bf611807"),
     ],
 )
 def test_the_prompts_of_controls_are_pinned(

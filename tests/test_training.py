@@ -30,7 +30,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.untrained import ModelSizes
-from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.training import demonstrate, diagnose, evaluate, train
 from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from roomscout.training.episodes import pupil_episodes, room_episodes
@@ -253,7 +253,8 @@ def test_a_pupils_notes_are_matched_to_nearby_objects():
     ghost = make_note(absent, (1.0, 0.0), start, start, 1.0, -1)
     teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
     state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
-    state.observations.append(Observation(np.zeros((2, 2, 3), np.uint8), start, extent, None, 0, 8))
+    view, camera = np.zeros((2, 2, 3), np.uint8), Intrinsics(2, 2, 1.0)
+    state.observations.append(Observation(view, start, extent, None, 0, 8, start, extent, camera))
     teacher.adopt_notes(view_text(start, start, [far, off, ghost, off]), state)
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
 

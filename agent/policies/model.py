@@ -94,7 +94,7 @@ def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None
     """
     messages, turn = state.conversation.messages, state.turn if turn is None else turn
     if not messages:
-        state.conversation.append(system_message(prompts, state.question))
+        state.conversation.append(system_message(prompts, state.question, state.observations[0]))
     if messages[-1].role != "user":
         previous = state.turns[turn - 1] if turn else None
         state.conversation.append(turn_message(prompts, state.question, state.observations[turn], previous))
@@ -111,7 +111,7 @@ def ask_now(state: QuestionState, prompts: Prompts) -> Conversation:
 def ask_at_once(state: QuestionState, prompts: Prompts) -> None:
     """Append the system message and one user message with all views so far. Does nothing if they are there."""
     if not state.conversation.messages:
-        state.conversation.append(system_message(prompts, state.question))
+        state.conversation.append(system_message(prompts, state.question, state.observations[0]))
         state.conversation.append(message_of_all_turns(prompts, state.question, state.observations, state.turns))
     assert len(state.conversation.images) == state.turn + 1, f"{state.label}: image i must belong to turn i"
 

@@ -22,27 +22,36 @@ from roomscout.envs.environment import Observation
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
 from roomscout.models.conversation import Message
+from roomscout.rendering.camera import Intrinsics
 from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
 """The key of the advice for question types without one of their own."""
+ADVICE_NEEDS = (*TELL_NAMES, "translation", "moves")
+"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
+one that moves it at all."""
 
-SYSTEM = """\
-You are inside a 3D scan of a real room and see it through a camera that you control. You have to answer one question \
-about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON object that \
-either moves the camera or gives your answer:
-{action}
+_LENS = """\
+The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. Its pitch is always {pitch} \
+degrees (0 is level, negative looks down)."""
+_WHITE = "Holes in the scan are white."
+_REPLY = "Reply with a sentence or two about what you see and conclude, then exactly one JSON object"
 
-- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right. The camera \
-turns first, then moves along its new heading.
-- forward_meters: -{move_limit} to {move_limit}. Negative moves backward.
-- left_meters: -{move_limit} to {move_limit}. Positive moves left, negative moves right.
-- z_delta_meters: -{height_limit} to {height_limit}. Positive moves up, negative moves down.
-- answer: null while you are exploring; at the end, {answer_form}.
+SYSTEM = f"""\
+You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one question about \
+the room. Each turn shows you the current view. {_REPLY} that either moves the camera or gives your answer:
+{{action}}
+
+- rotation_angle_degrees: -{{rotation_limit}} to {{rotation_limit}}. Positive turns left, negative turns right. The \
+camera turns first, then moves along its new heading.
+- forward_meters: -{{move_limit}} to {{move_limit}}. Negative moves backward.
+- left_meters: -{{move_limit}} to {{move_limit}}. Positive moves left, negative moves right.
+- z_delta_meters: -{{height_limit}} to {{height_limit}}. Positive moves up, negative moves down.
+- answer: null while you are exploring; at the end, {{answer_form}}.
 - done: true only together with your final answer, which ends the exploration.
 
-The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move was \
-blocked. Holes in the scan are white. {advice}"""
+{_LENS} The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move \
+was blocked. {_WHITE} {{advice}}"""
 
 
 _NUMBERS = """\
@@ -58,8 +67,8 @@ _FINAL_ANSWER = """\
 - done: true, together with your answer."""
 
 WATCHING = f"""\
-You see a 3D scan of a real room through a moving camera, which you do not control. You have to answer one question \
-about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON object:
+You see a 3D scan of a room through a moving camera, which you do not control. You have to answer one question about \
+the room. Each turn shows you the current view. {_REPLY}:
 {{action}}
 
 The first four numbers say how you would move the camera if you controlled it. They are recorded and not carried out:
@@ -67,36 +76,36 @@ The first four numbers say how you would move the camera if you controlled it. T
 - answer: null until the last view; then {{answer_form}}.
 - done: true only together with your final answer, in the last turn.
 
-Holes in the scan are white. Pay attention to everything that the question needs."""
+{_LENS} {_WHITE} {{advice}}"""
 ONE_VIEW = f"""\
-You see one view of a 3D scan of a real room. You have to answer one question about the room from this view alone. \
-Reply with a short thought, then exactly one JSON object that gives your answer:
+You see one view of a 3D scan of a room. You have to answer one question about the room from this view alone. {_REPLY} \
+that gives your answer:
 {{action}}
 
 {_STILL}
 {_FINAL_ANSWER}
 
-Holes in the scan are white."""
+{_LENS} {_WHITE} {{advice}}"""
 AT_ONCE = f"""\
-You see views of a 3D scan of a real room, in the order in which a camera took them. You have to answer one question \
-about the room. Reply with a short thought, then exactly one JSON object that gives your answer:
+You see views of a 3D scan of a room, in the order in which a camera took them. You have to answer one question about \
+the room. {_REPLY} that gives your answer:
 {{action}}
 
 {_STILL}
 {_FINAL_ANSWER}
 
-Holes in the scan are white."""
-TURNING = """\
-You are inside a 3D scan of a real room and see it through a camera that you can turn in place. You have to answer one \
-question about the room. Each turn shows you the current view. Reply with a short thought, then exactly one JSON \
-object that either turns the camera or gives your answer:
-{{"rotation_angle_degrees": 0, "answer": null, "done": false}}
+{_LENS} {_WHITE} {{advice}}"""
+TURNING = f"""\
+You are inside a 3D scan of a room and see it through a camera that you can turn in place. You have to answer one \
+question about the room. Each turn shows you the current view. {_REPLY} that either turns the camera or gives your \
+answer:
+{{{{"rotation_angle_degrees": 0, "answer": null, "done": false}}}}
 
-- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right.
-- answer: null while you are exploring; at the end, {answer_form}.
+- rotation_angle_degrees: -{{rotation_limit}} to {{rotation_limit}}. Positive turns left, negative turns right.
+- answer: null while you are exploring; at the end, {{answer_form}}.
 - done: true only together with your final answer, which ends the exploration.
 
-The camera stays where it is. Holes in the scan are white. {advice}"""
+{_LENS} The camera stays where it is. {_WHITE} {{advice}}"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,8 @@ class Variants:
     - `unreadable`: the outcome of an unreadable reply if the camera did not turn because of it.
     - `not_counted` and `not_counted_early`: the outcome of an answer before the turn in which it counts.
     - `view`: in one message with all views, what precedes the outcome and the position of each.
-    - `advice_untold`: by what is not told ("pose", "extent" or "turns"), advice that does not build on it.
+    - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, with blanks between if it lacks several, such as
+      "pose" or "pose moves". Of those that apply, the one that names the most counts, else the last in that order.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -136,7 +146,9 @@ class Variants:
     not_counted: str = "Your answer was recorded, but only the answer to the last view counts."
     not_counted_early: str = "Your answer was recorded, but no answer before turn {first} counts."
     view: str = "View {number}:"
-    advice_untold: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    advice_untold: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {"moves": {ANY_TYPE: "Pay attention to everything that the question needs."}}
+    )
 
 
 @dataclass(frozen=True)
@@ -166,7 +178,10 @@ class Prompts:
     - `system`: the actions and the reply format, with the form of the answer and the advice for the question's type.
     - `opening` and, if the question has options, `options`: the first part of turn 0.
     - `outcome`: the first part of every later turn.
-    - `extent` and `position`: the room's size, and where the camera is.
+    - `extent` and `position`: the room's size, and where the camera is. Placeholders that begin with `start_` count
+      from where the camera starts, which is x 0, y 0, heading 0: what a model reads is then the same whatever the scan's
+      coordinates are. Those without are in the scan's coordinates, which often give away the room's size, since many
+      scans have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
     - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
@@ -181,10 +196,10 @@ class Prompts:
     opening: str = "Question: {question}"
     options: str = "Options:\n{options}"
     outcome: OutcomePrompts = OutcomePrompts()
-    extent: str = "The room spans x {x0:z.1f} to {x1:z.1f} m and y {y0:z.1f} to {y1:z.1f} m."
+    extent: str = "The room spans x {start_x0:z.1f} to {start_x1:z.1f} m and y {start_y0:z.1f} to {start_y1:z.1f} m."
     position: str = (
-        "The camera is at x {x:z.1f} m, y {y:z.1f} m, {height:z.1f} m above the floor, heading {heading} degrees "
-        "(0 faces +x, 90 faces +y)."
+        "The camera is at x {start_x:z.1f} m, y {start_y:z.1f} m, {height:z.1f} m above the floor, heading "
+        "{start_heading} degrees (0 faces +x, 90 faces +y)."
     )
     remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."
     last_turn: str = 'This is the last turn: you cannot move again. Give your best answer now, with "done": true.'
@@ -198,9 +213,11 @@ class Prompts:
         _check(self, "")
         _check(self.outcome, "outcome.")
         _check(self.variants, "variants.")
-        for item in self.variants.advice_untold:
-            if item not in TELL_NAMES:
-                raise ValueError(f"variants.advice_untold has {item!r}: its keys are some of {', '.join(TELL_NAMES)}")
+        for lacking in self.variants.advice_untold:
+            if not lacking or not set(lacking.split()) <= set(ADVICE_NEEDS):
+                raise ValueError(
+                    f"variants.advice_untold has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
+                )
         for kind, text in [pair for advice in self._advices for pair in advice.items()]:
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
@@ -228,12 +245,15 @@ class Prompts:
         prompts = self._for_mover(controls)
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
-        untold = [name for name in TELL_NAMES if name not in tell]
-        for name in untold:
-            prompts = replace(prompts, advice={**prompts.advice, **self.variants.advice_untold.get(name, {})})
-        if "pose" in untold:
-            prompts = replace(prompts, position="")
-        return replace(prompts, extent="") if "extent" in untold else prompts
+        told = {name: name in tell for name in TELL_NAMES}
+        given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
+        lacking = {name for name in ADVICE_NEEDS if not given[name]}
+        advice = dict(prompts.advice)
+        for names in sorted(self.variants.advice_untold, key=_order_of_needs):
+            if lacking.issuperset(names.split()):
+                advice |= self.variants.advice_untold[names]
+        position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
+        return replace(prompts, advice=advice, position=position, extent=extent)
 
     def _for_mover(self, controls: ControlSettings) -> "Prompts":
         """These prompts in the words for who moves the camera, and how."""
@@ -271,20 +291,26 @@ class Prompts:
         advice = {each.name: each.advice for each in benchmark.types if each.advice}
         of_benchmark = [each for each in benchmark.types if each.name not in self.advice]
         untold: dict[str, Mapping[str, str]] = {
-            item: {each.name: each.advice_untold[item] for each in of_benchmark if item in each.advice_untold}
-            | dict(self.variants.advice_untold.get(item, {}))
-            for item in TELL_NAMES
+            lacking: {each.name: each.advice_untold[lacking] for each in of_benchmark if lacking in each.advice_untold}
+            | dict(self.variants.advice_untold.get(lacking, {}))
+            for lacking in {
+                *self.variants.advice_untold,
+                *(names for each in of_benchmark for names in each.advice_untold),
+            }
         }
         variants = replace(self.variants, advice_untold=untold)
         return replace(self, advice={**advice, **self.advice}, variants=variants)
 
 
 _EXAMPLES: dict[str, dict[str, Any]] = {
-    "system": dict.fromkeys(("action", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""),
+    "system": {
+        **dict.fromkeys(("action", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""),
+        **dict.fromkeys(("horizontal_fov", "vertical_fov", "pitch"), ""),
+    },
     "opening": {"question": ""},
     "options": {"options": ""},
-    "extent": dict.fromkeys(("x0", "x1", "y0", "y1"), 0.0),
-    "position": {"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0},
+    "extent": dict.fromkeys((f"{start}{name}" for start in ("", "start_") for name in ("x0", "x1", "y0", "y1")), 0.0),
+    "position": {"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0, "start_x": 0.0, "start_y": 0.0, "start_heading": 0},
     "remaining_turns": {"turn": 0, "moves": "", "left": 0},
     "last_turn": {},
     "view": {"number": 0},
@@ -309,6 +335,12 @@ _EXAMPLES |= {
     "variants.not_counted": {},
     "variants.view": _EXAMPLES["view"],
 }
+
+
+def _order_of_needs(names: str) -> list[int]:
+    """The key by which what names more of ADVICE_NEEDS, or later ones, comes later."""
+    places = sorted(map(ADVICE_NEEDS.index, names.split()))
+    return [len(places), *places]
 
 
 def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
@@ -413,20 +445,23 @@ def _validated(values: object) -> Prompts:
         raise ValueError(invalid_in_words(error.errors()[0])) from None
 
 
-def system_message(prompts: Prompts, question: Question) -> Message:
-    """The first message of a conversation: the available actions and the reply format."""
-    return Message("system", _system_text(prompts, question))
+def system_message(prompts: Prompts, question: Question, observation: Observation) -> Message:
+    """The first message of a conversation: the available actions and the reply format, and what the camera shows.
+
+    Any observation of the question will do, since the field of view and the pitch stay the same.
+    """
+    return Message("system", _system_text(prompts, question, observation.camera, observation.pose.pitch_deg))
 
 
-def opening_text(prompts: Prompts, question: Question) -> str:
+def opening_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
     """All text before the first reply, except the camera's pose and the remaining moves."""
-    return _system_text(prompts, question) + _question_text(prompts, question)
+    return _system_text(prompts, question, camera, pitch_deg) + _question_text(prompts, question)
 
 
 def turn_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn | None) -> Message:
     """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
     opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
-    where = _joined(_extent(prompts, observation), _position(prompts, observation))
+    where = _joined(_extent(prompts, question, observation), _position(prompts, question, observation))
     parts = filter(None, [opening, where, _turns_left(prompts, observation)])
     return Message("user", "\n\n".join(parts), image=observation.view)
 
@@ -440,16 +475,16 @@ def message_of_all_turns(
     """
     outcomes = ["", *(_outcome(prompts.outcome, turn) for turn in turns)]
     views = [
-        _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, observation))
+        _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, question, observation))
         for observation, outcome in zip(observations, outcomes, strict=True)
     ]
-    extent, last = _extent(prompts, observations[0]), _turns_left(prompts, observations[-1])
+    extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
     parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), last])
     *earlier, image = (observation.view for observation in observations)
     return Message("user", "\n\n".join(parts), image=image, earlier=tuple(earlier))
 
 
-def _system_text(prompts: Prompts, question: Question) -> str:
+def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
     return prompts.system.format(
         action=json.dumps(dict.fromkeys(LIMITS, 0) | {"answer": None, "done": False}),
         rotation_limit=f"{ROTATION_LIMIT_DEG:g}",
@@ -457,7 +492,15 @@ def _system_text(prompts: Prompts, question: Question) -> str:
         height_limit=f"{HEIGHT_LIMIT_M:g}",
         answer_form=question.kind.form(question.letters),
         advice=prompts.advice.get(question.question_type) or prompts.advice.get(ANY_TYPE, ""),
+        horizontal_fov=_degrees(camera.horizontal_fov_deg),
+        vertical_fov=_degrees(camera.vertical_fov_deg),
+        pitch=f"{pitch_deg:g}",
     )
+
+
+def _degrees(angle_deg: float) -> str:
+    """An angle to the degree, below 10 degrees to a tenth."""
+    return f"{angle_deg:.0f}" if angle_deg >= 9.95 else f"{angle_deg:.1f}"
 
 
 def _question_text(prompts: Prompts, question: Question) -> str:
@@ -492,17 +535,27 @@ def _joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _extent(prompts: Prompts, observation: Observation) -> str:
-    """The room's extent."""
-    (x0, x1), (y0, y1) = observation.extent.x_m, observation.extent.y_m
-    return prompts.extent.format(x0=x0, x1=x1, y0=y0, y1=y1)
+def _extent(prompts: Prompts, question: Question, observation: Observation) -> str:
+    """The room's extent, in the scan's coordinates and from the start."""
+    scan = observation.extent
+    start = scan if question.kind.in_scan_coordinates else observation.extent_from_start
+    ranges = {"x": scan.x_m, "y": scan.y_m, "start_x": start.x_m, "start_y": start.y_m}
+    return prompts.extent.format(**{f"{name}{end}": values[end] for name, values in ranges.items() for end in (0, 1)})
 
 
-def _position(prompts: Prompts, observation: Observation) -> str:
-    """The camera's position and heading."""
+def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
+    """The camera's position and heading, in the scan's coordinates and from the start."""
     pose = observation.pose
-    height, heading = pose.z_m - observation.extent.floor_z_m, round(pose.heading_deg) % 360
-    return prompts.position.format(x=pose.x_m, y=pose.y_m, height=height, heading=heading)
+    start = pose if question.kind.in_scan_coordinates else observation.start.relative(pose)
+    return prompts.position.format(
+        x=pose.x_m,
+        y=pose.y_m,
+        height=pose.z_m - observation.extent.floor_z_m,
+        heading=round(pose.heading_deg) % 360,
+        start_x=start.x_m,
+        start_y=start.y_m,
+        start_heading=round(start.heading_deg) % 360,
+    )
 
 
 def _turns_left(prompts: Prompts, observation: Observation) -> str:

@@ -31,10 +31,11 @@ class QuestionType:
     """A type of question: its kind of answer, and what a model is told about it.
 
     `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
-    `advice_untold` replaces it in a run whose prompts do not tell what it builds on, by that: "pose" (of the camera),
-    "extent" (of the room) or "turns" (left). `told_by_extent` says that the extent nearly answers the question.
-    `wording` is a case-insensitive regular expression that the beginning of a question of this type matches; a user's
-    own question in that wording gets the type.
+    `advice_untold` replaces it in a run that lacks what it builds on, by that: "pose" (of the camera), "extent" (of the
+    room) or "turns" (left) that the prompts tell, "translation" if the model cannot leave its place, or "moves" if it
+    does not move the camera at all; "pose moves" is for a run that lacks both. `told_by_extent` says that the extent
+    nearly answers the question. `wording` is a case-insensitive regular expression that the beginning of a question of
+    this type matches; a user's own question in that wording gets the type.
     """
 
     name: str

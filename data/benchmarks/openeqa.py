@@ -16,7 +16,8 @@ CATEGORIES = (
     "world knowledge",
 )
 EPISODE = re.compile(r"scannet-v0/\d+-scannet-(scene\d{4}_\d{2})")
-ADVICE = "Look at the whole room before you answer. Answer in a few words, not in a sentence."
+IN_WORDS = "Answer in a few words, not in a sentence."
+LOOK = "Look at the whole room before you answer."
 
 
 def is_about_scannet(row: Row) -> bool:
@@ -45,7 +46,12 @@ def in_our_columns(row: Row) -> Row:
 BENCHMARK = Benchmark(
     name="openeqa",
     title="OpenEQA",
-    types=tuple(QuestionType(each.replace(" ", "_"), JUDGED_KIND, advice=ADVICE) for each in CATEGORIES),
+    types=tuple(
+        QuestionType(
+            each.replace(" ", "_"), JUDGED_KIND, advice=f"{LOOK} {IN_WORDS}", advice_untold={"moves": IN_WORDS}
+        )
+        for each in CATEGORIES
+    ),
     columns=("question_id", "question", "answer", "category", "episode_history"),
     more_columns=("extra_answers",),
     asks=is_about_scannet,
