@@ -1,6 +1,8 @@
 """Finds scan files in the folder layouts that the datasets' download tools write."""
 
+import errno
 import hashlib
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +105,12 @@ def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> 
 
 
 def scan_sha256(path: Path) -> str:
-    """SHA-256 (64 hex digits) of a scan file, without the files that it refers to. Raises OSError."""
+    """SHA-256 (64 hex digits) of a scan file, without the files that it refers to.
+
+    Raises OSError, also for a pipe or a device, which may have no end.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     with path.open("rb") as scan:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 

@@ -1,4 +1,4 @@
-"""Reads PLY files of every encoding and detects truncated ones.
+"""Reads PLY files of every encoding.
 
 Open3D zero-fills the missing part of a truncated file and only prints a warning, so half a scan would pass for a room.
 trimesh accepts truncated ascii files and rejects valid files that mix polygon sizes.
@@ -7,234 +7,192 @@ Format: Greg Turk, "The PLY Polygon File Format", 1994.
 """
 
 import logging
-import struct
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from roomscout.rendering.columns import colours, colours_or_greys, has_positions, listed, positions
 from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.tables import (
+    LINE_END,
+    Column,
+    Element,
+    FormatError,
+    Property,
+    Table,
+    read_binary,
+    read_text,
+)
 
 _log = logging.getLogger(__name__)
 
 _TYPES = {
-    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
-    "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
-    "double": "f8", "float64": "f8",
+    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "bool": "u1", "short": "i2", "int16": "i2",
+    "ushort": "u2", "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "int64": "i8",
+    "uint64": "u8", "half": "f2", "float16": "f2", "float": "f4", "float32": "f4", "double": "f8", "float64": "f8",
 }  # fmt: skip
 _BYTE_ORDERS = {"ascii": "<", "binary_little_endian": "<", "binary_big_endian": ">"}
 _HEADER_LIMIT_BYTES = 1 << 20
-_COLOUR_NAMES = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
-
-
-@dataclass(frozen=True)
-class _Property:
-    """`type` is a numpy type code; `count_type` is the type code of a list's length, or None for a scalar."""
-
-    name: str
-    type: str
-    count_type: str | None = None
-
-
-@dataclass(frozen=True)
-class _Element:
-    name: str
-    count: int
-    properties: list[_Property]
+_UTF8_MARK = b"\xef\xbb\xbf"
+_END = re.compile(rb"(?:^|[\r\n])[ \t]*end_header[ \t]*(\r\n|\n|\r)")
+# Lists that hold a polygon's vertices, by name, and elements that hold no polygons although they may have a list.
+_OF_VERTICES = re.compile(r"(?i)vert|ind|corner|point|poly")
+_NOT_VERTICES = re.compile(r"(?i)(?<!ver)tex|uv|normal|colou?r")
+_NOT_FACES = re.compile(r"(?i)edge|line|camera|material|range_grid")
+_RESTART = -1
 
 
 @dataclass(frozen=True)
 class _Header:
     encoding: str
-    elements: list[_Element]
+    elements: list[Element]
     size_bytes: int
     has_texture: bool
 
 
-# A ragged column, whose lists vary in length, is a list of tuples.
-Column = np.ndarray | list[tuple]
-Table = dict[str, Column]
-
-
 def read_ply(path: Path) -> Geometry:
-    """The mesh or cloud in a PLY file. Triangulates polygons as fans, ignores alpha and, with a warning, textures.
+    """The mesh or cloud in a PLY file; see `columns.colours` for where its colours may be.
 
-    Raises ValueError if the file is not a PLY file or is incomplete.
+    Triangulates polygons as fans, ignores alpha and, with a warning, textures. Faces are the lists of integers of any
+    element but those of edges, and strips of triangles. Colours of faces override those of vertices unless they are the
+    same everywhere.
+
+    Raises ValueError if the file is not a PLY file or is incomplete, and FormatError if it is complete but of no use.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header = _read_header(data[:_HEADER_LIMIT_BYTES].tobytes())
+    tables = _read_tables(header, np.asarray(data[header.size_bytes :]))
+    named = list(zip(header.elements, tables, strict=False))
+    # The element of the vertices is called vertex, by whatever case; in some files, points.
+    called_so = [index for index, (element, _) in enumerate(named) if element.name.lower() == "vertex"]
+    like = [index for index, (_, table) in enumerate(named) if has_positions(table)]
+    if not called_so + like:
+        names = ", ".join(element.name for element in header.elements) or "none"
+        raise FormatError(f"it has no vertices; its elements are {names}", "export it with its vertices")
+    at = (called_so + like)[0]
+    vertices = named.pop(at)[1]
+    points = positions(vertices)
+    faces = [_Faces.read(element, table, len(points)) for element, table in named if _may_have_faces(element)]
+    triangles = np.concatenate([no_faces(), *(each.triangles for each in faces)])
+    materials = next((table for element, table in named if element.name.lower() == "material"), {})
+    face_colours = _face_colours([each for each in faces if len(each.triangles)], materials)
+    if not len(triangles) and (edges := sum(e.count for e in header.elements if "edge" in e.name.lower())):
+        _log.warning("%s: drawing its vertices as points: it has %d edges, but no faces", path, edges)
     if header.has_texture:
         _log.warning("%s: ignoring its texture; export the scan as GLB or OBJ to keep it", path)
-    tables = _read_tables(header, data[header.size_bytes :])
-    if "vertex" not in tables:
-        raise ValueError("it has no vertices")
-    if any(element.name == "tristrips" for element in header.elements):
-        raise ValueError("its faces are triangle strips instead of triangles")
-    vertices, faces = tables["vertex"], tables.get("face", {})
-    positions = _columns(vertices, ("x", "y", "z"))
-    triangles, polygons = _triangulate(faces)
-    face_colours = _colours(faces)
-    return Geometry(
-        # float64 unless the file stores float32, which keeps the precision of large coordinates
-        vertices=positions.astype(np.result_type(positions, np.float32), copy=False),
-        faces=triangles,
-        colours=_colours(vertices),
-        face_colours=None if face_colours is None or not len(triangles) else face_colours[polygons],
-    )
+        vertex_colours = colours(vertices)
+    elif face_colours is not None:
+        vertex_colours = colours(vertices)
+    else:
+        vertex_colours = colours_or_greys(path, vertices, {name: c for each in faces for name, c in each.table.items()})
+    if face_colours is not None and vertex_colours is not None and _uniform(face_colours):
+        face_colours = None
+    return Geometry(points, triangles, vertex_colours, face_colours)
 
 
 def _read_header(start: bytes) -> _Header:
     """Parse the header at the beginning of `start`; raises ValueError if it is missing or malformed."""
-    if start.split(b"\n", 1)[0].strip() != b"ply":
+    mark = len(_UTF8_MARK) if start.startswith(_UTF8_MARK) else 0
+    if not re.match(rb"(?i)\s*ply[ \t]*[\r\n]", start[mark:]):
         raise ValueError("it is not a PLY file")
-    head, end, rest = start.partition(b"end_header")
-    newline = rest.find(b"\n")
-    if not end or newline < 0:
+    end = _END.search(start)
+    if end is None:
         raise ValueError("its header has no end_header line")
+    lines = LINE_END.split(start[mark : end.start()])
+    line_end = end[1]
+    if line_end == b"\r\n" and b"\n" not in start[: end.start(1)]:
+        line_end = b"\r"  # all lines end so; the \n is the first byte of the rows
     encoding, has_texture = "", False
-    elements: list[_Element] = []
-    for line in head.decode("latin-1").splitlines()[1:]:
+    elements: list[Element] = []
+    for line in (line.decode("latin-1") for line in lines):
         match line.split():
             case ["format", name, *_]:
                 encoding = name
             case ["comment", "TextureFile", *_]:
                 has_texture = True
-            case ["element", name, count]:
-                elements.append(_Element(name, int(count), []))
-            case ["property", "list", count_type, item_type, name] if elements:
-                elements[-1].properties.append(_Property(name, _type(item_type), _type(count_type)))
-            case ["property", item_type, name] if elements:
-                elements[-1].properties.append(_Property(name, _type(item_type)))
+            case ["element", *name, count] if name and re.fullmatch(r"\+?\d+", count):
+                elements.append(Element("_".join(name), int(count), ()))
+            case ["property", "list", count_type, item_type, *name] if name and elements:
+                _append(elements, Property("_".join(name), _type(item_type), _type(count_type)))
+            case ["property", item_type, *name] if name and elements:
+                _append(elements, Property("_".join(name), _type(item_type)))
+            case ["element" | "property", *_]:
+                raise ValueError(f"its header has the malformed line {line.strip()!r}")
     if encoding not in _BYTE_ORDERS:
         raise ValueError(f"its format {encoding!r} is not one of {', '.join(_BYTE_ORDERS)}")
-    return _Header(encoding, elements, len(head) + len(end) + newline + 1, has_texture)
+    return _Header(encoding, elements, end.start(1) + len(line_end), has_texture)
+
+
+def _append(elements: list[Element], prop: Property) -> None:
+    last = elements[-1]
+    elements[-1] = Element(last.name, last.count, (*last.properties, prop))
 
 
 def _type(name: str) -> str:
-    if name not in _TYPES:
+    if name.lower() not in _TYPES:
         raise ValueError(f"its header has the unknown type {name!r}")
-    return _TYPES[name]
+    return _TYPES[name.lower()]
 
 
-def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
-    """The columns of every element up to the last one that is needed, by element name."""
-    names = [element.name for element in header.elements]
-    last = max((names.index(name) for name in ("vertex", "face") if name in names), default=-1)
-    elements = header.elements[: last + 1]
-    if header.encoding != "ascii":
-        return _read_elements(elements, body, _BYTE_ORDERS[header.encoding])
-    # Parse an ascii file into doubles, then read those like a binary file.
-    try:
-        numbers = np.fromstring(body.tobytes(), dtype="<f8", sep=" ")
-    except ValueError as error:
-        raise ValueError("its rows contain something that is not a number") from error
-    doubles = [
-        replace(e, properties=[_Property(p.name, "f8", p.count_type and "f8") for p in e.properties]) for e in elements
-    ]
-    tables = _read_elements(doubles, numbers.view(np.uint8), "<")
-    for element in elements:
-        for prop in element.properties:
-            if not prop.count_type:
-                tables[element.name][prop.name] = np.asarray(tables[element.name][prop.name]).astype(prop.type)
-    return tables
+def _read_tables(header: _Header, body: np.ndarray) -> list[Table]:
+    """The table of every element up to the last one that is needed."""
+    needed = [index for index, element in enumerate(header.elements) if _may_be_needed(element)]
+    elements = header.elements[: max(needed, default=-1) + 1]
+    if header.encoding == "ascii":
+        return read_text(elements, body)
+    return read_binary(elements, body, _BYTE_ORDERS[header.encoding])
 
 
-def _read_elements(elements: list[_Element], body: np.ndarray, order: str) -> dict[str, Table]:
-    """The columns of each element; `order` is numpy's byte order character."""
-    tables: dict[str, Table] = {}
-    for element in elements:
-        dtype = _first_row_type(element, body, order)
-        size = element.count * dtype.itemsize
-        rows = body[:size].view(dtype) if size <= len(body) else None
-        lists = [prop for prop in element.properties if prop.count_type]
-        if rows is not None and all((rows[_count(p.name)] == dtype[p.name].shape[0]).all() for p in lists):
-            tables[element.name] = {prop.name: rows[prop.name] for prop in element.properties}
-        elif lists:
-            tables[element.name], size = _read_ragged(element, body, order)
-        else:
-            raise _truncated(element, len(body) // dtype.itemsize)
-        body = body[size:]
-    return tables
+def _may_be_needed(element: Element) -> bool:
+    empty: Table = {name: np.zeros(0) for name in element.column_names}
+    return element.name.lower() in ("vertex", "material") or has_positions(empty) or _may_have_faces(element)
 
 
-def _count(name: str) -> str:
-    """The name of the column that holds the lengths of the list `name`."""
-    return f"{name} count"
-
-
-def _first_row_type(element: _Element, body: np.ndarray, order: str) -> np.dtype:
-    """The numpy type of the element's first row. In most files, the lists of all rows have the same lengths."""
-    fields: list[tuple] = []
-    for prop in element.properties:
-        if not prop.count_type:
-            fields.append((prop.name, order + prop.type))
-            continue
-        code, start = np.dtype(order + prop.count_type), np.dtype(fields).itemsize
-        if element.count and start + code.itemsize > len(body):
-            raise _truncated(element, 0)
-        size = int(body[start : start + code.itemsize].view(code)[0]) if element.count else 0
-        if size < 0:
-            raise _truncated(element, 0)
-        fields += [(_count(prop.name), code), (prop.name, order + prop.type, (size,))]
-    return np.dtype(fields)
-
-
-def _read_ragged(element: _Element, body: np.ndarray, order: str) -> tuple[Table, int]:
-    """Read an element whose lists vary in length: its columns, and their size in bytes."""
-    data, offset = body.tobytes(), 0
-    columns: dict[str, list] = {prop.name: [] for prop in element.properties}
-    for row in range(element.count):
-        for prop in element.properties:
-            size = 1
-            try:
-                if prop.count_type:
-                    count = struct.Struct(order + np.dtype(prop.count_type).char)
-                    size = int(count.unpack_from(data, offset)[0])
-                    offset += count.size
-                item = struct.Struct(f"{order}{size}{np.dtype(prop.type).char}")
-                columns[prop.name].append(item.unpack_from(data, offset))
-            except struct.error as error:
-                raise _truncated(element, row) from error
-            offset += item.size
-    return {
-        prop.name: columns[prop.name] if prop.count_type else np.array(columns[prop.name])[:, 0]
-        for prop in element.properties
-    }, offset
-
-
-def _truncated(element: _Element, count: int) -> ValueError:
-    return ValueError(
-        f"truncated or damaged: its header declares {element.count} {element.name} rows, but only {count} can be read"
+def _may_have_faces(element: Element) -> bool:
+    """Whether an element other than the vertices may hold faces."""
+    return (
+        element.name.lower() != "vertex"
+        and not _NOT_FACES.search(element.name)
+        and (any(prop.count_type for prop in element.properties) or bool(re.search(r"(?i)face|poly", element.name)))
     )
 
 
-def _columns(table: Table, names: tuple[str, ...]) -> np.ndarray:
-    """The named columns, (K, len(names)), in this machine's byte order; raises ValueError if one is missing."""
-    missing = [name for name in names if name not in table]
-    if missing:
-        raise ValueError(f"its rows have no {' or '.join(missing)}")
-    return np.column_stack([table[name] for name in names])
+@dataclass(frozen=True)
+class _Faces:
+    """The faces of one element: `triangles` (M, 3) int32, the row that each is part of, (M,), and all columns."""
+
+    triangles: np.ndarray
+    rows: np.ndarray
+    table: Table
+
+    @classmethod
+    def read(cls, element: Element, table: Table, num_vertices: int) -> "_Faces":
+        """Raises FormatError if the element has rows but no list of vertices, or ones that are not there."""
+        lists = [
+            (name, prop)
+            for name, prop in zip(element.column_names, element.properties, strict=True)
+            if prop.count_type and (prop.type[0] in "iu" or _OF_VERTICES.search(name))
+        ]
+        chosen = [name for name, _ in lists if name.lower() in ("vertex_indices", "vertex_index")]
+        others = [name for name, _ in lists if not _NOT_VERTICES.search(name)]
+        chosen = (chosen or [name for name in others if _OF_VERTICES.search(name)] or others)[:1]
+        if not element.count or not chosen:
+            if element.count and re.search(r"(?i)face|poly", element.name):
+                why = f"its element {element.name} has no list of vertices; its columns are {listed(table)}"
+                raise FormatError(why, "export its faces as a list called vertex_indices")
+            return cls(no_faces(), np.zeros(0, dtype=np.int64), table)
+        column = table[chosen[0]]
+        read = _strips if "strip" in element.name.lower() else _polygons
+        triangles, rows = read(column)
+        _require_vertices(element, triangles, rows, num_vertices)
+        return cls(triangles.astype(np.int32), rows, table)
 
 
-def _colours(table: Table) -> np.ndarray | None:
-    """(K, 3) uint8, or None if the table has no colours. Scales floats from 0..1 and uint16 from 0..65535."""
-    names = next((names for names in _COLOUR_NAMES if all(name in table for name in names)), None)
-    if names is None:
-        return None
-    colours = _columns(table, names)
-    if colours.dtype == np.uint8:
-        return colours
-    values = colours.astype(np.float64)
-    if colours.dtype.kind == "f" and np.nanmax(values, initial=0.0) <= 1.0:
-        values *= 255.0
-    if colours.dtype == np.uint16:
-        values /= 257.0
-    return np.nan_to_num(values).clip(0, 255).round().astype(np.uint8)
-
-
-def _triangulate(table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles, and (M,) the polygon that each is part of."""
-    polygons = table.get("vertex_indices", table.get("vertex_index", []))
+def _polygons(polygons: Column) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3) triangles of fans, and (M,) the polygon that each is part of."""
     if isinstance(polygons, np.ndarray):
         groups = [(np.arange(len(polygons)), polygons)]
     else:
@@ -243,9 +201,70 @@ def _triangulate(table: Table) -> tuple[np.ndarray, np.ndarray]:
             (rows, np.array([polygons[row] for row in rows]))
             for rows in (np.flatnonzero(sizes == size) for size in np.unique(sizes))
         ]
-    fans, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
+    fans, sources = [np.zeros((0, 3), dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for rows, corners in groups:
         for second in range(1, corners.shape[1] - 1):
-            fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
+            fans.append(_integers(corners[:, [0, second, second + 1]]))
             sources.append(rows)
     return np.concatenate(fans), np.concatenate(sources)
+
+
+def _strips(strips: Column) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3) triangles of strips, and (M,) the row that each is part of. An index of -1 begins another strip.
+
+    Every second triangle of a strip is turned over, so that all have the winding of the first.
+    """
+    triangles, sources = [np.zeros((0, 3), dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for row, strip in enumerate(strips):
+        corners = _integers(np.asarray(strip))
+        corners = np.where(corners == 2**32 - 1, _RESTART, corners)
+        index = np.arange(len(corners))
+        begins = np.maximum.accumulate(np.where(corners == _RESTART, index + 1, 0))
+        three = np.lib.stride_tricks.sliding_window_view(corners, 3) if len(corners) > 2 else corners[:0].reshape(0, 3)
+        whole = (three != _RESTART).all(axis=1)
+        odd = (index - begins)[: len(three)] % 2 == 1
+        triangles.append(np.where(odd[:, None], three[:, [1, 0, 2]], three)[whole])
+        sources.append(np.full(int(whole.sum()), row))
+    return np.concatenate(triangles), np.concatenate(sources)
+
+
+def _integers(corners: np.ndarray) -> np.ndarray:
+    """Indices as int64; raises ValueError if one is not a whole number."""
+    with np.errstate(invalid="ignore"):
+        whole = corners.astype(np.int64)
+    if (whole != corners).any():
+        raise ValueError(f"a face refers to vertex {corners[whole != corners][0]:g}, which is not a whole number")
+    return whole
+
+
+def _require_vertices(element: Element, triangles: np.ndarray, rows: np.ndarray, num_vertices: int) -> None:
+    """Raise FormatError, naming the row, if a face refers to a vertex that does not exist."""
+    wrong = ((triangles < 0) | (triangles >= num_vertices)).any(axis=1)
+    if not wrong.any():
+        return
+    first = int(np.flatnonzero(wrong)[rows[wrong].argmin()])
+    vertex = next(index for index in triangles[first] if not 0 <= index < num_vertices)
+    why = f"row {rows[first] + 1} of {element.name}: a face refers to a vertex that does not exist, {vertex}"
+    counts_from_1 = triangles.min() == 1 and triangles.max() == num_vertices
+    raise FormatError(
+        why,
+        "count vertices from 0 instead of 1" if counts_from_1 else f"it has {num_vertices} vertices: export it again",
+    )
+
+
+def _face_colours(faces: Sequence[_Faces], materials: Table) -> np.ndarray | None:
+    """(M, 3) uint8 colours of all triangles: of their rows, or of the materials of these; None if some have none."""
+    found = []
+    for each in faces:
+        of_rows = colours(each.table)
+        index = each.table.get("material_index", each.table.get("material_indices"))
+        if of_rows is None and isinstance(index, np.ndarray) and (of_materials := colours(materials)) is not None:
+            of_rows = of_materials[index.astype(np.int64).clip(0, len(of_materials) - 1)]
+        if of_rows is None:
+            return None
+        found.append(of_rows[each.rows])
+    return np.concatenate(found) if found else None
+
+
+def _uniform(values: np.ndarray) -> bool:
+    return bool((values == values[0]).all())

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import stat
 import struct
 from collections.abc import Callable
 from itertools import takewhile
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roomscout.rendering.file_kinds import other_kind
 from roomscout.rendering.geometry import Geometry, SceneError, Texturing, cleaned, coloured, no_faces
-from roomscout.rendering.open3d_import import import_open3d
+from roomscout.rendering.pcd import read_pcd
 from roomscout.rendering.ply import read_ply
+from roomscout.rendering.tables import FormatError
 from roomscout.rendering.textures import MISSING_TEXTURES, Texture, make_texture, merged_texturing, tinted
 
 if TYPE_CHECKING:
@@ -30,12 +33,14 @@ _COMPRESSED = {"KHR_draco_mesh_compression", "EXT_meshopt_compression"}
 def read_geometry(path: Path) -> Geometry:
     """The file's geometry, in the file's axes. Raises SceneError if it cannot be read completely, or MemoryError."""
     reader = reader_of(path)
-    if path.stat().st_size == 0:
-        raise SceneError(f"{path} is empty: download or export it again")
     try:
         geometry = reader(path)
     except (SceneError, MemoryError):
         raise
+    except FormatError as error:
+        raise SceneError(f"{path} cannot be read ({error}): {error.fix}") from error
+    except PermissionError as error:
+        raise _unreadable(path, error) from error
     except Exception as error:  # third-party parsers raise arbitrary exceptions on damaged files
         _log.debug("%s cannot be read", path, exc_info=True)
         why = str(error) or type(error).__name__
@@ -46,49 +51,37 @@ def read_geometry(path: Path) -> Geometry:
 
 
 def reader_of(path: Path) -> Callable[[Path], Geometry]:
-    """The reader for a file, chosen without opening it; raises SceneError if the file is missing or unsupported."""
-    if path.is_dir():
-        raise SceneError(f"{path} is a folder: give the path of the scan file in it")
-    if not path.is_file():
-        raise SceneError(f"{path} does not exist: check the path")
+    """The reader for a file. Raises SceneError if the file is missing, empty, unsupported, or not what its name says.
+
+    Reads no more than its beginning.
+    """
+    try:
+        facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
+            raise SceneError(f"{path} is a folder: give the path of the scan file in it")
+        if not stat.S_ISREG(facts.st_mode):
+            raise SceneError(f"{path} is not a regular file but a pipe or a device: copy the scan into a file")
+        if not facts.st_size:
+            raise SceneError(f"{path} is empty: download or export it again")
+        kind = other_kind(path)
+    except (OSError, ValueError) as error:  # ValueError for a path with a NUL
+        raise _unreadable(path, error) from error
+    if kind is not None:
+        raise SceneError(f"{path} is {kind.what}: {kind.fix}")
     if path.suffix.lower() not in READERS:
         raise SceneError(f"{path} is not a supported file type: convert it to one of {', '.join(READERS)}")
     return READERS[path.suffix.lower()]
 
 
-def read_pcd(path: Path) -> Geometry:
-    """Read a PCD point cloud with Open3D; raises ValueError if the file is truncated."""
-    o3d = import_open3d()
-
-    # Check the header first: without a POINTS line, Open3D allocates memory for an uninitialised count.
-    header, rows = _pcd_header(path)
-    declared = int(header["POINTS"][0])
-    cloud = o3d.io.read_point_cloud(str(path), format="pcd")
-    sizes = dict(zip(header.get("FIELDS", []), header.get("SIZE", []), strict=False))
-    if rows is None and "8" in (sizes.get(axis) for axis in "xyz"):
-        raise SceneError(f"{path} has 8-byte binary coordinates, which Open3D reads as 0: save them as 4-byte floats")
-    found = len(cloud.points) if rows is None else min(rows, len(cloud.points))
-    if found < declared:
-        raise ValueError(f"truncated or damaged: its header declares {declared} points, but only {found} can be read")
-    if {"r", "g", "b"} <= sizes.keys():
-        _log.warning("%s: ignoring colours in separate fields r, g and b; save them in a single field rgb", path)
-    colours = (np.asarray(cloud.colors) * 255).round().astype(np.uint8) if cloud.has_colors() else None
-    return Geometry(np.asarray(cloud.points), no_faces(), colours)
-
-
-def _pcd_header(path: Path) -> tuple[dict[str, list[str]], int | None]:
-    """The values of a PCD header by keyword, and the number of rows if the file is ascii (else None).
-
-    Counts the rows because Open3D silently pads missing ones.
-    """
-    header: dict[str, list[str]] = {}
-    with path.open("rb") as file:
-        for line in file:
-            name, *values = line.decode("latin-1").split() or [""]
-            header[name] = values
-            if name == "DATA" and "POINTS" in header:
-                return header, sum(1 for row in file if row.strip()) if values == ["ascii"] else None
-    raise ValueError("its header has no POINTS and DATA lines")
+def _unreadable(path: Path, error: OSError | ValueError) -> SceneError:
+    """The error of a file that the system does not read."""
+    if isinstance(error, PermissionError):
+        return SceneError(f"{path} cannot be read (permission denied): get permission to read it and its folders")
+    if isinstance(error, FileNotFoundError) and path.is_symlink():
+        return SceneError(f"{path} is a link to {path.readlink()}, which does not exist: correct the link")
+    if isinstance(error, FileNotFoundError | NotADirectoryError | ValueError):
+        return SceneError(f"{path} does not exist: check the path")
+    return SceneError(f"{path} cannot be read ({error.strerror or error}): check the path and the disk")
 
 
 def read_with_trimesh(path: Path) -> Geometry:

@@ -174,11 +174,6 @@ def test_a_room_on_its_side_logs_a_warning(file, caplog, up_axis, warned):
     assert ("if it lies on its side, add --up-axis y" in caplog.text) == warned
 
 
-def test_a_word_in_the_rows_of_an_ascii_ply_is_an_error(file):
-    with pytest.raises(SceneError, match="its rows contain something that is not a number"):
-        load_scene(file("scan.ply", ply(CORNERS, TRIANGLES, "ascii").replace(b"1.0 2.0", b"1.0 two")))
-
-
 def test_nan_points_of_a_cloud_are_dropped(file):
     scene = load_scene(file("scan.ply", ply([*CORNERS, [np.nan, 0, 0]])))
     assert len(scene.vertices) == 4
@@ -255,13 +250,11 @@ def test_the_error_for_a_damaged_gltf_file_names_file_and_damage(tmp_path, name,
         (lambda data: data[:-27], "declares 4 vertex rows, but only 3 can be read"),
         (lambda data: data[:-13], "declares 2 face rows, but only 1 can be read"),
         (lambda data: data[:-1], "declares 2 face rows, but only 1 can be read"),
-        (lambda data: b"<html>not found</html>", "not a PLY file"),
+        (lambda data: b"nothing", "not a PLY file"),
         (lambda data: data.replace(b"float", b"quark"), "unknown type 'quark'"),
-        (lambda data: data.replace(b"property float z\n", b""), "z"),
         (lambda data: data.replace(b"vertex 4", b"vertex -4"), ""),
         (lambda data: data.replace(b"vertex 4", b"vertex many"), ""),
         (lambda data: data.replace(b"binary_little", b"binary_middle"), "format"),
-        (lambda data: data.replace(b"element vertex", b"element point"), "no vertices"),
     ],
 )
 def test_the_error_for_a_damaged_ply_names_file_and_damage(file, cut, message):
@@ -353,22 +346,6 @@ def test_a_pcd_cloud_is_read(file):
 def test_a_damaged_pcd_is_an_error(file, data):
     with pytest.raises(SceneError, match=r"scan.pcd cannot be read"):
         load_scene(file("scan.pcd", data))
-
-
-def test_pcd_coordinates_that_open3d_reads_as_zeros_are_refused(file):
-    doubles = PCD_HEADER.replace("SIZE 4 4 4", "SIZE 8 8 8")
-    ascii_rows = "\n".join(" ".join(map(str, corner)) for corner in CORNERS)
-    assert len(load_scene(file("scan.pcd", doubles + "ascii\n" + ascii_rows)).vertices) == 4
-    with pytest.raises(SceneError, match="8-byte binary coordinates"):
-        load_scene(file("scan.pcd", (doubles + "binary\n").encode() + np.float64(CORNERS).tobytes()))
-
-
-def test_ignored_pcd_colours_are_logged(file, caplog):
-    header = PCD_HEADER.replace("x y z", "x y z r g b").replace("4 4 4", "4 4 4 1 1 1")
-    header = header.replace("F F F", "F F F U U U").replace("1 1 1\nWIDTH", "1 1 1 1 1 1\nWIDTH")
-    rows = "\n".join(" ".join(map(str, (*corner, 200, 30, 30))) for corner in CORNERS)
-    load_scene(file("scan.pcd", header + "ascii\n" + rows))
-    assert "ignoring colours in separate fields r, g and b" in caplog.text
 
 
 @pytest.mark.parametrize(("colour", "seen"), [("1 0.2 0", (255, 51, 0)), ("0 0 0", (0, 0, 0))])
