@@ -40,6 +40,10 @@ def counted(number: int, noun: str) -> str:
 class _Console(Console):
     """A console that stops printing when its pipe closes (`| head`); the run continues and still writes run.log."""
 
+    def __init__(self) -> None:
+        # rich prints nothing at all where COLUMNS is 0, as in containers and under job schedulers.
+        super().__init__(highlight=False, width=80 if os.environ.get("COLUMNS") == "0" else None)
+
     def on_broken_pipe(self) -> None:
         """Stop printing."""
         self.quiet = True
@@ -51,7 +55,7 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-console = _Console(highlight=False)
+console = _Console()
 
 
 class ConsoleHandler(logging.Handler):

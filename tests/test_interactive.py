@@ -14,6 +14,7 @@ from conftest import COMMAND, RoomScans, run_command, run_main
 from waiting import PATIENCE_S
 
 from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.console import console
 from roomscout.agent.terminal_views import TurnViews
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
 from roomscout.envs.library import CameraSettings
@@ -191,3 +192,9 @@ class Terminal:
             with self._more:
                 self.text += part.decode(errors="replace")
                 self._more.notify_all()
+
+
+def test_a_terminal_that_says_it_has_no_columns_is_printed_to(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("COLUMNS", "0")  # as in containers and under job schedulers
+    type(console)().print("78.3 %")
+    assert capsys.readouterr().out == "78.3 %\n"
