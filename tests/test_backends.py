@@ -1,5 +1,6 @@
 """Backends: replies do not depend on the batch, text cannot inject tokens, errors are one sentence."""
 
+import json
 import resource
 import shutil
 import subprocess
@@ -435,6 +436,39 @@ class TestErrors:
     def test_a_folder_without_a_checkpoint(self, tmp_path):
         with pytest.raises(ModelError, match=r"no config\.json"):
             TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
+
+    def test_a_lora_adapter(self, tmp_path):
+        (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-VL-8B-Instruct"}')
+        with pytest.raises(
+            ModelError, match=r"is a LoRA adapter of Qwen/Qwen3-VL-8B-Instruct: merge .*merge_and_unload"
+        ):
+            TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
+
+    @pytest.mark.parametrize("named", [".", "model.gguf"])
+    def test_a_model_in_the_format_of_llama_cpp(self, tmp_path, named):
+        (tmp_path / "model.gguf").write_bytes(b"GGUF")
+        with pytest.raises(ModelError, match=r"llama\.cpp's format: serve it .* --engine openai --base-url URL"):
+            TransformersBackend.from_checkpoint(str(tmp_path / named), ModelOptions())
+
+    def test_files_that_git_lfs_has_not_fetched(self, tmp_path):
+        folder = write_untrained_checkpoint(tmp_path / "cloned")
+        (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+        with pytest.raises(ModelError, match=r"Git LFS pointers instead of files \(model\.safetensors\): run `git lfs"):
+            TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
+
+    def test_a_checkpoint_without_a_chat_template(self, tmp_path):
+        folder = write_untrained_checkpoint(tmp_path / "tuned")
+        (folder / "chat_template.jinja").unlink()
+        with pytest.raises(ModelError, match=r"tuned has no chat template \(chat_template\.jinja\)"):
+            TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
+
+    def test_a_quantized_checkpoint_whose_package_is_missing(self, tmp_path):
+        folder = write_untrained_checkpoint(tmp_path / "awq")
+        config = json.loads((folder / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ModelError, match=r"awq is quantized, which needs another package \(.*gptqmodel"):
+            TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
 
     def test_a_text_only_model(self, tmp_path):
         (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')

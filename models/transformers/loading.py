@@ -39,6 +39,7 @@ _OUT_OF_MEMORY = (
 )
 # The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
 _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
+_LFS_POINTER = b"version https://git-lfs"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 KEPT_BYTES = 2**30
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -115,12 +116,12 @@ def load_checkpoint(
     broken or unsupported.
     """
     source = _source_of(model)
-    checkpoint_config(model)
+    config = checkpoint_config(model)
     _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     logging.disable_progress_bar()
-    processor = checkpoint_part(AutoProcessor, model)
+    processor = checkpoint_processor(model)
     try:
         loaded, info = AutoModelForImageTextToText.from_pretrained(
             source,
@@ -130,6 +131,8 @@ def load_checkpoint(
             output_loading_info=True,
         )
     except ImportError as error:
+        if getattr(config, "quantization_config", None):
+            raise ModelError(f"{model} is quantized, which needs another package ({_first_line(error)})") from error
         raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
@@ -155,6 +158,16 @@ def checkpoint_config(model: str) -> Any:
     config = checkpoint_part(AutoConfig, model)
     family_of(config)
     return config
+
+
+def checkpoint_processor(model: str) -> "ProcessorMixin":
+    """A checkpoint's processor; raises ModelError like `checkpoint_part`, and if it has no chat template."""
+    processor = checkpoint_part(AutoProcessor, model)
+    if not processor.chat_template:
+        raise ModelError(
+            f"{model} has no chat template (chat_template.jinja): copy the file from the model it was made from"
+        )
+    return processor
 
 
 def checkpoint_part(kind: Any, model: str) -> Any:
@@ -227,6 +240,15 @@ def _require_complete(model: str) -> None:
     lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(each)) for each in patterns)]
     if lacking and folder.is_dir():
         raise ModelError(f"{model} has no {' and no '.join(lacking)}: copy the files from the model it was made from")
+    pointers = [path.name for path in sorted(folder.glob("*")) if path.is_file() and _is_lfs_pointer(path)]
+    if pointers:
+        names = pointers[0] if len(pointers) == 1 else f"{pointers[0]} and {len(pointers) - 1} more"
+        raise ModelError(f"{model} holds Git LFS pointers instead of files ({names}): run `git lfs pull` in it")
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 
 
 def _first_line(error: BaseException) -> str:

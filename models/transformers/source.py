@@ -1,10 +1,14 @@
 """Where a checkpoint is, as far as this machine knows. Imports neither torch nor transformers."""
 
+import json
 from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
+
+FILE = "a file: --model takes the checkpoint's folder"
+GGUF = "in llama.cpp's format: serve it with llama.cpp or Ollama, then add --engine openai --base-url URL"
 
 
 def existing_source(model: str) -> str:
@@ -15,10 +19,10 @@ def existing_source(model: str) -> str:
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{model} has no config.json: --model takes a folder written by save_pretrained")
+            raise ModelError(f"{model} {_why_no_checkpoint(path)}")
         return str(path)
     if path.exists():
-        raise ModelError(f"{model} is a file: --model takes the checkpoint's folder")
+        raise ModelError(f"{model} is {GGUF if path.suffix == '.gguf' else FILE}")
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
         if Path(model).name == EXPLORER.name or get_close_matches(model, [EMBEDDED]):
             raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
@@ -33,3 +37,20 @@ def existing_source(model: str) -> str:
             f"such as {FAMILIES[0].example}, or {EMBEDDED}"
         )
     return model
+
+
+def _why_no_checkpoint(folder: Path) -> str:
+    """What a folder without config.json is instead, and what to do about it."""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        try:
+            base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            base = "its base model"
+        return (
+            f"is a LoRA adapter of {base}: merge the two with PEFT's merge_and_unload, save the result with the "
+            "processor, and name that folder"
+        )
+    if any(folder.glob("*.gguf")):
+        return f"is {GGUF}"
+    return "has no config.json: --model takes a folder written by save_pretrained"

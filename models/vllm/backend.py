@@ -9,14 +9,17 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transformers import AutoProcessor
-
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import CompletionCheck, never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, end_tokens, generation_settings
+from roomscout.models.transformers.loading import (
+    checkpoint_config,
+    checkpoint_processor,
+    end_tokens,
+    generation_settings,
+)
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import (
     LayoutEncoder,
@@ -59,7 +62,7 @@ class VllmBackend:
         config = checkpoint_config(model)
         family, text_config = family_of(config), config.get_text_config()
         require_served(family)
-        processor = checkpoint_part(AutoProcessor, model)
+        processor = checkpoint_processor(model)
         self._options = options
         self._tokenizer = processor.tokenizer
         self._image_id: int = config.image_token_id
