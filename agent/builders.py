@@ -1,5 +1,6 @@
 """Builds the questions, the scans, the model and the policy of a run from its configuration."""
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from roomscout.agent.config import (
     QuestionSettings,
     RenderSettings,
     RunConfig,
-    ServerSettings,
     VllmSettings,
     WhatToRun,
 )
@@ -169,7 +169,7 @@ def under_controls(policy: Policy, config: RunConfig, mover: Mover | None) -> Po
 def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """Load the model of a configuration, with the planned memory; raises ModelError."""
     model = config.model
-    server = server_options(config.server, model.constrained) if model.engine == "openai" else None
+    server = server_options(config) if model.engine == "openai" else None
     vllm = vllm_options(config.vllm, images=config.most_moves + 1) if model.engine == "vllm" else None
     return make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
 
@@ -191,11 +191,12 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
     )
 
 
-def server_options(server: ServerSettings, constrained: bool) -> ServerOptions:
+def server_options(config: RunConfig) -> ServerOptions:
     """The servers of --engine openai with the API key from the environment.
 
     Raises ConfigError if --api-key-env names a variable that is not set.
     """
+    server = config.server
     key = os.environ.get(server.api_key_env, "").strip()
     if not key and server.api_key_env != ServerOptions.key_env:
         raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
@@ -204,7 +205,10 @@ def server_options(server: ServerSettings, constrained: bool) -> ServerOptions:
         key=key or None,
         key_env=server.api_key_env,
         timeout_s=server.request_timeout,
-        constrained=constrained,
+        constrained=config.model.constrained,
+        extra_body=json.loads(server.extra_body or "{}"),
+        system_role=server.system_role,
+        images=config.most_moves + 1,
     )
 
 

@@ -48,7 +48,24 @@ NOTHING = "nothing"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 EXAMPLE_URL = "http://localhost:8000/v1"
 SECRET_NAME = re.compile(r"(^|[_-])(key|code|sig|signature|token|secret|password|passwd|authorization)$", re.IGNORECASE)
-"""Names of parameters that hold keys, which would be written into run folders."""
+"""Names of a URL's parameters that hold keys, which would be written into run folders."""
+SECRET_FIELD = re.compile(
+    r"(api|secret|access)_?-?key$|(secret|password|authorization)$|(access|auth|bearer)_?-?token$", re.I
+)
+"""The same of a request's body, which has keys of caches and limits of tokens."""
+SET_ELSEWHERE = {
+    "model": "that is --model",
+    "messages": "a run makes them",
+    "temperature": "that is --temperature",
+    "seed": "that is --seed",
+    "max_tokens": "that is --max-new-tokens",
+    "max_completion_tokens": "that is --max-new-tokens",
+    "response_format": "that is --constrained",
+    "n": "that is --samples",
+    "stream": "replies are read whole",
+    "stream_options": "replies are read whole",
+}
+"""Parameters of requests that a run sets, and how."""
 LONGEST_TIMEOUT_S = 2_000_000
 """The operating system waits no longer."""
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -128,6 +145,35 @@ def _server_url(url: str, flag: str = "--base-url", key_flag: str = "--api-key-e
     if parts.path.rstrip("/").endswith("/completions"):
         raise ValueError(f"{flag} takes the root of an API, which usually ends in /v1: leave out /chat/completions")
     return url
+
+
+def _extra_body(value: Any) -> str:
+    """A JSON object, given as text or as a dictionary, as the text that run.json has; raises ValueError.
+
+    Messages never show values: a run folder must not hold keys.
+    """
+    if value == "":
+        return ""
+    try:
+        body = json.loads(value, parse_constant=_no_constant) if isinstance(value, str) else value
+        text = json.dumps(body, allow_nan=False, sort_keys=True) if isinstance(body, dict) else ""
+    except (ValueError, TypeError, RecursionError):
+        text = ""
+    if not text:
+        raise ValueError("--extra-body takes a JSON object in quotes, such as '{\"enable_thinking\": false}'")
+    if mine := [name for name in SET_ELSEWHERE if name in body]:
+        raise ValueError(f"--extra-body cannot set {mine[0]}: {SET_ELSEWHERE[mine[0]]}")
+    names = re.findall(r'"((?:[^"\\]|\\.)*)": ', text)
+    if any(map(SECRET_FIELD.search, names)) or re.search(r'"(sk-|Bearer )', text):
+        raise ValueError(
+            "--extra-body takes no keys, since run folders record it: a key belongs in the environment variable of "
+            "--api-key-env"
+        )
+    return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _judge_url(url: str) -> str:
@@ -369,6 +415,10 @@ class ServerSettings(_Section):
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
     request_timeout: Annotated[float, Gt(0), Lt(LONGEST_TIMEOUT_S), MayChange] = ServerOptions.timeout_s
     """With --engine openai, seconds after which a request is retried."""
+    extra_body: Annotated[str, BeforeValidator(_extra_body), _takes("JSON")] = ""
+    """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
+    system_role: bool = ServerOptions.system_role
+    """With --engine openai, send the system prompt as a system message; --no-system-role puts it at the beginning of the first user message."""
 
 
 @dataclass(frozen=True)
@@ -571,8 +621,8 @@ class RunConfig:
                 raise ConfigError(f"leave out {', '.join(unused)} with --engine vllm: vLLM controls that")
         if model.engine != "vllm" and (unused := self._changed(SECTIONS["vllm"])):
             raise ConfigError(f"{', '.join(unused)} configure a vLLM server: add --engine vllm, or leave them out")
-        if model.engine != "openai" and self.server.base_url:
-            raise ConfigError("--base-url needs --engine openai: add that, or leave it out")
+        if model.engine != "openai" and (unused := self._changed(("base_url", "extra_body", "system_role"))):
+            raise ConfigError(f"{unused[0]} needs --engine openai: add that, or leave it out")
 
     def _check_judge(self) -> None:
         if self.judge.judge is None and (unused := self._changed(SECTIONS["judge"])):

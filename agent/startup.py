@@ -71,7 +71,7 @@ def resolve(
     config = fitted_to_model(config, policy)
     if policy is None:
         if config.model.engine == "openai":
-            server_options(config.server, config.model.constrained)  # refuses a missing API key
+            server_options(config)  # refuses a missing API key
         plan = plan_run(config, questions, prompts)
     else:
         plan = plan_without_model(config.model.model, config.schedule, len(questions) * config.questions.samples)

@@ -18,6 +18,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from roomscout.models.conversation import Conversation, Message
+from roomscout.models.openai.dialect import CHECK_TEXT
 from roomscout.models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
@@ -144,6 +145,7 @@ class FaultyServer:
         self.watching = watching
         self.fault = fault
         self.hang_s, self.drip_s = hang_s, drip_s
+        self.models: tuple[str, ...] = ()
         self.requests: list[Request] = []
         self._attempts: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
@@ -171,7 +173,8 @@ class FaultyServer:
         """Record a request."""
         chat = json.loads(body)
         opening = "\n".join(text_of(each) for each in chat["messages"][:2])
-        turn = body.count(b"data:image/png;base64,") - 1 if chat["messages"][0]["role"] == "system" else -1
+        is_turn = chat["messages"][0]["role"] == "system" and not opening.endswith(CHECK_TEXT)
+        turn = body.count(b"data:image/png;base64,") - 1 if is_turn else -1
         with self._lock:
             attempt = self._attempts[opening, turn]
             self._attempts[opening, turn] += 1
@@ -187,6 +190,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
+
+    def do_GET(self) -> None:
+        """List the models, if there are any."""
+        models: tuple[str, ...] = self.server.owner.models  # type: ignore[attr-defined]
+        status = 200 if models and self.path.startswith("/v1/models") else 404
+        self._send(status, json.dumps({"object": "list", "data": [{"id": name} for name in models]}).encode())
 
     def do_POST(self) -> None:
         """Answer a chat, or fail as selected."""

@@ -1,6 +1,6 @@
 """The Backend protocol: a batch of conversations in, one reply for each out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -159,7 +159,9 @@ class ServerOptions:
     environment variable it came from, for error messages. A request fails after `timeout_s` seconds, from connecting to
     the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for, at
     most `longest_wait_s` seconds. A response of more than `largest_response` bytes is not read. `constrained` requires
-    a server that enforces JSON schemas.
+    a server that enforces JSON schemas. `extra_body` are further parameters of each request. Without `system_role`, the
+    system message is the beginning of the first user message. The check before the first question has as many `images`
+    as the longest conversation.
     """
 
     urls: tuple[str, ...]
@@ -170,6 +172,9 @@ class ServerOptions:
     longest_wait_s: float = LONGEST_WAIT_S
     largest_response: int = LARGEST_RESPONSE
     constrained: bool = False
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    system_role: bool = True
+    images: int = 2
 
 
 class Backend(Protocol):

@@ -39,6 +39,8 @@ SETTINGS_ADDED: dict[str, Any] = {
     "translation": True,
     "tell": ["pose", "extent", "turns"],
     "anytime": False,
+    "extra_body": "",
+    "system_role": True,
 }
 """Settings that could change answers or records and that runs of earlier versions lack, with the value that those ran
 with."""

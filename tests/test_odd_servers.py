@@ -173,7 +173,11 @@ def test_a_failure_that_is_reported_with_status_200_is_retried(server: FaultySer
             2,
         ),
         (reported({"message": "wait", "code": "429"}), "429, 2 times in a row: wait.: ask fewer questions", 2),
-        (reported({"message": "too long", "code": 400}), "refuses this request .400: too long.: .*--image-size", 1),
+        (
+            reported({"message": "too long", "code": 400}),
+            "finds this conversation too long .400: too long.: .*--image-size",
+            1,
+        ),
         (reported({"message": "hm", "code": 200}), "failed .502, 2 times in a row: hm", 2),
         (reported({"message": "cut", "code": 503}, finish_reason="error"), "failed .503, 2 times in a row: cut", 2),
     ],
@@ -201,8 +205,8 @@ DEEP = b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         (Response(200, b"not gzip", {"Content-Encoding": "gzip"}), "cannot be decompressed"),
         (Response(200, b"not deflate", {"Content-Encoding": "deflate"}), "cannot be decompressed"),
         (Response(200, json.dumps({"choices": [{"finish_reason": [[]], "message": {}}]}).encode()), "without text"),
-        (Response(400, DEEP, {"Content-Type": "application/json; charset=hex"}), "refuses this request"),
-        (Response(400, b"not gzip", {"Content-Encoding": "gzip"}), "refuses this request"),
+        (Response(400, DEEP, {"Content-Type": "application/json; charset=hex"}), "refuses requests"),
+        (Response(400, b"not gzip", {"Content-Encoding": "gzip"}), "refuses requests"),
     ],
 )
 def test_a_response_that_cannot_be_read_fails_its_question_alone(server: FaultyServer, response: Response, words: str):

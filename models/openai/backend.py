@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.openai.dialect import agreed_dialect, chat_message, require_schemas, response_format
+from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.replies import read_reply
 from roomscout.models.openai.router import EndpointRouter
@@ -65,15 +65,16 @@ def turn_seed(seed: int, conversation: Conversation) -> int:
 class OpenAIBackend:
     """Replies of a model behind one or more OpenAI-compatible URLs.
 
-    Constructing a backend sends each URL a short request, so that a wrong key, model or URL ends the command at once;
-    raises ModelError. With `server.constrained`, a second request checks that replies keep to a JSON schema.
+    Constructing a backend sends each URL a short conversation, so that a wrong key, model or URL, or a server that
+    takes no system message or fewer images, ends the command at once; raises ModelError. With `server.constrained`, a
+    second request checks that replies keep to a JSON schema.
     """
 
     concurrent = True
 
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self.name = model
-        self._options = options
+        self._options, self._server = options, server
         self._calls = AbandonableCalls()
         self._encoded: dict[int, list[tuple[Message, bytes]]] = {}
         self._endpoints = [Endpoint(url, model, server) for url in server.urls]
@@ -108,13 +109,15 @@ class OpenAIBackend:
 
     def _messages(self, conversation: Conversation) -> list[bytes]:
         """The messages as JSON. Encodes each only once: encoding nine views of 640x480 takes 20 ms."""
+        messages, system_role = conversation.messages, self._server.system_role
         if conversation.origin is not None:
-            return [*self._messages(conversation.origin)[:-1], chat_message(conversation.messages[-1])]
+            last = encoded_message(messages, len(messages) - 1, system_role)
+            return [*self._messages(conversation.origin)[:-1], last]
         known = self._encoded.setdefault(conversation.key, [])
-        for index, message in enumerate(conversation.messages):
+        for index, message in enumerate(messages):
             if index == len(known) or known[index][0] is not message:
-                known[index:] = [(message, chat_message(message))]
-        return [encoded for _, encoded in known]
+                known[index:] = [(message, encoded_message(messages, index, system_role))]
+        return [encoded for _, encoded in known if encoded]
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         attempts, key = 0, (conversation.origin or conversation).key
@@ -136,7 +139,7 @@ class OpenAIBackend:
         started = time.perf_counter()
         dialect = self._dialects[endpoint.url]
         settings = dialect.settings(self._options, turn_seed(self._options.seed, conversation))
-        rest: dict[str, Any] = {"model": self.name, **settings}
+        rest: dict[str, Any] = {"model": self.name, **settings, **self._server.extra_body}
         if reply_format.schema is not None:
             rest["response_format"] = response_format(reply_format.schema)
         body = json.dumps(rest).encode()[:-1] + b', "messages": [' + b", ".join(self._messages(conversation)) + b"]}"

@@ -26,17 +26,30 @@ def reported_failure(body: dict[str, Any], text: str) -> Failure | None:
         error = body["error"]
     named = (error.get(key) for key in ("code", "status")) if isinstance(error, dict) else ()
     status = next(filter(None, map(_http_error, named)), UPSTREAM_FAILED)
-    return Failure(status, error if isinstance(error, str) else explanation(error, text))
+    return Failure(status, explanation(error, text), code=code_of(error))
 
 
 def explanation(error: object, text: str) -> str:
-    """The words of an error object, wherever they are; routers quote the server behind them. `text` if it has none."""
+    """The words of an error, an object or a text, wherever they are; routers quote the server behind them. `text` if
+    it has none."""
+    if isinstance(error, str) and error.strip():
+        return page_in_words(error)
+    if isinstance(error, list) and error and isinstance(error[0], dict):  # Google's
+        return explanation(error[0].get("error", error[0]), text)
     if isinstance(error, dict):
         behind = object_at(error, "metadata").get("raw")
         for key in ("message", "detail", "error"):
             if isinstance(error.get(key), str):
                 return f"{error[key]}: {behind}" if isinstance(behind, str) else error[key]
     return page_in_words(text)
+
+
+def code_of(error: object) -> str:
+    """The words with which an error object names its kind; empty if it has none."""
+    if isinstance(error, list) and error and isinstance(error[0], dict):
+        error = error[0].get("error", error[0])
+    named = [error.get(key) for key in ("code", "type", "status")] if isinstance(error, dict) else []
+    return " ".join(each for each in named if isinstance(each, str))
 
 
 def page_in_words(text: str) -> str:

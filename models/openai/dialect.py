@@ -3,7 +3,9 @@
 import base64
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,21 @@ import numpy as np
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message, View
 from roomscout.models.openai.bodies import object_at, parsed
+from roomscout.models.openai.causes import NO_MODEL, REFUSED, cause_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.failures import mentions
 from roomscout.models.openai.replies import choice_of, text_of
 
 log = logging.getLogger(__name__)
 
+CHECK_TEXT = "Say hello."
+"""What the request that checks a server asks for."""
 CHECK_TOKENS = 16
-"""Reply limit of the request that checks a server; some models refuse lower ones."""
+"""Reply limit of that request; some models refuse lower ones."""
 CHECK_SIDE = 64
-"""Side of the image in that request, pixels; some models refuse smaller ones."""
+"""Side of the images in that request, pixels; some models refuse smaller ones."""
+NAMES_SHOWN = 5
+"""Models of a server that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +59,9 @@ class Dialect:
 
 
 def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
-    """The parameters that an endpoint takes, found with a short request that has an image.
+    """The parameters that an endpoint takes, found with a short conversation that has as many images as the longest.
 
-    Raises ServerError if it refuses all, or if the model takes no images.
+    Raises ServerError if it refuses all, if the model takes no images or fewer, or if there is no such model.
     """
     dialect = Dialect()
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
@@ -67,13 +74,8 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 dialect = adapted
             elif error.status in (400, 422) and short != options:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
-            elif error.status in (400, 404, 415, 422, 500) and _replies_without_image(endpoint, dialect, options):
-                raise endpoint.error(
-                    f"does not take images for {endpoint.model} ({error.status}: {endpoint.quoted(error.text)}): name "
-                    "a vision-language model with --model"
-                ) from None
             else:
-                raise
+                raise _explained(error, endpoint, dialect, options) from None
     choice_of(answer, endpoint)
     served = answer.body.get("model")
     served = served if isinstance(served, str) and served else endpoint.model
@@ -92,12 +94,44 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     return dialect
 
 
-def _replies_without_image(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
-    try:
-        endpoint.post("/chat/completions", _check(endpoint, dialect, options, image=False), 0)
-    except ServerError:
-        return False
-    return True
+def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
+    """The error for a refused check: what a server takes that refuses it; `error` itself if it takes nothing."""
+    if error.status not in REFUSED:
+        return error
+    said, cause = f"({error.status}: {endpoint.quoted(error.text)})", cause_in(error.text, error.status)
+    no_model = error.status == 404 if cause is None else cause.advice is NO_MODEL
+    names = endpoint.model_names() if no_model else []
+    if names and endpoint.model not in names:
+        near = get_close_matches(endpoint.model, names, len(names), cutoff=0)[:NAMES_SHOWN]
+        more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+        return endpoint.error(
+            f"does not have {endpoint.model} {said}: give one of its models with --model: "
+            f"{endpoint.quoted(', '.join(near))}{more}"
+        )
+
+    def taken(**parts: Any) -> bool:
+        try:
+            endpoint.post("/chat/completions", _check(endpoint, dialect, options, **parts), 0)
+        except ServerError:
+            return False
+        return True
+
+    images = endpoint.options.images
+    if images > 1 and taken(images=1):
+        return endpoint.error(
+            f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
+            "or run with fewer --steps: a question has one image more than steps"
+        )
+    if endpoint.options.system_role and taken(images=1, system_role=False):
+        return endpoint.error(
+            f"does not take a system message {said}: add --no-system-role, which puts it at the beginning of the first "
+            "user message"
+        )
+    if any(taken(images=0, system_role=each) for each in {endpoint.options.system_role, False}):
+        return endpoint.error(
+            f"does not take images for {endpoint.model} {said}: name a vision-language model with --model"
+        )
+    return error
 
 
 PROBE_SCHEMA = {
@@ -125,16 +159,41 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
-def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, image: bool = True) -> dict[str, Any]:
-    """A short request in the form of a turn's."""
-    grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8) if image else None
-    messages = [json.loads(chat_message(Message("user", "Say hello.", grey)))]
-    return {"model": endpoint.model, "messages": messages, **dialect.settings(options, options.seed)}
+def _check(
+    endpoint: Endpoint,
+    dialect: Dialect,
+    options: ModelOptions,
+    images: int | None = None,
+    system_role: bool | None = None,
+) -> dict[str, Any]:
+    """A short request in the form of a last turn's, by default with the longest conversation of the endpoint's options;
+    without images it is one turn."""
+    images = endpoint.options.images if images is None else images
+    system_role = endpoint.options.system_role if system_role is None else system_role
+    grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8) if images else None
+    turn = [Message("user", CHECK_TEXT, grey), Message("assistant", "Hello.")]
+    messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
+    encoded = filter(None, (encoded_message(messages, index, system_role) for index in range(len(messages))))
+    return {
+        "model": endpoint.model,
+        "messages": list(map(json.loads, encoded)),
+        **dialect.settings(options, options.seed),
+        **endpoint.options.extra_body,
+    }
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
     """The parameter of a request that asks for a JSON schema."""
     return {"type": "json_schema", "json_schema": {"name": "action", "strict": True, "schema": schema}}
+
+
+def encoded_message(messages: Sequence[Message], index: int, system_role: bool = True) -> bytes:
+    """A message of a conversation as JSON. Without `system_role` the system message is empty, and its text is at the
+    beginning of the message after it."""
+    if not system_role and index < 2:
+        system = messages[0].text
+        return chat_message(messages[1].saying(f"{system}\n\n{messages[1].text}")) if index else b""
+    return chat_message(messages[index])
 
 
 def chat_message(message: Message) -> bytes:

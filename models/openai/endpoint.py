@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 import openai
+from openai._types import RequestOptions
 
 from roomscout.models import ModelError, ServerOptions
-from roomscout.models.openai.bodies import explanation, page_in_words, parsed, reported_failure
+from roomscout.models.openai.bodies import code_of, explanation, page_in_words, parsed, reported_failure
 from roomscout.models.openai.failures import (
     AROUND_PROXY,
     Failure,
@@ -127,6 +128,13 @@ class Endpoint:
                 raise self._error_of(outcome, failures)
             self._wait(outcome, failures)
 
+    def model_names(self) -> list[str]:
+        """The models that the server lists; empty if it lists none."""
+        response = self._send("/models", None)
+        listed = None if isinstance(response, Failure) else (parsed(response.content) or {}).get("data")
+        names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        return [name for name in names if isinstance(name, str)]
+
     def close(self) -> None:
         """Close all connections; requests that wait for another attempt end."""
         self._closed.set()
@@ -167,18 +175,18 @@ class Endpoint:
             return replace(failure, asked_s=asked_delay(response.headers))
         return Answer(body, text, failures)
 
-    def _send(self, path: str, content: bytes) -> httpx2.Response | Failure:
-        """A response of status 2xx. Errors of the client end here: their requests hold the key."""
+    def _send(self, path: str, content: bytes | None) -> httpx2.Response | Failure:
+        """A response of status 2xx to a request, which posts `content` if there is any. Errors of the client end here:
+        their requests hold the key."""
+        options: RequestOptions = {
+            "headers": {} if self.options.key else {"Authorization": openai.Omit()},
+            "follow_redirects": False,  # most redirects turn a POST into a GET
+        }
+        path += self._parameters
         try:
-            return self._client.post(
-                path + self._parameters,
-                content=content,
-                cast_to=httpx2.Response,
-                options={
-                    "headers": {} if self.options.key else {"Authorization": openai.Omit()},
-                    "follow_redirects": False,  # most redirects turn a POST into a GET
-                },
-            )
+            if content is None:
+                return self._client.get(path, cast_to=httpx2.Response, options=options)
+            return self._client.post(path, content=content, cast_to=httpx2.Response, options=options)
         except ResponseTooLarge:
             return Failure(Unusable.TOO_LARGE)
         except openai.APIStatusError as error:
@@ -270,7 +278,7 @@ def _refusal(error: openai.APIStatusError) -> Failure:
     if location := response.headers.get("location", "") if response.is_redirect else "":
         return Failure(response.status_code, location.partition("?")[0].removesuffix("/chat/completions"))
     said = explanation(error.body, response.text)
-    return Failure(response.status_code, said, asked_s=asked_delay(response.headers))
+    return Failure(response.status_code, said, asked_s=asked_delay(response.headers), code=code_of(error.body))
 
 
 def _in_seconds(seconds: float) -> str:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roomscout.models.openai.causes import NO_MODEL, Cause, cause_in
+
 RETRIED = (408, 409, 429)
 """Statuses below 500 that pass."""
 
@@ -37,21 +39,28 @@ class Unusable(StrEnum):
 class Failure:
     """Why one request failed: an HTTP status, or a reason why there is none that matters.
 
-    `said` is the server's explanation, for a redirect its target; `kind` is the content type of a response that cannot
-    be read. `asked_s` is the delay that the server asked for, seconds.
+    `said` is the server's explanation, for a redirect its target, and `code` the words with which it names the kind of
+    an error; `kind` is the content type of a response that cannot be read. `asked_s` is the delay that the server asked
+    for, seconds.
     """
 
     reason: int | NoResponse | Unusable
     said: str = ""
     kind: str = ""
     asked_s: float | None = None
+    code: str = ""
 
     @property
     def passes(self) -> bool:
         """Whether the same request may succeed later."""
         if isinstance(self.reason, int):
-            return self.reason in RETRIED or self.reason >= 500
+            return (self.reason in RETRIED or self.reason >= 500) and self.cause is None
         return self.reason in (NoResponse.UNREACHABLE, NoResponse.LATE, NoResponse.BROKEN, NoResponse.PROXY)
+
+    @property
+    def cause(self) -> Cause | None:
+        """What is wrong with the request or the account, if the server's words say so; None for all else."""
+        return cause_in(f"{self.code} {self.said}", self.reason) if isinstance(self.reason, int) else None
 
     @property
     def status(self) -> int | None:
@@ -62,24 +71,20 @@ class Failure:
 
 
 REDIRECTED = "redirects to {said} ({status}): give the URL of the API itself with --base-url"
-TOO_MUCH = (
-    "refuses this request ({status}: {said}): if it is too long or has too many images, run with a smaller "
-    "--image-size, fewer --steps or a lower --max-new-tokens"
-)
 NO_KEY = "asks for an API key (401): set the environment variable {variable}, or name another one with --api-key-env"
-NO_TEMPERATURE = "refuses the temperature ({status}: {said}): choose another --temperature, or leave it out"
 AROUND_PROXY = "; it is asked through the proxy in {proxy}: to go around that, add {host} to NO_PROXY"
-OTHER_REFUSAL = "refuses requests ({status}{times}: {said}): fix what it names, or correct --base-url or --model"
+OTHER_REFUSAL = (
+    "refuses requests ({status}{times}: {said}): fix what it names; --extra-body sends further parameters, --base-url "
+    "and --model name the server and the model"
+)
 OTHER_FAILURE = "failed ({status}{times}: {said}): once it works again, resume with --continue and --retry-failed"
 ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     **dict.fromkeys((301, 302, 303, 307, 308), REDIRECTED),
-    **dict.fromkeys((400, 422), TOO_MUCH),
     401: "does not accept the API key in {variable} (401: {said}): name the variable that holds the right one with "
     "--api-key-env",
     403: "denies access to {model} (403: {said}): name the variable that holds a key with access with --api-key-env, "
     "or another model with --model",
-    404: "does not have {model} (404: {said}): give the name under which the server has it with --model, or correct "
-    "--base-url, which usually ends in /v1",
+    404: NO_MODEL,
     407: "is behind a proxy that refuses requests (407: {said}): put a user name and a password into the proxy's URL, "
     "http://USER:PASSWORD@HOST:PORT",
     413: "takes no request as large as this conversation (413: {said}): run with a smaller --image-size or fewer "
@@ -111,11 +116,11 @@ ADVICE: Mapping[int | NoResponse | Unusable, str] = {
 
 def advice_on(failure: Failure, has_key: bool) -> str:
     """The template for a failure's message."""
+    if failure.cause is not None:
+        return failure.cause.advice
     match failure.reason:
         case 401 if not has_key:
             return NO_KEY
-        case 400 | 422 if mentions("temperature", failure.said):
-            return NO_TEMPERATURE
         case int(status) if status not in ADVICE:
             return OTHER_REFUSAL if status < 500 else OTHER_FAILURE
     return ADVICE[failure.reason]
