@@ -1,25 +1,36 @@
-"""Texture images: decoding, tinting, and merging the textures of several meshes."""
+"""Texture images: decoding, tinting, transparency, and how they continue outside 0..1."""
 
-from collections.abc import Sequence
+import io
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from PIL import Image
-
-from roomscout.rendering.geometry import Geometry, Texturing
+from PIL import Image, UnidentifiedImageError
 
 # Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
 # twice the limit.
 MAX_IMAGE_PIXELS = 16384 * 16384
 Image.MAX_IMAGE_PIXELS = MAX_IMAGE_PIXELS
-
-MISSING_TEXTURES = (
-    "%s: %d of %d meshes have texture coordinates but no texture, so they use other colours or shading: is an .mtl or "
-    f"image file missing, unreadable, or larger than {2 * MAX_IMAGE_PIXELS:,} pixels?"
-)
-"""Log format; arguments: the file, the number of meshes with a missing texture, the number of meshes."""
+# Formats that Pillow does not read, by their first bytes, and what to do about them.
+_FOREIGN_FORMATS = {
+    b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
+    b"\xabKTX 11\xbb\r\n": "it is KTX: save it as PNG",
+    b"sB\x13\x00": "it is Basis Universal: save it as PNG",
+    b"version https://git-lfs": "it is a Git LFS pointer: run git lfs pull",
+}
+# An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
+_CLAMPED_PIXELS = 4096
+# Texture coordinates further outside than this are moved here.
+_FAR_UV = 64.0
 
 _BYTES = np.arange(256) / 255
+
+Wrap = Literal["repeat", "mirror", "clamp"]
+"""How an image continues outside 0..1 along an axis: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE."""
+
+
+class ImageError(Exception):
+    """An image cannot be used; the message says why, and is part of a sentence."""
 
 
 def srgb(linear: np.ndarray) -> np.ndarray:
@@ -36,50 +47,164 @@ SRGB_OF_LINEAR = (255 * srgb(_BYTES)).round().astype(np.uint8)
 """(256,) uint8 lookup table from linear light to sRGB."""
 
 
-def tinted(colours: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
-    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1, if it has one.
+def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1.
 
     glTF 2.0 specification, 3.9.2 "Metallic-Roughness Material": the factor is linear, the texture is encoded.
     """
-    if factor is None or (factor == 1).all():
+    if (factor == 1).all():
         return colours
     table = (255 * srgb(linear_light(_BYTES)[:, None] * factor)).round().astype(np.uint8)
     return np.stack([table[:, channel][colours[..., channel]] for channel in range(3)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
-class Texture:
-    """`pixels` (h, w, 3) uint8 RGB."""
+class Picture:
+    """A decoded image: `pixels` (h, w, 3) uint8 RGB, and `alpha` (h, w) uint8 or None."""
 
     pixels: np.ndarray
+    alpha: np.ndarray | None = None
 
 
-def make_texture(image: Image.Image, factor: np.ndarray | None = None) -> Texture:
-    """Decode an image and tint it by `factor` (3,), if given."""
-    return Texture(tinted(np.asarray(image.convert("RGB")), factor))
+@dataclass(frozen=True, eq=False)
+class Texture:
+    """`pixels` (h, w, 3) uint8 RGB, and how they continue along u and v."""
+
+    pixels: np.ndarray
+    wrap: tuple[Wrap, Wrap] = ("repeat", "repeat")
+
+    def unrolled(self, uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """An image and texture coordinates that look like this texture at `uv` (M, 3, 2), but repeat.
+
+        Renderers need not know other modes then. A mirrored image is joined with its mirror image; a clamped one gets a
+        margin of its border's colours, as far as `uv` reaches.
+        """
+        pixels = self.pixels
+        for axis, wrap in enumerate(self.wrap):
+            low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
+            if wrap == "repeat" or (low >= 0 and high <= 1):
+                continue
+            uv = uv.copy()
+            if wrap == "mirror":
+                pixels = _with_mirror_image(pixels, axis)
+                uv[..., axis] /= 2
+                continue
+            uv[..., axis] = uv[..., axis].clip(-_FAR_UV, _FAR_UV)
+            pixels, before = _with_margins(pixels, axis, max(-low, 0.0), max(high - 1, 0.0))
+            size, whole = pixels.shape[1 - axis] - sum(before), pixels.shape[1 - axis]
+            uv[..., axis] = (uv[..., axis] * size + before[0]) / whole
+        return pixels, uv
 
 
-def merged_texturing(parts: Sequence[Geometry]) -> Texturing | None:
-    """Merge the texturings of all parts; None if no part has one.
+def _with_mirror_image(pixels: np.ndarray, axis: int) -> np.ndarray:
+    """The image in the first half along u, or v (up), and its mirror image in the second."""
+    if axis == 0:
+        return np.concatenate([pixels, pixels[:, ::-1]], axis=1)
+    return np.concatenate([pixels[::-1], pixels], axis=0)
 
-    Untextured faces get image index -1. An image shared by several parts is stored once.
+
+def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> tuple[np.ndarray, tuple[int, int]]:
+    """The image with margins of its border's colours along u or v, and their sizes in pixels.
+
+    `below` and `above` are in units of the image. Reduces an image that would become too large.
     """
-    if not any(part.texturing for part in parts):
-        return None
-    uvs, indices = [], []
-    images: list[np.ndarray] = []
-    index_by_id: dict[int, int] = {}
-    for part in parts:
-        if part.texturing is None:
-            uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
-            indices.append(np.full(len(part.faces), -1, dtype=np.int32))
-            continue
-        for image in part.texturing.images:
-            if id(image) not in index_by_id:
-                index_by_id[id(image)] = len(images)
-                images.append(image)
-        # The last entry maps -1, an untextured face, to itself.
-        new_index = np.array([*(index_by_id[id(image)] for image in part.texturing.images), -1], dtype=np.int32)
-        uvs.append(part.texturing.face_uv)
-        indices.append(new_index[part.texturing.face_image])
-    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))
+    size = pixels.shape[1 - axis]
+    below, above = min(below, _FAR_UV), min(above, _FAR_UV)
+    fitting = int(max(_CLAMPED_PIXELS, 2 * size) / (1 + below + above))
+    if fitting < size:
+        size = max(fitting, 1)
+        shape = (size, pixels.shape[0]) if axis == 0 else (pixels.shape[1], size)
+        pixels = np.asarray(Image.fromarray(pixels).resize(shape, Image.Resampling.BOX))
+    # One more pixel keeps the opposite border out of the interpolation.
+    margins = (int(np.ceil(below * size)) + 1, int(np.ceil(above * size)) + 1)
+    padding = ((0, 0), margins, (0, 0)) if axis == 0 else (margins[::-1], (0, 0), (0, 0))
+    return np.pad(pixels, padding, mode="edge"), margins
+
+
+def decoded(data: bytes) -> Picture:
+    """Decode an image file. Ignores colour profiles and orientation, as glTF prescribes. Raises ImageError."""
+    for start, why in _FOREIGN_FORMATS.items():
+        if data.startswith(start):
+            raise ImageError(why)
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return _picture(image)
+    except UnidentifiedImageError:
+        raise ImageError("it is damaged, or not an image of a known format") from None
+    except Image.DecompressionBombError:
+        raise ImageError(f"it has more than {2 * MAX_IMAGE_PIXELS:,} pixels: save it smaller") from None
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise ImageError(f"it is damaged: {error}") from None
+
+
+def _picture(image: Image.Image) -> Picture:
+    if image.mode == "F" or image.mode.startswith("I"):
+        # Pillow's own conversion clips 16-bit grey to white.
+        grey = np.asarray(image, dtype=np.float64) / (1.0 if image.mode == "F" else 65535.0)
+        return Picture(np.repeat((255 * grey.clip(0, 1)).round().astype(np.uint8)[..., None], 3, axis=2))
+    if image.has_transparency_data:
+        rgba = np.asarray(image.convert("RGBA"))
+        return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
+    return Picture(np.asarray(image.convert("RGB")))
+
+
+def resized(pixels: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The image (h, w, 3) uint8 in the size of another."""
+    if pixels.shape == like.shape:
+        return pixels
+    return np.asarray(Image.fromarray(pixels).resize((like.shape[1], like.shape[0]), Image.Resampling.BILINEAR))
+
+
+class Opacity:
+    """Which texels of an image are opaque, and which faces therefore are."""
+
+    def __init__(self, opaque: np.ndarray, wrap: tuple[Wrap, Wrap]) -> None:
+        """`opaque` is (h, w) bool."""
+        # The sum over any rectangle is a sum of four entries.
+        self._sums = np.pad(opaque.astype(np.int32).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+        self._wrap = wrap
+
+    def of_faces(self, face_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether faces with these texture coordinates (M, 3, 2) have no opaque texel, and only opaque ones: (M,) each.
+
+        Looks at all texels in the box around a face's coordinates, so that no face with an opaque texel is called
+        transparent.
+        """
+        height, width = (size - 1 for size in self._sums.shape)
+        columns = self._range(face_uv[..., 0], width, self._wrap[0])
+        rows = self._range(1.0 - face_uv[..., 1], height, self._wrap[1])
+        (top, bottom), (left, right) = rows, columns
+        count = self._sums[bottom, right] - self._sums[top, right] - self._sums[bottom, left] + self._sums[top, left]
+        return count == 0, count == (bottom - top) * (right - left)
+
+    @staticmethod
+    def _range(along: np.ndarray, size: int, wrap: Wrap) -> tuple[np.ndarray, np.ndarray]:
+        """First texel and the one after the last that each face's coordinates (M, 3) reach; all outside one image."""
+        low, high = along.min(axis=1), along.max(axis=1)
+        if wrap == "repeat":
+            tile = np.floor(low)
+            low, high = low - tile, high - tile
+        first = np.floor(low * size).clip(0, size - 1).astype(np.int64)
+        end = np.ceil(high * size).clip(first + 1, size).astype(np.int64)
+        beyond = (low < 0) | (high > 1)
+        return np.where(beyond, 0, first), np.where(beyond, size, end)
+
+
+def full_scale(arrays: list[np.ndarray]) -> float:
+    """The number that means full brightness in the vertex colours of a file: 1 (of floats), 255 or 65535.
+
+    The median of the values above 0 decides, so that a few outliers are clipped.
+    """
+    bright = np.concatenate([array[array > 0] for array in arrays] or [np.zeros(0)])
+    typical = float(np.median(bright)) if len(bright) else 0.0
+    if bright.dtype.kind == "f" and typical <= 1:
+        return 1.0
+    return 255.0 if typical <= 255 else 65535.0
+
+
+def as_bytes(colours: np.ndarray, full: float) -> np.ndarray:
+    """Colours (N, 3) of any numbers as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
+    if colours.dtype == np.uint8 and full == 255:
+        return colours
+    scaled = np.nan_to_num(colours.astype(np.float32)) * np.float32(255 / full)
+    return scaled.clip(0, 255).round().astype(np.uint8)

@@ -31,7 +31,7 @@ HEAVY = {
     "torch": {"models", "training", "benchmarks"},
     "transformers": {"models", "training", "benchmarks"},
     "open3d": {"rendering", "benchmarks"},
-    "trimesh": {"rendering", "data", "benchmarks"},
+    "trimesh": {"data", "benchmarks"},
     "pyrender": {"rendering", "benchmarks"},
 }
 """Libraries that take seconds to import, and the packages that may."""

@@ -1,0 +1,419 @@
+"""Reads GLB and glTF 2.0 files.
+
+A reader of our own, because trimesh ignores most of what changes a picture (texture transforms, further texture
+coordinates, normalised integers, sparse accessors, fans, instances, emission, wrap modes) without saying so.
+
+Specification: Khronos, "glTF 2.0 Specification", and its registry of extensions.
+"""
+
+import base64
+import json
+import logging
+import struct
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roomscout.rendering.geometry import Geometry, SceneError, no_faces
+from roomscout.rendering.gltf_materials import Material, MaterialReader
+from roomscout.rendering.parts import MeshPart, merged
+from roomscout.rendering.resources import find_file
+from roomscout.rendering.tables import FormatError
+from roomscout.rendering.textures import as_bytes, full_scale
+
+_log = logging.getLogger(__name__)
+
+_JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
+# The double is not of the specification.
+_COMPONENTS = {
+    5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5124: "<i4", 5125: "<u4", 5126: "<f4", 5130: "<f8",
+}  # fmt: skip
+_WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
+_PLACES = ("translation", "rotation", "scale")
+_POINTS, _LINES, _TRIANGLES, _STRIP, _FAN = 0, (1, 2, 3), 4, 5, 6
+
+_SUPPORTED = {
+    "KHR_texture_transform", "KHR_mesh_quantization", "EXT_mesh_gpu_instancing", "EXT_texture_webp",
+    "EXT_texture_avif", "MSFT_texture_dds", "KHR_materials_unlit", "KHR_materials_pbrSpecularGlossiness",
+    "KHR_materials_emissive_strength", "KHR_materials_transmission", "KHR_materials_variants", "KHR_node_visibility",
+}  # fmt: skip
+# What these add is not part of a picture without light, or no picture at all.
+_IRRELEVANT = {
+    "KHR_lights_punctual", "KHR_materials_anisotropy", "KHR_materials_clearcoat", "KHR_materials_diffuse_transmission",
+    "KHR_materials_dispersion", "KHR_materials_ior", "KHR_materials_iridescence", "KHR_materials_sheen",
+    "KHR_materials_specular", "KHR_materials_volume", "KHR_animation_pointer", "KHR_xmp", "KHR_xmp_json_ld",
+    "KHR_accessor_float64", "EXT_lights_ies", "EXT_lights_image_based", "EXT_mesh_features", "EXT_mesh_manifold",
+    "EXT_structural_metadata", "EXT_feature_metadata", "EXT_instance_features", "CESIUM_primitive_outline",
+    "CESIUM_RTC", "MSFT_lod", "MSFT_packing_normalRoughnessMetallic", "MSFT_packing_occlusionRoughnessMetallic",
+    "FB_ngon_encoding", "KHR_audio_emitter", "KHR_physics_rigid_bodies", "OMI_physics_body", "OMI_physics_shape",
+    "OMI_collider",
+}  # fmt: skip
+_TO_GLTF_2 = "convert it, for example with gltf-pipeline or Blender"
+_DRACO = "KHR_draco_mesh_compression"
+_MESHOPT = ("EXT_meshopt_compression", "KHR_meshopt_compression")
+_BASIS = "KHR_texture_basisu"
+
+
+def read_gltf(path: Path) -> Geometry:
+    """All meshes of the default scene with their transforms applied, and its points.
+
+    Textures, vertex colours and factors multiply; vertex colours are taken as sRGB, because that is what scanners
+    write, although the specification has them linear. Logs what the file has and is not drawn. Raises SceneError, or
+    ValueError if the file is damaged.
+    """
+    file = GltfFile(path)
+    _check_extensions(file)
+    parts = _Parts(file)
+    placed = [part.placed(matrix) for mesh, matrix in _placed_meshes(file) for part in parts.of_mesh(mesh)]
+    if parts.lines:
+        _log.warning("%s: ignoring %d sets of lines", path, parts.lines)
+    return merged(path, placed)
+
+
+class GltfFile:
+    """The JSON of a file and the data that it refers to, read when first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tree, self._binary = _parsed(path)
+        self._buffers: dict[int, np.ndarray] = {}
+        self._accessors: dict[int, np.ndarray] = {}
+
+    def item(self, kind: str, index: int) -> dict[str, Any]:
+        """An entry of one of the lists, such as "meshes"; raises ValueError if there is none."""
+        entries = self.tree.get(kind, [])
+        if not isinstance(index, int) or not 0 <= index < len(entries):
+            raise ValueError(f"it refers to {index} of its {len(entries)} {kind}")
+        if not isinstance(entries[index], dict):
+            raise ValueError(f"{index} of its {kind} is {entries[index]!r}")
+        return entries[index]
+
+    def resource(self, uri: str) -> bytes:
+        """The bytes at a URI: embedded, or a file. Raises FileNotFoundError with the name of a missing file."""
+        if uri.startswith("data:"):
+            head, _, body = uri.partition(",")
+            return base64.b64decode(body) if head.endswith(";base64") else urllib.parse.unquote_to_bytes(body)
+        plain = urllib.parse.unquote(uri)
+        found = find_file(self.path, plain) or find_file(self.path, uri)
+        if found is None:
+            raise FileNotFoundError(plain)
+        return found.read_bytes()
+
+    def view(self, index: int) -> np.ndarray:
+        """The bytes of a buffer view, (B,) uint8."""
+        view = self.item("bufferViews", index)
+        for name in _MESHOPT:
+            source = view.get("extensions", {}).get(name)
+            if source and self.item("buffers", view["buffer"]).get("extensions", {}).get(name, {}).get("fallback"):
+                raise SceneError(_compressed(self.path, name))
+        start, size = view.get("byteOffset", 0), view["byteLength"]
+        buffer = self._buffer(view["buffer"])
+        if start < 0 or size < 0 or start + size > len(buffer):
+            raise ValueError(
+                f"truncated or damaged: {start + size} bytes of a buffer are used, which has {len(buffer)}"
+            )
+        return buffer[start : start + size]
+
+    def _buffer(self, index: int) -> np.ndarray:
+        if index not in self._buffers:
+            uri = self.item("buffers", index).get("uri")
+            try:
+                data = self._binary if uri is None else self.resource(uri)
+            except FileNotFoundError as missing:
+                raise SceneError(f"{self.path} needs the file {missing}, which is missing: put it beside it") from None
+            if data is None:
+                raise ValueError(f"buffer {index} has no data")
+            self._buffers[index] = np.frombuffer(data, dtype=np.uint8)
+        return self._buffers[index]
+
+    def accessor(self, index: int) -> np.ndarray:
+        """The values of an accessor, (N, components), normalised if it says so."""
+        values = self.stored(index)
+        if not self.item("accessors", index).get("normalized") or values.dtype.kind == "f":
+            return values
+        return np.maximum(values.astype(np.float32) / np.float32(np.iinfo(values.dtype).max), np.float32(-1))
+
+    def stored(self, index: int) -> np.ndarray:
+        """The numbers of an accessor as they are stored, (N, components)."""
+        if index not in self._accessors:
+            self._accessors[index] = self._decoded(self.item("accessors", index))
+        return self._accessors[index]
+
+    def _decoded(self, accessor: dict[str, Any]) -> np.ndarray:
+        dtype, width, count = _type_of(accessor), _WIDTHS[accessor["type"]], accessor["count"]
+        if "bufferView" in accessor:
+            values = self._rows(accessor["bufferView"], accessor.get("byteOffset", 0), count, dtype, width)
+        else:
+            values = np.zeros((count, width), dtype=dtype)
+        if sparse := accessor.get("sparse"):
+            places, new, number = sparse["indices"], sparse["values"], sparse["count"]
+            rows = self._rows(places["bufferView"], places.get("byteOffset", 0), number, _type_of(places), 1)
+            if number and rows.max() >= count:
+                raise ValueError("a sparse accessor changes an element that does not exist")
+            values[rows[:, 0]] = self._rows(new["bufferView"], new.get("byteOffset", 0), number, dtype, width)
+        return values
+
+    def _rows(self, view: int, offset: int, count: int, dtype: np.dtype, width: int) -> np.ndarray:
+        """A copy of `count` rows of `width` components in a buffer view, which may interleave several accessors."""
+        data = self.view(view)
+        row_bytes = dtype.itemsize * width
+        stride = self.item("bufferViews", view).get("byteStride") or row_bytes
+        if count and (offset < 0 or offset + stride * (count - 1) + row_bytes > len(data)):
+            raise ValueError(f"truncated or damaged: an accessor has {count} elements, more than its buffer view holds")
+        if not count:
+            return np.zeros((0, width), dtype=dtype)
+        return np.ndarray((count, width), dtype, data, offset, (stride, dtype.itemsize)).copy()
+
+
+def _type_of(accessor: dict[str, Any]) -> np.dtype:
+    if accessor["componentType"] not in _COMPONENTS:
+        raise ValueError(f"component type {accessor['componentType']} does not exist")
+    return np.dtype(_COMPONENTS[accessor["componentType"]])
+
+
+def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
+    """The JSON of a file and the binary chunk of a GLB; the content, not the name, says which it is."""
+    data = memoryview(path.read_bytes())
+    if data[:4] != b"glTF":
+        return _json(data, "GLB" if path.suffix.lower() == ".glb" else "glTF"), None
+    if len(data) < 12:
+        raise ValueError("truncated: it has no header")
+    version, declared = struct.unpack_from("<II", data, 4)
+    if version != 2:
+        raise FormatError(f"only GLTF 2 is supported, and it is of version {version}", _TO_GLTF_2)
+    if len(data) < declared:
+        raise ValueError(f"truncated: its header declares {declared} bytes, but it has {len(data)}")
+    chunks: dict[int, memoryview] = {}
+    offset = 12
+    while offset + 8 <= len(data):
+        size, kind = struct.unpack_from("<II", data, offset)
+        chunks.setdefault(kind, data[offset + 8 : offset + 8 + size])
+        offset += 8 + size + -size % 4
+    if _JSON_CHUNK not in chunks:
+        raise ValueError("it has no JSON chunk")
+    return _json(chunks[_JSON_CHUNK], "GLB"), chunks.get(_BINARY_CHUNK)
+
+
+def _json(data: memoryview, kind: str) -> dict[str, Any]:
+    text = bytes(data)
+    encoding = json.detect_encoding(text)  # also by a byte order mark
+    if encoding.startswith("utf-8"):
+        text = text.rstrip(b"\0 \t\r\n")  # some exporters pad with NUL
+    if not text.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"{"):
+        raise ValueError("it is not a GLB file" if kind == "GLB" else "it is not a glTF file, which is JSON")
+    try:
+        # Names of files may be in another encoding; they are found by their bytes.
+        tree = json.loads(text.decode(encoding, "surrogateescape"))
+    except ValueError as error:
+        raise ValueError(f"its JSON is damaged: {error}") from None
+    version = str(tree.get("asset", {}).get("version", "2.0"))
+    if version.startswith(("0", "1")):
+        raise FormatError(f"only GLTF 2 is supported, and it is of version {version}", _TO_GLTF_2)
+    return tree
+
+
+def _compressed(path: Path, extension: str) -> str:
+    how = "Draco" if extension == _DRACO else "meshopt"
+    return f"{path} is compressed with {extension} ({how}): export it again without, or use `gltf-transform copy`"
+
+
+def _check_extensions(file: GltfFile) -> None:
+    """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
+    path, tree = file.path, file.tree
+    required = set(tree.get("extensionsRequired", []))
+    for name in (_DRACO, *_MESHOPT):
+        if name in required:
+            raise SceneError(_compressed(path, name))
+    if _BASIS in required:
+        raise SceneError(
+            f"{path} has KTX2 textures ({_BASIS}), which are not supported: convert it with "
+            "`gltf-transform ktxdecompress`, or export it with PNG or JPEG textures"
+        )
+    if unknown := sorted(required - _SUPPORTED - _IRRELEVANT):
+        raise SceneError(f"{path} requires {', '.join(unknown)}, which is not supported: export it again without")
+    known = {*_SUPPORTED, *_IRRELEVANT, _DRACO, *_MESHOPT, _BASIS}
+    if unknown := sorted(set(tree.get("extensionsUsed", [])) - known):
+        _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
+
+
+def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
+    """The meshes of the default scene, each with its (4, 4) transform; an instanced mesh comes several times."""
+    path, tree = file.path, file.tree
+    nodes, scenes = tree.get("nodes", []), tree.get("scenes", [])
+    if not nodes:
+        yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
+        return
+    children = {child for node in nodes for child in node.get("children", [])}
+    roots = [index for index in range(len(nodes)) if index not in children]
+    if scenes:
+        chosen = tree.get("scene", 0)
+        roots = [root for root in file.item("scenes", chosen).get("nodes", []) if root not in children]
+        if len(scenes) > 1:
+            _log.warning("%s: drawing only scene %d of its %d scenes", path, chosen, len(scenes))
+    waiting = [(root, np.eye(4)) for root in reversed(list(dict.fromkeys(roots)))]
+    seen: set[int] = set()
+    deformed = set()
+    while waiting:
+        index, parent = waiting.pop()
+        if index in seen:
+            raise ValueError(f"its nodes are not a tree: node {index} has several parents, or is below itself")
+        seen.add(index)
+        node = file.item("nodes", index)
+        extensions = node.get("extensions", {})
+        if extensions.get("KHR_node_visibility", {}).get("visible") is False:
+            continue
+        matrix = parent @ _transform(node)
+        waiting += [(child, matrix) for child in reversed(node.get("children", []))]
+        if "mesh" not in node:
+            continue
+        weights = node.get("weights") or file.item("meshes", node["mesh"]).get("weights") or []
+        deformed |= {"skin"} if "skin" in node else set()
+        deformed |= {"morph targets"} if any(weights) else set()
+        for instance in _instances(file, extensions.get("EXT_mesh_gpu_instancing")):
+            yield node["mesh"], matrix @ instance
+    if deformed:
+        _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", path,
+                     " and ".join(sorted(deformed)))  # fmt: skip
+    if not seen:
+        raise ValueError("its scene has no node, or nodes that are below themselves")
+
+
+def _transform(node: dict[str, Any]) -> np.ndarray:
+    """The (4, 4) matrix of a node relative to its parent."""
+    if "matrix" in node:
+        return np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T
+    shift, turn, scale = (np.array([node[key]], dtype=np.float64) if key in node else None for key in _PLACES)
+    return _matrices(shift, turn, scale, 1)[0]
+
+
+def _matrices(
+    shift: np.ndarray | None, turn: np.ndarray | None, scale: np.ndarray | None, count: int = 1
+) -> np.ndarray:
+    """(K, 4, 4) matrices that scale by (K, 3), turn by unit quaternions x, y, z, w (K, 4) and shift by (K, 3)."""
+    matrices = np.tile(np.eye(4), (count, 1, 1))
+    if turn is not None:
+        x, y, z, w = (turn / np.linalg.norm(turn, axis=1, keepdims=True).clip(1e-12)).T
+        rows = [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+        matrices[:, :3, :3] = np.moveaxis(np.array(rows), 2, 0)
+    if scale is not None:
+        matrices[:, :3, :3] *= scale[:, None, :]
+    if shift is not None:
+        matrices[:, :3, 3] = shift
+    return matrices
+
+
+def _instances(file: GltfFile, extension: dict[str, Any] | None) -> np.ndarray:
+    """(K, 4, 4): where a node repeats its mesh."""
+    if not extension:
+        return np.eye(4)[None]
+    named = extension.get("attributes", {})
+    values = {key: file.accessor(named[key]).astype(np.float64) for key in named if not key.startswith("_")}
+    count = max((len(rows) for rows in values.values()), default=1)
+    return _matrices(values.get("TRANSLATION"), values.get("ROTATION"), values.get("SCALE"), count)
+
+
+class _Parts:
+    """The primitives of meshes as parts, in the coordinates of their meshes."""
+
+    def __init__(self, file: GltfFile) -> None:
+        self._file = file
+        self._materials = MaterialReader(file)
+        self._meshes: dict[int, list[MeshPart]] = {}
+        self._full_colours: dict[np.dtype, float] = {}
+        self.lines = 0
+
+    def of_mesh(self, index: int) -> list[MeshPart]:
+        """The parts of a mesh, which are read once."""
+        if index not in self._meshes:
+            primitives = self._file.item("meshes", index).get("primitives", [])
+            parts = [self._part(primitive) for primitive in primitives]
+            self._meshes[index] = [part for part in parts if part is not None]
+        return self._meshes[index]
+
+    def _part(self, primitive: dict[str, Any]) -> MeshPart | None:
+        attributes, mode = primitive.get("attributes", {}), primitive.get("mode", _TRIANGLES)
+        if mode in _LINES:
+            self.lines += 1
+            return None
+        if mode not in (_POINTS, _TRIANGLES, _STRIP, _FAN):
+            raise ValueError(f"primitive mode {mode} does not exist")
+        if "POSITION" not in attributes:
+            return None
+        positions = self._positions(primitive, attributes["POSITION"])
+        faces = no_faces() if mode == _POINTS else self._faces(primitive, mode, len(positions))
+        material = self._materials.material(primitive.get("material"))
+        colours, alpha = self._colours(attributes.get("COLOR_0"))
+        return material.part(positions, faces, colours, alpha, self._uv(attributes, material))
+
+    def _positions(self, primitive: dict[str, Any], index: int) -> np.ndarray:
+        accessor = self._file.item("accessors", index)
+        if _DRACO in primitive.get("extensions", {}) and "bufferView" not in accessor and "sparse" not in accessor:
+            raise SceneError(_compressed(self._file.path, _DRACO))
+        positions = self._file.accessor(index)
+        return positions if positions.dtype.kind == "f" else positions.astype(np.float32)
+
+    def _faces(self, primitive: dict[str, Any], mode: int, count: int) -> np.ndarray:
+        """(M, 3) int32."""
+        if "indices" not in primitive:
+            return _triangles(np.arange(count), mode)
+        indices = self._file.accessor(primitive["indices"])[:, 0]
+        restart = np.iinfo(indices.dtype).max
+        strips = [indices.astype(np.int64)]
+        if (
+            mode in (_STRIP, _FAN) and restart >= count
+        ):  # glTF forbids restarts, but exporters of other formats use them
+            places = np.flatnonzero(indices == restart)
+            strips = [strip[strip != restart] for strip in np.split(strips[0], places)]
+        if any(len(strip) and strip.max() >= count for strip in strips):
+            raise ValueError("a face refers to a vertex that does not exist")
+        return np.concatenate([_triangles(strip, mode) for strip in strips])
+
+    def _colours(self, index: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(N, 3) uint8 vertex colours and (N,) alpha, 0 to 1; None where there are none."""
+        if index is None:
+            return None, None
+        values = self._file.stored(index)
+        full = self._full_colour(values.dtype)
+        alpha = values[:, 3] / full if values.shape[1] == 4 else None
+        return as_bytes(values[:, :3], full), alpha
+
+    def _full_colour(self, dtype: np.dtype) -> float:
+        """Full brightness in the vertex colours of this type, the same in the whole file."""
+        if dtype == np.uint8:
+            return 255.0
+        if dtype not in self._full_colours:
+            primitives = [p for mesh in self._file.tree.get("meshes", []) for p in mesh.get("primitives", [])]
+            indices = {p["attributes"]["COLOR_0"] for p in primitives if "COLOR_0" in p.get("attributes", {})}
+            arrays = [self._file.stored(index)[:, :3] for index in sorted(indices)]
+            self._full_colours[dtype] = full_scale([array for array in arrays if array.dtype == dtype])
+        return self._full_colours[dtype]
+
+    def _uv(self, attributes: dict[str, int], material: Material) -> np.ndarray | None:
+        """(N, 2) texture coordinates of the set that the material uses, v down; None if there are none."""
+        if material.texcoord is None:
+            return None
+        name = f"TEXCOORD_{material.texcoord}"
+        if name not in attributes:
+            self._materials.problem(f"a mesh with a texture has no {name}")
+            return None
+        return np.nan_to_num(self._file.accessor(attributes[name])[:, :2].astype(np.float32))
+
+
+def _triangles(order: np.ndarray, mode: int) -> np.ndarray:
+    """(M, 3) int32 triangles of vertices in `order`: separate, a strip or a fan."""
+    if mode == _TRIANGLES:
+        return order[: len(order) // 3 * 3].reshape(-1, 3).astype(np.int32)
+    if len(order) < 3:
+        return no_faces()
+    if mode == _FAN:
+        return np.stack([np.full(len(order) - 2, order[0]), order[1:-1], order[2:]], axis=1).astype(np.int32)
+    faces = np.stack([order[:-2], order[1:-1], order[2:]], axis=1)
+    faces[1::2] = faces[1::2, ::-1]
+    return faces.astype(np.int32)

@@ -1,0 +1,280 @@
+"""What the materials of a glTF file look like without light."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart
+from roomscout.rendering.textures import (
+    ImageError,
+    Opacity,
+    Picture,
+    Texture,
+    Wrap,
+    decoded,
+    resized,
+    srgb,
+    tinted,
+)
+
+_log = logging.getLogger(__name__)
+
+_WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror"}
+_IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
+# A surface with more alpha is drawn opaque without a word.
+_NEARLY_OPAQUE = 0.98
+
+
+class File(Protocol):
+    """What materials need of a glTF file."""
+
+    path: Path
+
+    def item(self, kind: str, index: int) -> dict[str, Any]:
+        """An entry of one of the lists, such as "materials"."""
+
+    def resource(self, uri: str) -> bytes:
+        """The bytes at a URI; raises FileNotFoundError."""
+
+    def view(self, index: int) -> np.ndarray:
+        """The bytes of a buffer view."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Slot:
+    """A picture and its place: the set of texture coordinates, their transform (2, 3), and its continuation."""
+
+    picture: Picture
+    texcoord: int = 0
+    transform: tuple[tuple[float, ...], ...] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    wrap: tuple[Wrap, Wrap] = ("repeat", "repeat")
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return self.texcoord, self.transform, self.wrap
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A colour or a texture, and transparency.
+
+    `factor` (3,) multiplies vertex colours in linear light, and `glow` (3,) uint8 is the least that they become.
+    `constant` (3,) uint8 colours meshes without vertex colours; None if nothing says a colour. `texture` has `factor`
+    and `glow` already; vertex colours multiply it unless it is `emissive`. `cutoff` is None for opaque materials.
+    """
+
+    factor: np.ndarray
+    glow: np.ndarray
+    constant: np.ndarray | None = None
+    texture: Texture | None = None
+    slot: _Slot | None = None
+    emissive: bool = False
+    alpha: float = 1.0
+    cutoff: float | None = None
+    opacity: Opacity | None = None
+
+    @property
+    def texcoord(self) -> int | None:
+        """The set of texture coordinates that it needs."""
+        return self.slot.texcoord if self.slot else None
+
+    def part(
+        self,
+        vertices: np.ndarray,
+        faces: np.ndarray,
+        colours: np.ndarray | None,
+        alpha: np.ndarray | None,
+        uv: np.ndarray | None,
+    ) -> MeshPart:
+        """A mesh of this material; `colours` (N, 3) uint8, `alpha` (N,) and `uv` (N, 2), v down, may be None."""
+        face_uv = None if uv is None or not len(faces) else self._face_uv(uv, faces)
+        see_through, partly = self._see_through(faces, alpha, face_uv)
+        if face_uv is not None:
+            multiplied = colours is not None and not self.emissive and not (colours == 255).all()
+            colours = colours if multiplied else None
+            return MeshPart(vertices, faces, colours, self.texture, face_uv, see_through, partly)
+        if colours is not None:
+            colours = np.maximum(tinted(colours, self.factor), self.glow)
+        elif self.constant is not None:
+            colours = np.tile(self.constant, (len(vertices), 1))
+        return MeshPart(vertices, faces, colours, see_through=see_through, partly=partly)
+
+    def _face_uv(self, uv: np.ndarray, faces: np.ndarray) -> np.ndarray:
+        """(M, 3, 2) float32, v up."""
+        assert self.slot is not None, "only a material with a texture is given uv"
+        transform = np.array(self.slot.transform)
+        moved = uv @ transform[:, :2].T + transform[:, 2]
+        moved[:, 1] = 1 - moved[:, 1]
+        return moved.astype(np.float32)[faces]
+
+    def _see_through(
+        self, faces: np.ndarray, alpha: np.ndarray | None, face_uv: np.ndarray | None
+    ) -> tuple[np.ndarray | None, bool]:
+        """Which faces (M,) are transparent, and whether others have some transparency."""
+        if self.cutoff is None or not len(faces):
+            return None, False
+        most = np.full(len(faces), self.alpha) if alpha is None else self.alpha * alpha[faces].max(axis=1)
+        see_through = most < self.cutoff
+        partial = most < _NEARLY_OPAQUE if self.opacity is None or face_uv is None else np.zeros(len(faces), dtype=bool)
+        if self.opacity is not None and face_uv is not None:
+            none, all_ = self.opacity.of_faces(face_uv)
+            see_through |= none
+            partial |= ~all_
+        return see_through, bool((partial & ~see_through).any())
+
+
+class MaterialReader:
+    """Reads the materials of a file, each once; decodes each image once, and shares textures that look the same."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
+        self._images: dict[int, Picture | ImageError] = {}
+        self._textures: dict[tuple[object, ...], Texture] = {}
+        self._problems: set[str] = set()
+
+    def problem(self, text: str) -> None:
+        """Log once that something is not drawn as the file says."""
+        if text not in self._problems:
+            self._problems.add(text)
+            _log.warning("%s: %s", self._file.path, text)
+
+    def material(self, index: int | None) -> Material:
+        """A material by its index; the default material for None."""
+        if index not in self._materials:
+            assert index is not None
+            self._materials[index] = self._read(self._file.item("materials", index))
+        return self._materials[index]
+
+    def _read(self, entry: dict[str, Any]) -> Material:
+        extensions = entry.get("extensions", {})
+        model = entry.get("pbrMetallicRoughness", {})
+        names = "baseColorFactor", "baseColorTexture"
+        if "KHR_materials_pbrSpecularGlossiness" in extensions:
+            model, names = extensions["KHR_materials_pbrSpecularGlossiness"], ("diffuseFactor", "diffuseTexture")
+        rgba = np.array(model.get(names[0], [1, 1, 1, 1]), dtype=np.float64)
+        factor = rgba[:3].clip(0, 1)
+        strength = extensions.get("KHR_materials_emissive_strength", {}).get("emissiveStrength", 1.0)
+        emission = (np.array(entry.get("emissiveFactor", [0, 0, 0]), dtype=np.float64) * strength).clip(0, 1)
+        base = self._slot(model.get(names[1]))
+        emitting = self._slot(entry.get("emissiveTexture")) if emission.any() else None
+        glow = (255 * srgb(emission)).round().astype(np.uint8)
+        if "emissiveTexture" in entry:
+            glow[:] = 0
+        if base and emitting and base.place != emitting.place:
+            if factor.any():
+                self.problem("ignoring an emissive texture whose coordinates are not those of the base texture")
+                emitting = None
+            else:
+                base = None
+        # Emission is the least that a surface shows: the sum would be too bright where exporters write both alike. A
+        # picture that is emitted says more than a base of one colour.
+        constant = None
+        if names[0] in model or glow.any():
+            constant = np.maximum((255 * srgb(factor)).round().astype(np.uint8), glow)
+        if model.get(names[1]) and base is None:
+            constant = None  # shading shows shapes where a texture cannot be used
+        shown = base or emitting
+        transmission = extensions.get("KHR_materials_transmission", {}).get("transmissionFactor", 0.0)
+        alpha = (float(rgba[3]) if len(rgba) > 3 else 1.0) * (1 - transmission)
+        mode = entry.get("alphaMode", "OPAQUE")
+        cutoff: float | None = None
+        opacity = None
+        if mode in ("MASK", "BLEND"):
+            cutoff = entry.get("alphaCutoff", 0.5) if mode == "MASK" else OPAQUE_ALPHA
+        elif transmission:
+            alpha, cutoff = 1.0 - transmission, OPAQUE_ALPHA
+        if mode in ("MASK", "BLEND") and cutoff is not None and base is not None and base.picture.alpha is not None:
+            opacity = Opacity(base.picture.alpha >= 255 * cutoff / max(alpha, 1e-6), base.wrap)
+        return Material(
+            factor=factor,
+            glow=glow,
+            constant=constant,
+            texture=self._texture(base, factor, emitting, emission, glow) if shown else None,
+            slot=shown,
+            emissive=base is None,
+            alpha=alpha,
+            cutoff=cutoff,
+            opacity=opacity,
+        )
+
+    def _texture(
+        self, base: _Slot | None, factor: np.ndarray, emitting: _Slot | None, emission: np.ndarray, glow: np.ndarray
+    ) -> Texture:
+        """The base picture times its factor, but nowhere darker than what is emitted."""
+        shown = base or emitting
+        assert shown is not None
+        pictures = tuple(slot and id(slot.picture) for slot in (base, emitting))
+        key = (pictures, factor.tobytes(), emission.tobytes(), shown.wrap)
+        if key not in self._textures:
+            pixels = tinted(base.picture.pixels, factor) if base else None
+            if emitting:
+                emitted = tinted(emitting.picture.pixels, emission)
+                pixels = emitted if pixels is None else np.maximum(pixels, resized(emitted, pixels))
+            assert pixels is not None
+            self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
+        return self._textures[key]
+
+    def _slot(self, info: dict[str, Any] | None) -> _Slot | None:
+        """The picture that a texture info refers to; None if there is none, or it cannot be used, which is logged."""
+        if info is None:
+            return None
+        texture = self._file.item("textures", info["index"])
+        picture = self._picture(info["index"], texture)
+        if picture is None:
+            return None
+        sampler = self._file.item("samplers", texture["sampler"]) if "sampler" in texture else {}
+        moved = info.get("extensions", {}).get("KHR_texture_transform", {})
+        return _Slot(
+            picture,
+            moved.get("texCoord", info.get("texCoord", 0)),
+            _transform(moved),
+            (_WRAPS[sampler.get("wrapS", 10497)], _WRAPS[sampler.get("wrapT", 10497)]),
+        )
+
+    def _picture(self, index: int, texture: dict[str, Any]) -> Picture | None:
+        """The first image of a texture that can be decoded."""
+        extensions = texture.get("extensions", {})
+        sources = [texture.get("source"), *(extensions.get(name, {}).get("source") for name in _IMAGE_EXTENSIONS)]
+        images = [image for image in sources if image is not None]
+        if not images:
+            self.problem(f"texture {index} has no image in a format that can be read")
+        for image in images:
+            found = self._image(image)
+            if isinstance(found, Picture):
+                return found
+            self.problem(f"drawing without the texture {self._image_name(image)}: {found}")
+        return None
+
+    def _image_name(self, index: int) -> str:
+        image = self._file.item("images", index)
+        uri = image.get("uri", "")
+        return image.get("name") or f"image {index}" if not uri or uri.startswith("data:") else uri
+
+    def _image(self, index: int) -> Picture | ImageError:
+        if index not in self._images:
+            image = self._file.item("images", index)
+            try:
+                view = image.get("bufferView")
+                data = self._file.resource(image["uri"]) if view is None else self._file.view(view).tobytes()
+                self._images[index] = decoded(data)
+            except FileNotFoundError as missing:
+                self._images[index] = ImageError(f"the file {missing} is missing: put it beside the scan")
+            except OSError as error:
+                self._images[index] = ImageError(f"it cannot be read: {error.strerror}")
+            except ImageError as error:
+                self._images[index] = error
+        return self._images[index]
+
+
+def _transform(extension: dict[str, Any]) -> tuple[tuple[float, ...], ...]:
+    """The (2, 3) matrix of a KHR_texture_transform, for v down: scales, turns counter-clockwise, then shifts."""
+    scale, shift = extension.get("scale", [1, 1]), extension.get("offset", [0, 0])
+    cos, sin = np.cos(extension.get("rotation", 0.0)), np.sin(extension.get("rotation", 0.0))
+    return (
+        (float(cos * scale[0]), float(sin * scale[1]), float(shift[0])),
+        (float(-sin * scale[0]), float(cos * scale[1]), float(shift[1])),
+    )

@@ -1,0 +1,154 @@
+"""Meshes of one material each, as glTF and OBJ files have them, and how they become one geometry."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from roomscout.rendering.discs import disc_mesh, downsampled
+from roomscout.rendering.geometry import Geometry, Texturing, cleaned, coloured, no_faces
+from roomscout.rendering.textures import Texture
+
+_log = logging.getLogger(__name__)
+
+# Grey level of uncoloured points in a file whose other parts have colours.
+UNCOLOURED_GREY = 160
+# A surface that lets more than half of the light through is left out: glass, and what textures cut out.
+OPAQUE_ALPHA = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class MeshPart:
+    """A mesh with one material, or points if `faces` is empty.
+
+    `vertices` (N, 3) float; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None. With a `texture`, `face_uv` (M, 3, 2)
+    float32 has v up, and colours multiply it. `see_through` (M,) bool or None says which faces are transparent;
+    `partly` that others have some transparency, which is not drawn.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    colours: np.ndarray | None = None
+    texture: Texture | None = None
+    face_uv: np.ndarray | None = None
+    see_through: np.ndarray | None = None
+    partly: bool = False
+
+    def placed(self, transform: np.ndarray) -> "MeshPart":
+        """The part moved by a (4, 4) matrix."""
+        if (transform == np.eye(4)).all():
+            return self
+        return replace(self, vertices=self.vertices @ transform[:3, :3].T + transform[:3, 3])
+
+
+def merged(path: Path, parts: Sequence[MeshPart]) -> Geometry:
+    """All parts as one geometry: a mesh if any is one, with points as discs; else a cloud. Logs what is not drawn.
+
+    Meshes without colours are shaded. Raises ValueError if there is nothing.
+    """
+    meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]
+    clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in parts if _is_cloud(part)]
+    if not meshes:
+        if not clouds:
+            raise ValueError("it contains neither a mesh nor a point cloud")
+        return _concatenated(clouds)
+    unrolled = _unrolled(meshes)
+    geometries = [coloured(cleaned(part, math.inf)) for part in unrolled]
+    if clouds:
+        geometries.append(_discs(path.stem, _concatenated(clouds)))
+    return _concatenated(geometries)
+
+
+def _is_cloud(part: MeshPart) -> bool:
+    return not len(part.faces) and len(part.vertices) > 0
+
+
+def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart]:
+    """The parts without their transparent faces, unless all are transparent; logs both."""
+    total = sum(len(part.faces) for part in parts)
+    count = sum(int(part.see_through.sum()) for part in parts if part.see_through is not None)
+    if partly := sum(part.partly for part in parts):
+        _log.warning("%s: %d of its meshes are partly transparent, but are drawn opaque", path, partly)
+    if count == total:
+        if count:
+            _log.warning("%s: all its surfaces are transparent; they are drawn opaque", path)
+        return list(parts)
+    if count:
+        _log.warning("%s: left out %d of %d triangles, which are more transparent than opaque", path, count, total)
+    return [_with_faces(part, ~part.see_through) if part.see_through is not None else part for part in parts]
+
+
+def _with_faces(part: MeshPart, keep: np.ndarray) -> MeshPart:
+    face_uv = None if part.face_uv is None else part.face_uv[keep]
+    return replace(part, faces=part.faces[keep], face_uv=face_uv)
+
+
+def _unrolled(meshes: Sequence[MeshPart]) -> list[Geometry]:
+    """The meshes with textures that repeat. Each texture becomes one image, however many meshes share it."""
+    sharing: dict[Texture, list[tuple[int, np.ndarray]]] = {}
+    for index, part in enumerate(meshes):
+        if part.texture is not None and part.face_uv is not None:
+            sharing.setdefault(part.texture, []).append((index, part.face_uv))
+    found = [Geometry(part.vertices, part.faces, part.colours) for part in meshes]
+    for texture, users in sharing.items():
+        indices, uvs = zip(*users, strict=True)
+        pixels, uv = texture.unrolled(np.concatenate(uvs))
+        ends = np.cumsum([len(face_uv) for face_uv in uvs])
+        for index, face_uv in zip(indices, np.split(uv, ends[:-1]), strict=True):
+            white = np.full((len(found[index].vertices), 3), 255, dtype=np.uint8)
+            colours = white if found[index].colours is None else found[index].colours
+            texturing = Texturing(face_uv, np.zeros(len(face_uv), dtype=np.int32), (pixels,))
+            found[index] = replace(found[index], colours=colours, texturing=texturing)
+    return found
+
+
+def _discs(name: str, cloud: Geometry) -> Geometry:
+    """The mesh of a cloud that is drawn beside meshes."""
+    # float32 resolves small discs only near the origin.
+    centre = np.round(np.median(cloud.vertices, axis=0))
+    points, colours = downsampled(name, (cloud.vertices - centre).astype(np.float32), cloud.colours)
+    vertices, faces, colours = disc_mesh(points, colours)
+    return Geometry(vertices + centre, faces, colours)
+
+
+def _concatenated(geometries: Sequence[Geometry]) -> Geometry:
+    """Concatenate. If only some have colours, the others become grey; if none has, colours are None."""
+    if len(geometries) == 1:
+        return geometries[0]
+    offsets = np.cumsum([0, *(len(part.vertices) for part in geometries[:-1])])
+    colours = None
+    if any(part.colours is not None for part in geometries):
+        grey = [np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8) for part in geometries]
+        colours = np.concatenate([g if p.colours is None else p.colours for p, g in zip(geometries, grey, strict=True)])
+    return Geometry(
+        vertices=np.concatenate([part.vertices for part in geometries]),
+        faces=np.concatenate([part.faces + offset for part, offset in zip(geometries, offsets, strict=True)]).astype(
+            np.int32
+        ),
+        colours=colours,
+        texturing=_merged_texturing(geometries),
+    )
+
+
+def _merged_texturing(geometries: Sequence[Geometry]) -> Texturing | None:
+    """Merge the texturings of all parts; None if no part has one. Untextured faces get image index -1."""
+    if not any(part.texturing for part in geometries):
+        return None
+    uvs, indices = [], []
+    images: list[np.ndarray] = []
+    index_by_id: dict[int, int] = {}
+    for part in geometries:
+        if part.texturing is None:
+            uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
+            indices.append(np.full(len(part.faces), -1, dtype=np.int32))
+            continue
+        (image,) = part.texturing.images
+        if id(image) not in index_by_id:
+            index_by_id[id(image)] = len(images)
+            images.append(image)
+        uvs.append(part.texturing.face_uv)
+        indices.append(part.texturing.face_image + np.int32(index_by_id[id(image)]))
+    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))

@@ -1,0 +1,51 @@
+"""Finds the files that a scan refers to, such as textures."""
+
+import re
+import unicodedata
+from pathlib import Path
+
+
+def find_file(scan: Path, name: str) -> Path | None:
+    """The file called `name` in a scan; None if there is none.
+
+    Names may be of another machine or system: `C:\\Users\\me\\textures\\wall.png` is searched for relative to the scan,
+    then as `textures/wall.png` and as `wall.png` beside it. Upper and lower case, and how accents are encoded, matter
+    only if several files would fit.
+    """
+    direct = scan.parent / name
+    if _is_file(direct):
+        return direct
+    parts = [part for part in re.split(r"[\\/]+", name) if part not in ("", ".")]
+    for first in range(len(parts)):
+        if found := _below(scan.parent, parts[first:]):
+            return found
+    return None
+
+
+def _below(folder: Path, parts: list[str]) -> Path | None:
+    for part in parts:
+        if _exists(folder / part):
+            folder = folder / part
+            continue
+        if not folder.is_dir():
+            return None
+        alike = [entry for entry in folder.iterdir() if _plain(entry.name) == _plain(part)]
+        if len(alike) != 1:
+            return None
+        (folder,) = alike
+    return folder if folder.is_file() else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for a file is none
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    return _exists(path) and path.is_file()
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
