@@ -269,7 +269,7 @@ class QuestionSettings(_Section):
     benchmark: Annotated[str, _takes("NAME|FOLDER|FILE.py:NAME")] = DEFAULT
     """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench, vsi-bench-debiased, revsi, sqa3d, openeqa, a folder with a benchmark.yaml, or your own Benchmark record as path/to/file.py:NAME."""
     questions: Annotated[Path | None, _takes("FILE"), MayChange] = None
-    """A .jsonl, .json, .csv or .parquet file with the benchmark's columns, instead of its source on the hub."""
+    """A .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns, instead of its source on the hub."""
     datasets: Annotated[tuple[str, ...], _takes("NAME ...")] = ()
     """Only questions of these datasets."""
     question_types: Annotated[tuple[str, ...], _takes("TYPE ...")] = ()
@@ -708,7 +708,7 @@ ONLY_TRANSFORMERS = ("dtype", "attention", "compile", "kv_reuse", "batch_size", 
 """Settings of models that run in this process."""
 
 UNUSED_BY_VLLM = ("attention", "compile", "batch_size", "refill")
-QUESTION_FILES = (".jsonl", ".json", ".csv", ".parquet")
+QUESTION_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 FOREIGN = {
     "--limit": "--num-questions",
     "--output-dir": "--log-root",

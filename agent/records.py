@@ -45,7 +45,7 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
     """Record a question's last turn, and with turn 0 its scan file, if any; raises the errors of `journal.turn`."""
     turn = state.turns[-1]
     if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
-        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256))
+        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **state.question.frame.columns))
     journal.turn(state.episode, turn, png_of(state, turn.turn), messages_of(state))
 
 

@@ -11,9 +11,13 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
+
+from roomscout.data.options import Options, letter_of
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
@@ -40,6 +44,10 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
+YES_NO_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), "yes") | dict.fromkeys(
+    ("no", "n", "false", "f", "0", "0.0"), "no"
+)
+"""What question files say for yes and for no."""
 YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -80,6 +88,22 @@ class AnswerKind(Protocol):
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
         ...
+
+    def read_truth(self, value: object, options: Options) -> str:
+        """A ground truth of a question file in plain form; by default a text without blanks around it, or a number.
+
+        What `wrong_truth` has nothing against stays as it is. `options` are those of the question. Raises ValueError
+        for a value that may mean several answers or none, with why it cannot be one.
+        """
+        if isinstance(value, list) and len(value) == 1:
+            return self.read_truth(value[0], options)
+        if isinstance(value, str):
+            return value.strip()
+        if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+            return str(value)
+        if isinstance(value, list):
+            raise ValueError("a list: give one answer, and others that are right as well in the column extra_answers")
+        raise ValueError("neither text nor a number")
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """A random valid answer."""
@@ -144,6 +168,16 @@ class Letter(AnswerKind):
         """Names the letters."""
         return f"the answer {shown} is not one of the letters {', '.join(letters)}"
 
+    def read_truth(self, value: object, options: Options) -> str:
+        """The letter that a letter, a number, the text or the place of an option names."""
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        truth = super().read_truth(value, options)
+        if options.own_letters and self.wrong_truth(truth, options.letters) is None:
+            return truth
+        named = letter_of(truth, options)
+        return truth if named in (None, truth.upper()) else named
+
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be one of the letters, in either case."""
         return None if truth.upper() in letters else f"not one of the letters {', '.join(letters)}"
@@ -190,8 +224,18 @@ class Number(AnswerKind):
         """Names the unit."""
         return f"the answer {shown} is not a plain number" + (f" of {self.unit}" if self.unit else "")
 
+    def read_truth(self, value: object, options: Options) -> str:
+        """A number with or without its unit, with a decimal comma or commas between thousands."""
+        truth = super().read_truth(value, options)
+        if _is_positive(truth):
+            return truth
+        with_point = _with_decimal_point(truth)
+        return self.parse(with_point, ()) or with_point
+
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """Relative accuracy requires a finite ground truth above 0."""
+        if (number := NUMBER.match(truth)) and _is_positive(number[0]) and (rest := truth[number.end() :].strip()):
+            return f"followed by {rest!r}, and its unit is {self.unit or 'none'}"
         return None if _is_positive(truth) else "not a finite number above 0, which relative accuracy requires"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
@@ -237,6 +281,11 @@ class YesNo(AnswerKind):
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         """Names both words."""
         return f"the answer {shown} is neither yes nor no"
+
+    def read_truth(self, value: object, options: Options) -> str:
+        """Yes and no in any spelling, true and false, 1 and 0."""
+        truth = str(value).lower() if isinstance(value, bool) else super().read_truth(value, options)
+        return truth if truth.lower() in ("yes", "no") else YES_NO_TRUTHS.get(truth.lower().rstrip(".!"), truth)
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be yes or no, in either case."""
@@ -317,6 +366,12 @@ class Point(AnswerKind):
         """Asks for three numbers."""
         return f"the answer {shown} is not three coordinates x, y, z in m"
 
+    def read_truth(self, value: object, options: Options) -> str:
+        """Coordinates as a text or a list."""
+        if isinstance(value, list):
+            value = ", ".join(str(plain_text(each)) for each in value)
+        return super().read_truth(value, options)
+
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be two or three finite coordinates."""
         return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
@@ -386,6 +441,28 @@ def _distance_m(answer: str | float | None, truth: str) -> float | None:
         return None
     goal = [float(part) for part in there.split(", ")]
     return math.dist([float(part) for part in here.split(", ")][: len(goal)], goal)
+
+
+_GROUPED = re.compile(r"([+-]?\d[\d.,]*\d)(.*)", re.DOTALL)
+
+
+def _with_decimal_point(text: str) -> str:
+    """A text that begins with a number such as 12,5 or 1.234,5 or 1,234.5, with a decimal point and without groups.
+
+    Raises ValueError for a number such as 1,200, which is a thousand to some and one to others.
+    """
+    match = _GROUPED.match(text)
+    if match is None or "," not in match[1]:
+        return text
+    number, rest = match.groups()
+    mark = number[max(number.rfind("."), number.rfind(","))]
+    whole, _, decimals = number.rpartition(mark)
+    if number.count(mark) > 1:  # 1,234,567
+        return number.replace(",", "") + rest
+    grouped = "." if mark == "," else ","
+    if grouped not in number and mark == "," and len(decimals) == 3 and not whole.lstrip("+-").startswith("0"):
+        raise ValueError(f"either {whole}.{decimals} or {whole}{decimals}: write it with a decimal point or without")
+    return f"{whole.replace(grouped, '')}.{decimals}{rest}"
 
 
 def _is_positive(text: str) -> bool:

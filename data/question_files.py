@@ -1,8 +1,10 @@
-"""Reads question rows from the hub or from a .jsonl, .json, .csv or .parquet file, without validating them."""
+"""Reads question rows from the hub or from a .jsonl, .json, .csv, .tsv or .parquet file, without validating them."""
 
+import codecs
 import csv
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,8 +33,30 @@ START_COLUMN = "start"
 """An optional column with the place and the heading at which a question starts: see `roomscout.data.starts`."""
 EXTRA_ANSWERS = "extra_answers"
 """An optional column with a list of further right answers, which a judge reads beside the ground truth."""
-OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, EXTRA_ANSWERS, AS_GIVEN)
+SCALE_COLUMN = "scale"
+UP_AXIS_COLUMN = "up_axis"
+"""Optional columns with the unit of the row's scan in metres, and the axis that points up in it."""
+OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, EXTRA_ANSWERS, SCALE_COLUMN, UP_AXIS_COLUMN, AS_GIVEN)
 """Columns that a row may have whatever its benchmark's are."""
+
+MEANT = {
+    "ground_truth": "answer answers label labels gt target solution gold truth reference correct correct_answer",
+    "question": "query prompt text instruction problem question_text",
+    "options": "choices candidates answer_choices multiple_choice alternatives",
+    "question_type": "type category task question_category qtype",
+    "answer_kind": "answer_type kind answer_format",
+    "scan": "image images file path ply mesh scan_path scan_file file_name filename point_cloud model",
+    "scene_name": "scene scene_id scan_id room",
+    "id": "index idx question_id qid uid",
+    "dataset": "source data_source",
+    "unit": "units answer_unit",
+    "scale": "unit_m metres_per_unit scan_scale",
+    "up_axis": "up axis upaxis",
+    "start": "start_pose",
+}
+"""What other files call our columns."""
+OPTION_COLUMNS = tuple("ABCDEFGH")
+"""Columns with one option each, as in the files of VLMEvalKit."""
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +170,7 @@ def file_rows(
         rows = _other_json(path, read_json) if read_json and reader is _read_json else reader(path, known)
         for number, row in rows:
             if isinstance(row, Mapping):
+                row = _with_our_names(row, known)
                 names.update(dict.fromkeys(map(str, row)))
             yield number, row
     except UnicodeDecodeError as error:
@@ -168,15 +193,48 @@ def questions_file(folder: Path) -> Path:
 
 def _warn_of_unknown(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
     """Log the columns of a file that are ignored, each with the known one that it may have meant."""
-    unknown = [name for name in names if name not in known]
-    meant = {name: get_close_matches(name, [each for each in known if each not in names], n=1) for name in unknown}
+    unknown = [name for name in names if name not in known and name.strip()]
+    meant = {name: column_meant(name, [each for each in known if each not in names]) for name in unknown}
     if unknown:
-        in_words = (name + (f" (did you mean {meant[name][0]}?)" if meant[name] else "") for name in unknown)
+        in_words = (name + (f" (did you mean {meant[name]}?)" if meant[name] else "") for name in unknown)
         _log.warning("%s: ignoring unknown columns: %s", path, listed(in_words))
+
+
+def column_meant(name: str, missing: Sequence[str]) -> str:
+    """The one of the missing columns that a column of this name likely is, by its meaning or spelling; else empty."""
+    plain = _plain_name(name)
+    by_meaning = [ours for ours, others in MEANT.items() if plain in others.split() and ours in missing]
+    return next(iter([*by_meaning, *get_close_matches(plain, missing, n=1)]), "")
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def _with_our_names(row: Row, known: Sequence[str]) -> Row:
+    """A row with the known column for each that differs from it only in case, blanks or hyphens.
+
+    The columns A, B, ... become `options`, if there are no others.
+    """
+    free = {_plain_name(name): name for name in known if name not in row}
+    named = {
+        name if name in known or not isinstance(name, str) else free.pop(_plain_name(name), name): value
+        for name, value in row.items()
+    }
+    if "options" in known and not named.get("options") and {"A", "B"} <= named.keys():
+        given = {name: named[name] for name in OPTION_COLUMNS if name in named and named[name] not in (None, "")}
+        named = {name: value for name, value in named.items() if name not in OPTION_COLUMNS} | {"options": given}
+    return named
 
 
 def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     with path.open(encoding="utf-8-sig") as lines:
+        begins_list = lines.read(1) == "["
+        lines.seek(0)
+        if begins_list and (rows := _parsed_list(lines.read())):
+            yield from ((number, _as_row(row, f"{path}, row {number}")) for number, row in enumerate(rows, start=1))
+            return
+        lines.seek(0)
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield number, _json_row(line, f"{path}, row {number}")
@@ -184,11 +242,45 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
 
 def _read_json(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     text = path.read_text(encoding="utf-8-sig")
-    rows = _parse_json(text, str(path)) if text.strip() else []
-    if not isinstance(rows, list):
+    lines = text.splitlines()
+    if len(lines) > 1 and _is_object(lines[0]):  # one object per line
+        yield from ((number, _json_row(line, f"{path}, row {number}")) for number, line in enumerate(lines, 1) if line)
+        return
+    rows = _rows_in(_parse_json(text, str(path)) if text.strip() else [])
+    if rows is None:
         raise QuestionError(f"{path} is not a JSON list; write [{{...}}, {{...}}], or one object per line as .jsonl")
     for number, row in enumerate(rows, start=1):
         yield number, _as_row(row, f"{path}, row {number}")
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parsed_list(text: str) -> list[Any]:
+    """A JSON list; empty for anything else."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return content if isinstance(content, list) else []
+
+
+def _rows_in(content: object) -> list[Any] | None:
+    """The rows of a list, of an object with one list such as {"questions": [...]}, or of one with a row per id."""
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict):
+        return None
+    lists = [each for each in content.values() if isinstance(each, list) and all(isinstance(row, dict) for row in each)]
+    if len(lists) == 1 and not any(isinstance(each, dict) for each in content.values()):
+        return lists[0]
+    if content and all(isinstance(each, dict) for each in content.values()):
+        return [{"id": id, **row} for id, row in content.items()]
+    return None
 
 
 def _other_json(path: Path, read_json: JsonReader) -> Iterator[NumberedRow]:
@@ -226,17 +318,40 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     """Uses the standard library, which keeps values such as '007' as text."""
     number = 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, strict=True)
+    with path.open(encoding=_encoding(path), newline="") as lines:
+        header = lines.readline()
+        told = re.fullmatch(r"sep=(.)\s*", header)  # as Excel writes and reads it
+        lines.seek(0)
+        if told:
+            lines.readline()
+        reader = csv.DictReader(lines, strict=True, delimiter=told[1] if told else _delimiter(header, columns))
         try:
             if len(set(reader.fieldnames or ())) < len(reader.fieldnames or ()):
                 raise QuestionError(f"{path}: the header repeats a column name; name each column once")
             for number, row in enumerate(reader, start=1):
+                if not any(row.values()):  # as spreadsheets end with
+                    continue
                 if None in row or None in row.values():
                     raise QuestionError(f"{path}, row {number}: wrong number of cells; check its quotes")
                 yield number, row
         except csv.Error as error:
             raise QuestionError(f"{path}, row {number + 1}: invalid CSV ({error}); check its quotes") from error
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8, or the UTF-16 of spreadsheets, which begins with a byte order mark."""
+    with path.open("rb") as file:
+        return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _delimiter(header: str, columns: Sequence[str]) -> str:
+    """What separates the cells: of comma, semicolon, tab and |, that which gives the most of our columns."""
+    ours = {*map(_plain_name, columns), *(name for names in MEANT.values() for name in names.split())}
+
+    def found(delimiter: str) -> int:
+        return sum(_plain_name(name.strip('"')) in ours for name in header.split(delimiter))
+
+    return max(",;\t|", key=found)
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
@@ -247,8 +362,10 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
         return
     try:
         names = pq.read_schema(path).names
-        _warn_of_unknown(path, names, columns)
-        table = pq.read_table(path, columns=[name for name in columns if name in names])
+        ours = {*columns, *map(_plain_name, columns), *OPTION_COLUMNS}
+        read = [name for name in names if name in columns or _plain_name(name) in ours or name in OPTION_COLUMNS]
+        _warn_of_unknown(path, [name for name in names if name not in read], columns)
+        table = pq.read_table(path, columns=read)
     except pa.ArrowException as error:
         raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error
     yield from enumerate(table.to_pylist(), start=1)
@@ -256,8 +373,10 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
 
 _READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[NumberedRow]]] = {
     ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,
+    ".tsv": _read_csv,
     ".parquet": _read_parquet,
 }
 

@@ -1,6 +1,5 @@
 """Questions about scans: from a benchmark's source, a file, the command line or Python."""
 
-import ast
 import hashlib
 import json
 import logging
@@ -8,29 +7,41 @@ import math
 import random
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
+from roomscout import UpAxis
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
+from roomscout.data.options import (
+    LETTER_PREFIX,
+    LETTERED_OPTION,
+    Options,
+    place_in,
+    read_options,
+    written_options,
+)
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
     EXTRA_ANSWERS,
     OPTIONAL_COLUMNS,
+    SCALE_COLUMN,
     SCAN_COLUMN,
     START_COLUMN,
+    UP_AXIS_COLUMN,
     NumberedRow,
     QuestionError,
     Row,
+    column_meant,
     file_rows,
     hub_rows,
     listed,
     questions_file,
 )
+from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start
 from roomscout.data.text import escaped, on_disk
 
@@ -58,20 +69,18 @@ MAX_ERRORS_SHOWN = 20
 MAX_ROWS_NAMED = 10
 """Bad rows that a message lists; it counts the others."""
 
-_LETTER = re.compile(r"\s*\(?([A-Z])[.):]\s+")
-_LETTERED_OPTION = re.compile(_LETTER.pattern + r"\S")
-
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. Its fields but the kind are columns of question files, the last three optional ones.
+    """A question about a scan. Its fields but the kind are columns of question files, the last five optional ones.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
     letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
     is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
     declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
     it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
-    view of the scan. `extra_answers` are right as well, and only a judge reads them. Not validated here, but by
+    view of the scan. `extra_answers` are right as well, and only a judge reads them. `scale` is the scan's
+    unit in metres and `up_axis` its axis that points up, by default those of the run. Not validated here, but by
     `load_questions` and `normalized`.
     """
 
@@ -87,6 +96,13 @@ class Question:
     scan: str = ""
     start: Start | None = None
     extra_answers: tuple[str, ...] = ()
+    scale: float | None = None
+    up_axis: UpAxis | None = None
+
+    @property
+    def frame(self) -> ScanFrame:
+        """The unit and the up axis of the scan, as far as they are not those of the run."""
+        return ScanFrame(self.scale, self.up_axis)
 
     @property
     def scene(self) -> tuple[str, str]:
@@ -96,7 +112,7 @@ class Question:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options, in order."""
-        found = (_LETTERED_OPTION.match(option) for option in self.options)
+        found = (LETTERED_OPTION.match(option) for option in self.options)
         return tuple(match[1] for match in found if match)
 
     @property
@@ -109,7 +125,7 @@ class Question:
             columns |= {START_COLUMN: self.start.to_json()}
         if self.extra_answers:
             columns |= {EXTRA_ANSWERS: list(self.extra_answers)}
-        return columns
+        return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:
         """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
@@ -117,7 +133,7 @@ class Question:
 
     def text_of(self, letter: str | None) -> str:
         """The text of the option with this letter, in either case; empty if there is none."""
-        texts = {match[1]: option[match.end() :] for option in self.options if (match := _LETTER.match(option))}
+        texts = {match[1]: option[match.end() :] for option in self.options if (match := LETTER_PREFIX.match(option))}
         return texts.get((letter or "").upper(), "")
 
     def guess(self, draw: random.Random) -> str:
@@ -257,9 +273,9 @@ def load_questions(
 ) -> list[Question]:
     """Load and filter the questions of `source`, in its order.
 
-    `source` is a .jsonl, .json, .csv or .parquet file with the benchmark's columns (ignores others), or None for the
-    benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter passes
-    everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
+    `source` is a .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns (ignores others), or None for
+    the benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter
+    passes everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
     AS_GIVEN. Returns the first `num_questions` of the remaining questions.
 
     The columns `id` and `options` are optional: the id defaults to the row number, the options to none. The type of a
@@ -298,7 +314,8 @@ def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[Nu
     """The rows of a file. A scan that exists relative to the file's folder is named by its absolute path."""
     for number, row in rows:
         scan = None if isinstance(row, QuestionError) else row.get(SCAN_COLUMN)
-        beside = source.absolute().parent / scan if isinstance(scan, str) and scan.strip() else None
+        scan = scan_path(scan) if isinstance(scan, str) else None
+        beside = source.absolute().parent / scan if scan else None
         if beside is not None and not isinstance(row, QuestionError) and on_disk(beside).is_file():
             name = row.get("scene_name") or str(Path(str(scan)).with_suffix(""))
             row = {**row, "scene_name": name, SCAN_COLUMN: str(beside)}
@@ -352,6 +369,7 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
     columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
     start = Start.read(row.get(START_COLUMN))
+    frame = ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
     return Question(
         **columns,
         kind=kind,
@@ -359,6 +377,8 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
         scan=row.get(SCAN_COLUMN, ""),
         start=start,
         extra_answers=tuple(row.get(EXTRA_ANSWERS, ())),
+        scale=frame.scale,
+        up_axis=frame.up_axis,
     )
 
 
@@ -414,22 +434,29 @@ def ask_one(
     Raises QuestionError if question, type, options and ground truth do not fit together.
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
-    lettered = _with_letters(options)
-    if ground_truth is not None:
-        ground_truth = _letter_of_text(ground_truth, lettered)
+    read = _options(options, "--options")
+    lettered = read.lettered
     name = question_type or benchmark.type_of_wording(question, bool(lettered)).name
     known = benchmark.type_of(name)
     if known is None:
         raise QuestionError(f"--question-type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
-    asked = Question("asked", "asked", scene_name, name, question, lettered, ground_truth, known.kind)
+    asked = Question("asked", "asked", scene_name, name, question, lettered, None, known.kind)
     if asked.kind.takes_options and len(lettered) < 2:
         raise QuestionError(f"--options: a multiple-choice question needs at least two, got {len(lettered)}")
     if lettered and not asked.kind.takes_options:
         raise QuestionError(f"--options: a question of type {name} takes none")
     _check_content(asked, "--options" if lettered and question.strip() else "--question")
-    if ground_truth is not None and (wrong := asked.kind.wrong_truth(ground_truth, asked.letters)):
+    if ground_truth is None:
+        return asked
+    try:
+        truth = asked.kind.read_truth(ground_truth, read)
+    except ValueError as error:
+        raise QuestionError(f"--ground-truth {ground_truth!r} is {error}") from None
+    if wrong := asked.kind.wrong_truth(truth, asked.letters):
         raise QuestionError(f"--ground-truth {ground_truth!r} is {wrong}; a question of type {name} needs it")
-    return asked
+    if truth.upper() != ground_truth.strip().upper():
+        logger.info("Ground truth %r is %s%s", ground_truth, "option " if lettered else "", truth)
+    return replace(asked, ground_truth=truth)
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
@@ -469,36 +496,6 @@ def _without_excluded(
     return questions
 
 
-# The user's own question
-
-
-def _with_letters(options: Sequence[str]) -> tuple[str, ...]:
-    lettered = [bool(_LETTERED_OPTION.match(option)) for option in options]
-    if any(lettered):
-        return tuple(options)
-    if len(options) > 26:
-        raise QuestionError(f"--options: at most 26 are supported, got {len(options)}")
-    return tuple(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))
-
-
-def _letter_of_text(truth: str, options: Sequence[str]) -> str:
-    """The letter of the only option whose text, with or without its letter, is `truth`; else `truth` itself.
-
-    Ignores case.
-    """
-    matches = [match for option in options if (match := _LETTERED_OPTION.match(option))]
-    wanted = truth.strip().lower()
-    found = []
-    for match in matches:
-        option, text = match.string, match.string[match.end() - 1 :]
-        if wanted in (option.strip().lower(), text.strip().lower()):
-            found.append(match[1])
-    if wanted.upper() in (match[1] for match in matches) or len(found) != 1:
-        return truth
-    logger.info("Ground truth %r is option %s", truth, found[0])
-    return found[0]
-
-
 # From rows to questions
 
 
@@ -520,7 +517,7 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     columns = {name: getattr(question, name) for name in COLUMNS}
     start = {START_COLUMN: question.start.to_json()} if isinstance(question.start, Start) else {}
-    more = {EXTRA_ANSWERS: list(question.extra_answers), **start}
+    more: Row = {EXTRA_ANSWERS: list(question.extra_answers), **start, **question.frame.columns}
     return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared, **more}
 
 
@@ -535,13 +532,16 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
     """
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
+    loaded_as: dict[str | tuple[str, str], tuple[ScanFrame, int]] = {}
     questions, errors = [], list[str]()
-    for number, row in rows:
+    ours = [(number, _our_columns(row, f"{name}, {noun} {number}", benchmark)) for number, row in rows]
+    counted_from = _counted_from(row for _, row in ours if not isinstance(row, QuestionError))
+    for number, row in ours:
         try:
             if isinstance(row, QuestionError):
                 raise row
             place = f"{name}, {noun} {number}"
-            question = _parse_row(_our_columns(row, place, benchmark), number, place, benchmark)
+            question = _parse_row(row, number, place, benchmark, counted_from)
             if question.id in first_row:
                 raise QuestionError(
                     f"{name}, {noun} {number}: duplicate id {question.id}, also in {noun} {first_row[question.id]}; "
@@ -552,6 +552,12 @@ def _parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, nou
                 raise QuestionError(
                     f"{place}: scene {question.scene_name} has the scan {one}, and in another {noun} {two}; give the "
                     "scenes different names"
+                )
+            frame, elsewhere = loaded_as.setdefault(question.scan or question.scene, (question.frame, number))
+            if frame != question.frame:
+                raise QuestionError(
+                    f"{place}: the scan of scene {question.scene_name} has {question.frame}, and in {noun} "
+                    f"{elsewhere} {frame}; give every {noun} about a scan the same scale and up_axis"
                 )
         except QuestionError as error:
             errors.append(escaped(str(error)))
@@ -581,16 +587,24 @@ def _by_reason(errors: Sequence[str]) -> list[str]:
     return lines[:MAX_ERRORS_SHOWN] + more
 
 
-def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
+def _our_columns(row: Row | QuestionError, place: str, benchmark: Benchmark) -> Row | QuestionError:
     """A row with our columns: read by the benchmark, unless it comes from a Question and has them already."""
-    if _is_as_given(row):
+    if isinstance(row, QuestionError) or _is_as_given(row):
         return row
+    try:
+        return _read_by(benchmark, row, place)
+    except QuestionError as error:
+        return error
+
+
+def _read_by(benchmark: Benchmark, row: Row, place: str) -> Row:
     optional = (*OPTIONAL_COLUMNS, *PLACE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
     missing = [column for column in benchmark.columns if column not in row and column not in optional]
     if missing:
-        raise QuestionError(
-            f"{place}: missing column {listed(missing)}; {benchmark.title}'s columns are {listed(benchmark.columns)}"
-        )
+        meant = {each: column_meant(each, missing) for each in row if each not in benchmark.all_columns}
+        renamed = [f"rename {each} to {ours}" for each, ours in meant.items() if ours]
+        fix = " and ".join(renamed) or f"{benchmark.title}'s columns are {listed(benchmark.columns)}"
+        raise QuestionError(f"{place}: missing column {listed(missing)}; {fix}")
     try:
         ours = benchmark.read_row(row)
     except QuestionError as error:
@@ -602,8 +616,8 @@ def _our_columns(row: Row, place: str, benchmark: Benchmark) -> Row:
     return ours
 
 
-def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Question:
-    scan = _cell(row.get(SCAN_COLUMN), SCAN_COLUMN, place)
+def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark, counted_from: int | None) -> Question:
+    scan = scan_path(_cell(row.get(SCAN_COLUMN), SCAN_COLUMN, place))
     if scan:
         given = {name: value for name, value in row.items() if name not in PLACE_COLUMNS or value}
         row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix(""))} | given
@@ -612,28 +626,59 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark) -> Quest
         raise QuestionError(f"{place}: the read_row of {benchmark.title} leaves out {listed(missing)}")
     question_id = _name(row.get("id", number), "id", place)
     place = f"{place} (id {question_id})"
-    text = row["question"]
+    frame = _frame(row, place)
+    text, options = row["question"], _options(row.get("options"), place)
     question = Question(
         id=question_id,
         dataset=_name(row["dataset"], "dataset", place),
         scene_name=_name(row["scene_name"], "scene_name", place),
         question_type=_name(row["question_type"], "question_type", place),
         question=text if isinstance(text, str) else "",
-        options=_options(row.get("options"), place),
-        ground_truth=_truth(row["ground_truth"], place),
+        options=options.lettered,
         kind=_declared_kind(row, place, benchmark),
         scan=scan,
         start=_start(row.get(START_COLUMN), place),
         extra_answers=_extra_answers(row.get(EXTRA_ANSWERS), place),
+        scale=frame.scale,
+        up_axis=frame.up_axis,
     )
     try:
         question = with_kind(question, benchmark)
     except QuestionError as error:
         raise QuestionError(f"{place}: {error}") from None
     _check_content(question, place)
-    if question.ground_truth is not None or not _is_as_given(row):
-        _check_ground_truth(question, question.ground_truth, place)
+    truth = row["ground_truth"]
+    if _is_missing(truth):
+        if truth == "" or not _is_as_given(row):
+            _refuse_truth(question, truth, "missing; fix it or remove the question", place)
+        return question
+    options = replace(options, counted_from=counted_from)
+    try:
+        read = question.kind.read_truth(truth, options)
+    except ValueError as error:
+        _refuse_truth(question, truth, str(error), place)
+    question = replace(question, ground_truth=read)
+    _check_unicode(read, place)
+    if wrong := question.kind.wrong_truth(read, question.letters):
+        _refuse_truth(question, read, f"{wrong}; fix it or remove the question", place)
     return question
+
+
+def _counted_from(rows: Iterable[Row]) -> int | None:
+    """Whether ground truths that are the numbers of options count from 0 or from 1; None if no row tells."""
+    begin_at_0 = begin_at_1 = False
+    for row in rows:
+        truth = row.get("ground_truth")
+        if isinstance(truth, bool) or not re.fullmatch(r"\d{1,2}(?:\.0)?", str(truth).strip()):
+            continue
+        try:
+            options = read_options(written_options(row.get("options")))
+        except ValueError:  # reported with its row
+            continue
+        place = place_in(str(truth).strip().removesuffix(".0"), options)
+        begin_at_0 |= place == 0
+        begin_at_1 |= place is not None and place == len(options.lettered) > 0
+    return None if begin_at_0 == begin_at_1 else int(begin_at_1)
 
 
 def _start(value: object, place: str) -> Start | None:
@@ -643,13 +688,23 @@ def _start(value: object, place: str) -> Start | None:
         raise QuestionError(f"{place}: {error}") from None
 
 
+def _frame(row: Row, place: str) -> ScanFrame:
+    try:
+        return ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
+    except ValueError as error:
+        raise QuestionError(f"{place}: {error}") from None
+
+
 def _extra_answers(value: object, place: str) -> tuple[str, ...]:
-    value = _options_from_text(value.strip(), place) if isinstance(value, str) else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    try:
+        texts = written_options(value) if isinstance(value, str) else value
+    except ValueError:
+        texts = value
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         raise QuestionError(f"{place}: extra_answers are {value!r}; they must be a list of texts")
-    return tuple(value)
+    return tuple(texts)
 
 
 def _declared_kind(row: Row, place: str, benchmark: Benchmark) -> AnswerKind:
@@ -685,52 +740,27 @@ def _name(value: object, column: str, place: str) -> str:
     raise QuestionError(f"{place}: {column} is {value!r}; it must be text or a whole number")
 
 
-def _truth(value: object, place: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value and value.strip()
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return str(value)
-    raise QuestionError(f"{place}: ground_truth is {value!r}; it must be text or a number")
-
-
-_LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-# Lists as printed by Python, and by numpy, which omits commas.
-_PRINTED_LIST = re.compile(rf"[\[(](?:[\s,]*(?:{_LITERAL}))*[\s,]*[\])]", re.S)
-
-
-def _options(value: object, place: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = _options_from_text(value.strip(), place)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ()
-    if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
-        raise QuestionError(
-            f'{place}: options are {value!r}; they must be a list of strings such as ["A. left", "B. right"]'
-        )
-    return tuple(value)
-
-
-def _options_from_text(text: str, place: str) -> object:
-    if text.lower() in ("", "null", "none", "nan", "[]"):
-        return None
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with suppress(ValueError, SyntaxError):
-        if _PRINTED_LIST.fullmatch(text):
-            return [ast.literal_eval(literal) for literal in re.findall(_LITERAL, text, re.S)]
-    raise QuestionError(f'{place}: options {text[:80]!r} are not a list; write JSON such as ["A. left", "B. right"]')
+def _options(value: object, place: str) -> Options:
+    try:
+        return read_options(written_options(value))
+    except ValueError as error:
+        raise QuestionError(f"{place}: {error}") from None
 
 
 def _check_content(question: Question, place: str) -> None:
     if not question.question.strip():
         raise QuestionError(f"{place}: the question is empty or not text")
-    for text in (question.question, *question.options, question.ground_truth or ""):
-        if not _is_unicode(text):
-            raise QuestionError(f"{place}: {text!r} contains an unpaired surrogate; write the text as UTF-8")
+    for text in (question.question, *question.options):
+        _check_unicode(text, place)
     if question.kind.takes_options:
         _check_options(question, place)
     elif question.options:
         raise QuestionError(f"{place}: {question.question_type} takes no options, but has {listed(question.options)}")
+
+
+def _check_unicode(text: str, place: str) -> None:
+    if not _is_unicode(text):
+        raise QuestionError(f"{place}: {text!r} contains an unpaired surrogate; write the text as UTF-8")
 
 
 def _is_unicode(text: str) -> bool:
@@ -742,17 +772,14 @@ def _check_options(question: Question, place: str) -> None:
         raise QuestionError(
             f"{place}: {question.question_type} needs at least two options, but has {len(question.options)}"
         )
-    bare = [option for option in question.options if not _LETTERED_OPTION.match(option)]
-    if bare:
-        raise QuestionError(f"{place}: option {bare[0]!r} has no letter or no text; write it as 'A. {bare[0].strip()}'")
     if len(set(question.letters)) < len(question.letters):
         raise QuestionError(f"{place}: options have duplicate letters ({listed(question.letters)})")
 
 
-def _check_ground_truth(question: Question, truth: str | None, place: str) -> None:
-    wrong = "missing" if truth is None else question.kind.wrong_truth(truth, question.letters)
-    if wrong:
-        raise QuestionError(
-            f"{place}: ground_truth {truth!r} of a question of type {question.question_type} is {wrong}; fix it or "
-            "remove the question"
-        )
+def _refuse_truth(question: Question, truth: object, why: str, place: str) -> NoReturn:
+    raise QuestionError(f"{place}: ground_truth {truth!r} of a question of type {question.question_type} is {why}")
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a cell is empty, in any format."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or value == ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.data.questions import Question
+from roomscout.data.scan_frames import of_another_machine
 from roomscout.data.text import escaped, on_disk
 
 Layouts = Mapping[str, tuple[str, ...]]
@@ -100,7 +101,11 @@ def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> 
         return find_scan(scan_root, *question.scene, layouts)
     path = on_disk(scan_root / question.scan)
     if not path.is_file():
-        raise ScanNotFound(f"there is no scan file {path}, which the column scan of question {question.id} names")
+        fix = ": it is a path of a Windows machine; write it relative to the question file"
+        raise ScanNotFound(
+            f"there is no scan file {path}, which the column scan of question {question.id} names"
+            + fix * of_another_machine(question.scan)
+        )
     return path
 
 

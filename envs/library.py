@@ -12,6 +12,7 @@ import numpy as np
 
 from roomscout import UpAxis
 from roomscout.data.questions import Question
+from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -46,6 +47,14 @@ class ScanFile(NamedTuple):
 
     path: Path
     sha256: str
+
+
+class FirstViewKey(NamedTuple):
+    """What the first views of questions depend on."""
+
+    path: Path
+    frame: ScanFrame
+    start: Start | None
 
 
 class SceneLibrary(Protocol):
@@ -123,7 +132,7 @@ class ScanLibrary:
         self._scenes = SceneCache(cache_bytes, up_axis, scale)
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
-        self._first_views: OrderedDict[tuple[Path, Start | None], Future[FirstView]] = OrderedDict()
+        self._first_views: OrderedDict[FirstViewKey, Future[FirstView]] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
     def close(self) -> None:
@@ -140,7 +149,7 @@ class ScanLibrary:
 
     def scene_of(self, question: Question) -> Scene:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
-        return self._scenes.get(self.scan_of(question))
+        return self._scenes.get(self.scan_of(question), question.up_axis, question.scale)
 
     def scan_file(self, question: Question) -> ScanFile:
         """The question's scan file; raises ScanNotFound or SceneError."""
@@ -152,36 +161,38 @@ class ScanLibrary:
 
         Raises ScanNotFound, SceneError or RenderError; a failure is raised for each of these questions.
         """
-        return self._first_view(self.scan_of(question), question.start).result()
+        return self._first_view(self._key_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Load the next scans and render their first views in the background; errors are raised on use."""
-        views: dict[tuple[Path, Start | None], None] = {}
+        views: dict[FirstViewKey, None] = {}
         for question in questions:
             try:
-                views[self.scan_of(question), question.start] = None
+                views[self._key_of(question)] = None
             except ScanNotFound:  # raised again when the question begins
                 continue
-        for path, start in list(views)[:SCANS_AHEAD]:
-            self._first_view(path, start)
+        for key in list(views)[:SCANS_AHEAD]:
+            self._first_view(key)
 
     def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
         """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
         return self.renderer.render(scene, pose, self.camera.intrinsics)
 
-    def _first_view(self, path: Path, start: Start | None) -> Future[FirstView]:
-        key = path, start
+    def _key_of(self, question: Question) -> FirstViewKey:
+        return FirstViewKey(self.scan_of(question), question.frame, question.start)
+
+    def _first_view(self, key: FirstViewKey) -> Future[FirstView]:
         if key not in self._first_views:
-            self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, path, start)
+            self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, key)
             if len(self._first_views) > FIRST_VIEWS_KEPT:
                 self._first_views.popitem(last=False)
         return self._first_views[key]
 
-    def _load_first_view(self, path: Path, start: Start | None) -> FirstView:
-        scene = self._scenes.get(path)
-        self._fingerprint(path)  # hash the file now, while it is in the page cache
-        if start is not None:
-            return draw_start(scene, start, self.renderer, self.camera)
+    def _load_first_view(self, key: FirstViewKey) -> FirstView:
+        scene = self._scenes.get(key.path, key.frame.up_axis, key.frame.scale)
+        self._fingerprint(key.path)  # hash the file now, while it is in the page cache
+        if key.start is not None:
+            return draw_start(scene, key.start, self.renderer, self.camera)
         return draw_first_view(scene, self.renderer, self.camera)
 
     def _fingerprint(self, path: Path) -> str:

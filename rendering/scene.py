@@ -323,15 +323,18 @@ class SceneCache:
         self._entries: OrderedDict[Path, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, path: str | Path) -> Scene:
-        """The scene of this file, loaded if necessary. Raises SceneError; does not cache failures."""
+    def get(self, path: str | Path, up_axis: UpAxis | None = None, scale: float | None = None) -> Scene:
+        """The scene of this file, loaded if necessary. Raises SceneError; does not cache failures.
+
+        `up_axis` and `scale`, if given, are those of the file, which must have the same in each call.
+        """
         path = Path(path)
         with self._lock:
             entry = self._entries.setdefault(path, _Entry())
             self._entries.move_to_end(path)
         with entry.lock:
             if entry.scene is None:
-                entry.scene = load_scene(path, self._up_axis, self._scale)
+                entry.scene = load_scene(path, up_axis or self._up_axis, self._scale if scale is None else scale)
             scene = entry.scene
         self._evict()
         return scene

@@ -16,8 +16,10 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
+from roomscout import UpAxis
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, Reference
+from roomscout.data.scan_frames import ScanFrame
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -180,10 +182,17 @@ class TurnSeconds:
 
 @dataclass(frozen=True)
 class ScanRecord:
-    """The file of a question's scan, and the SHA-256 of its bytes."""
+    """The file of a question's scan, the SHA-256 of its bytes, and its unit and up axis if they are not the run's."""
 
     file: str
     sha256: str
+    scale: OmittedIfEmpty[float | None] = None
+    up_axis: OmittedIfEmpty[UpAxis | None] = None
+
+    @property
+    def frame(self) -> ScanFrame:
+        """The unit and the up axis, as far as the question gave them."""
+        return ScanFrame(self.scale, self.up_axis)
 
 
 @dataclass(frozen=True)

@@ -182,8 +182,8 @@ BAD_ROWS = [
     ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' has no letter"),
     ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' has no letter or no text"),
     ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
-    ({**ROUTE, "options": ["A. left", 2]}, "options are"),
-    ({**ROUTE, "options": {"A": "left"}}, "options are"),
+    ({**ROUTE, "options": ["A. left", 2]}, "option '2' has no letter"),
+    ({**ROUTE, "options": {"A": "left"}}, "needs at least two options, but has 1"),
     ({**ROUTE, "options": 3}, "options are 3"),
     ({**ROUTE, "options": "left or right"}, "are not a list"),
     ({**ROUTE, "options": "['A. left', '\\x']"}, "are not a list"),
@@ -191,8 +191,8 @@ BAD_ROWS = [
     ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
     ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
     ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
-    ({**COUNTING, "id": "8", "ground_truth": True}, "ground_truth is True"),
-    ({**COUNTING, "id": "8", "ground_truth": [3]}, "ground_truth is [3]"),
+    ({**COUNTING, "id": "8", "ground_truth": True}, "is neither text nor a number"),
+    ({**COUNTING, "id": "8", "ground_truth": [3, 4]}, "is a list: give one answer"),
     ({**COUNTING, "id": "8", "ground_truth": "0"}, "not a finite number above 0"),
     ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
 ]
@@ -280,7 +280,7 @@ def test_a_folder_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["q.txt", "q", "q.jsonl.gz"])
 def test_an_unknown_extension_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    assert "--questions takes .jsonl, .json, .csv, .parquet" in error_of(tmp_path / name)
+    assert "--questions takes .jsonl, .ndjson, .json, .csv, .tsv, .parquet" in error_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
@@ -295,7 +295,7 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_json_file_that_is_not_a_list_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING]}))
+    (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING], "others": [COUNTING]}))
     assert "is not a JSON list" in error_of(tmp_path / "q.json")
 
 

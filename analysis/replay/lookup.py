@@ -9,6 +9,7 @@ from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.scans import require_recorded
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.question_files import listed
+from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, find_scan, scan_of
 from roomscout.data.text import escaped
 from roomscout.envs.object_boxes import require_same_frame
@@ -29,9 +30,18 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
     known = len(run.missing)
     question, intrinsics = find_answer(run, name), intrinsics_of(run.facts)
     path = scan_file_of(run, question, scan_root)
-    scene = load_scene(path, run.facts.setting("up_axis"), run.facts.setting("scale"))
+    frame, setting = _frame_of(run, question), run.facts.setting
+    scene = load_scene(path, *frame.over(setting("up_axis"), setting("scale")))
     missing = run.missing[known:]
     return Replay(run, question, scene, intrinsics, _objects_of(question, path, scene, missing), missing)
+
+
+def _frame_of(run: RunContents, question: QuestionContents) -> ScanFrame:
+    """The unit and the up axis of an answer's scan, as far as they are not those of the run."""
+    if (recorded := question.turns[0].scan) is not None:
+        return recorded.frame
+    asked = run.questions.get(question.episode.number)
+    return ScanFrame() if asked is None else asked.frame
 
 
 def _objects_of(question: QuestionContents, scan: Path, scene: Scene, missing: list[str]) -> tuple[ObjectBox, ...]:

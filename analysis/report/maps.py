@@ -90,7 +90,7 @@ class FloorPlans:
 
     def _key(self, scan: ScanRecord) -> str:
         """A name that changes with the scan and with how it is drawn."""
-        how = (scan.sha256, self._up_axis, self._scale, LONGEST_PX, CUT_M, CUT_SHARE, MARGIN_M)
+        how = (scan.sha256, *scan.frame.over(self._up_axis, self._scale), LONGEST_PX, CUT_M, CUT_SHARE, MARGIN_M)
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
 
     def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:
