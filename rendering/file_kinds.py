@@ -214,7 +214,8 @@ def _of_bytes(path: Path, head: bytes) -> FileKind | None:
     if path.suffix.lower() != ".obj" and re.match(rb"(?:\s*[-+]?[\d.]+(?:e[-+]?\d+)?[ \t,;]+){2}[-+\d.]", head):
         return FileKind("a point cloud as rows of text", _TO_PLY_CLOUD)
     text = size < _HEAD_BYTES and re.fullmatch(rb"[\t\r\n -~\x80-\xff]*", head) and len(head.split()) > 1
-    if text and not (path.suffix.lower() == ".obj" and re.search(rb"(?m)^\s*v\s", head)):
+    ours = {".obj": rb"(?:\A|[\r\n])\s*v\s", ".gltf": rb"\A\s*\{"}.get(path.suffix.lower())
+    if text and not (ours and re.search(ours, head)):
         return FileKind(f"a short text ({_beginning(head)})", "check where it is from, and download it again")
     return None
 

@@ -7,6 +7,7 @@ Specification: Khronos, "glTF 2.0 Specification", and its registry of extensions
 """
 
 import base64
+import codecs
 import json
 import logging
 import struct
@@ -198,15 +199,13 @@ def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
 
 
 def _json(data: memoryview, kind: str) -> dict[str, Any]:
-    text = bytes(data)
-    encoding = json.detect_encoding(text)  # also by a byte order mark
-    if encoding.startswith("utf-8"):
-        text = text.rstrip(b"\0 \t\r\n")  # some exporters pad with NUL
-    if not text.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"{"):
+    # Some exporters pad with NUL, or begin with a byte order mark.
+    text = bytes(data).rstrip(b"\0 \t\r\n").removeprefix(codecs.BOM_UTF8)
+    if not text.lstrip().startswith(b"{"):
         raise ValueError("it is not a GLB file" if kind == "GLB" else "it is not a glTF file, which is JSON")
     try:
         # Names of files may be in another encoding; they are found by their bytes.
-        tree = json.loads(text.decode(encoding, "surrogateescape"))
+        tree = json.loads(text.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise ValueError(f"its JSON is damaged: {error}") from None
     version = str(tree.get("asset", {}).get("version", "2.0"))

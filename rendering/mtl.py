@@ -223,7 +223,7 @@ def _map(text: str | None) -> _Map | None:
             values.append(words.pop(0))
     if not words or text is None:
         return None
-    name = re.split(r"\s+", text, maxsplit=len(text.split()) - len(words))[-1]
+    name = text.split(None, len(text.split()) - len(words))[-1]
     scale = [float(value) for value in options.get("-s", [])] + [1.0, 1.0]
     shift = [float(value) for value in options.get("-o", [])] + [0.0, 0.0]
     clamped = [value.lower() for value in options.get("-clamp", [])] == ["on"]

@@ -96,11 +96,8 @@ def read_obj(path: Path) -> Geometry:
 
 
 def _text(path: Path) -> bytes:
-    """The file with lines that end in a line feed, in an encoding that has ASCII."""
-    data = path.read_bytes()
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        data = data.decode("utf-16").encode()
-    data = data.removeprefix(codecs.BOM_UTF8)
+    """The file with lines that end in a line feed."""
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if b"\\\n" in data:  # joined lines are followed by empty ones, so that all others keep their numbers
