@@ -71,7 +71,7 @@ def read_gltf(path: Path) -> Geometry:
     placed = [part.placed(matrix) for mesh, matrix in _placed_meshes(file) for part in parts.of_mesh(mesh)]
     if parts.lines:
         _log.warning("%s: ignoring %d sets of lines", path, parts.lines)
-    return merged(path, placed)
+    return merged(path, placed, f"the attributes {', '.join(sorted(parts.attributes))}")
 
 
 class GltfFile:
@@ -327,6 +327,7 @@ class _Parts:
         self._meshes: dict[int, list[MeshPart]] = {}
         self._full_colours: dict[np.dtype, float] = {}
         self.lines = 0
+        self.attributes: set[str] = set()
 
     def of_mesh(self, index: int) -> list[MeshPart]:
         """The parts of a mesh, which are read once."""
@@ -338,6 +339,7 @@ class _Parts:
 
     def _part(self, primitive: dict[str, Any]) -> MeshPart | None:
         attributes, mode = primitive.get("attributes", {}), primitive.get("mode", _TRIANGLES)
+        self.attributes |= attributes.keys()
         if mode in _LINES:
             self.lines += 1
             return None

@@ -15,6 +15,7 @@ from roomscout.rendering.textures import (
     Texture,
     Wrap,
     decoded,
+    opacity_of,
     resized,
     srgb,
     tinted,
@@ -188,7 +189,7 @@ class MaterialReader:
         elif transmission:
             alpha, cutoff = 1.0 - transmission, OPAQUE_ALPHA
         if mode in ("MASK", "BLEND") and cutoff is not None and base is not None and base.picture.alpha is not None:
-            opacity = Opacity(base.picture.alpha >= 255 * cutoff / max(alpha, 1e-6), base.wrap)
+            opacity = opacity_of(base.picture.alpha, cutoff / max(alpha, 1e-6), base.wrap)
         return Material(
             factor=factor,
             glow=glow,

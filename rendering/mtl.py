@@ -10,7 +10,7 @@ import numpy as np
 
 from roomscout.rendering.parts import OPAQUE_ALPHA
 from roomscout.rendering.resources import find_file
-from roomscout.rendering.textures import ImageError, Opacity, Picture, Texture, Wrap, decoded, resized
+from roomscout.rendering.textures import ImageError, Opacity, Picture, Texture, Wrap, decoded, opacity_of, resized
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +19,7 @@ _OPTIONS = {
     "-blendu": 1, "-blendv": 1, "-boost": 1, "-bm": 1, "-cc": 1, "-clamp": 1, "-imfchan": 1, "-mm": 2, "-texres": 1,
     "-type": 1, "-colorspace": 1, "-o": 3, "-s": 3, "-t": 3,
 }  # fmt: skip
+_NAMES_SHOWN = 5
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -75,7 +76,7 @@ class MtlReader:
         if not used and len(self._statements) > 1 and has_uv:
             self.problem(f"its faces name none of its {len(self._statements)} materials, so they have no texture")
         if complete and (unknown := [name for name in used if name not in self._statements]):
-            self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:5])}")
+            self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
 
     def problem(self, text: str) -> None:
         """Log once that something is not drawn as the file says."""
@@ -119,6 +120,7 @@ class MtlReader:
         constant = None if diffuse is None else np.maximum(_bytes(diffuse), glow)
         base = _map(said.get("map_kd") or said.get("map_ka"))
         emission = _map(said.get("map_ke"))
+        cut_out = _map(said.get("map_d"))
         alpha = _alpha(said)
         shown = base or emission
         picture = self._picture(beside, shown.name) if shown else None
@@ -144,15 +146,15 @@ class MtlReader:
             shown.shift,
             bool((texture.pixels == texture.pixels[0, 0]).all()),
             alpha,
-            self._opacity(beside, _map(said.get("map_d")), (wrap, wrap)),
+            self._opacity(picture if cut_out is None else self._picture(beside, cut_out.name), (wrap, wrap), cut_out),
         )
 
-    def _opacity(self, beside: Path, cut_out: _Map | None, wrap: tuple[Wrap, Wrap]) -> Opacity | None:
-        picture = self._picture(beside, cut_out.name) if cut_out else None
-        if picture is None:
+    def _opacity(self, picture: Picture | None, wrap: tuple[Wrap, Wrap], cut_out: _Map | None) -> Opacity | None:
+        """Of the texture itself, or of a `map_d`, which may be grey; None if it is opaque everywhere."""
+        if picture is None or (picture.alpha is None and cut_out is None):
             return None
         alpha = picture.pixels[..., 0] if picture.alpha is None else picture.alpha
-        return Opacity(alpha >= 255 * OPAQUE_ALPHA, wrap)
+        return opacity_of(alpha, OPAQUE_ALPHA, wrap)
 
     def _picture(self, beside: Path, name: str) -> Picture | None:
         """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _CONTINUED = re.compile(rb"^(?!\s*#)(?:[^\n]*\\\n)+[^\n]*", re.MULTILINE)
 _COMMENT = re.compile(rb"(?:^|\s)#.*")
 _NOT_A_NUMBER = re.compile(rb"[+-]?(?:nan|inf|1\.#)", re.IGNORECASE)
+_NAMES_SHOWN = 5
 _FLOAT_CHARACTERS, _INDEX_CHARACTERS = b"0123456789+-.eE \t\n", b"0123456789- \t\n"
 
 
@@ -92,7 +93,8 @@ def read_obj(path: Path) -> Geometry:
     if len(points) or not parts:
         chosen = points if len(points) else slice(None)
         parts.append(MeshPart(vertices[chosen], no_faces(), None if colours is None else colours[chosen]))
-    return merged(path, parts)
+    named = ", ".join(content.material_names[:_NAMES_SHOWN])
+    return merged(path, parts, f"the materials {named}" if named else "neither materials nor colours of vertices")
 
 
 def _text(path: Path) -> bytes:

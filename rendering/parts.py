@@ -44,11 +44,14 @@ class MeshPart:
         return replace(self, vertices=self.vertices @ transform[:3, :3].T + transform[:3, 3])
 
 
-def merged(path: Path, parts: Sequence[MeshPart]) -> Geometry:
+def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     """All parts as one geometry: a mesh if any is one, with points as discs; else a cloud. Logs what is not drawn.
 
-    Meshes without colours are shaded. Raises ValueError if there is nothing.
+    Meshes without colours are shaded; if there are none at all, that is logged with what the file `has` instead. Raises
+    ValueError if there is nothing.
     """
+    if parts and all(part.colours is None and part.texture is None for part in parts):
+        _log.warning("%s: no colours read; it has %s", path, has)
     meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]
     clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in parts if _is_cloud(part)]
     if not meshes:

@@ -190,6 +190,12 @@ class Opacity:
         return np.where(beyond, 0, first), np.where(beyond, size, end)
 
 
+def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opacity | None:
+    """Where an image with `alpha` (h, w) uint8 reaches `cutoff`, 0 to 1; None if it does everywhere."""
+    opaque = alpha >= 255 * cutoff
+    return None if opaque.all() else Opacity(opaque, wrap)
+
+
 def full_scale(arrays: list[np.ndarray]) -> float:
     """The number that means full brightness in the vertex colours of a file: 1 (of floats), 255 or 65535.
 
