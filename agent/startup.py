@@ -2,10 +2,12 @@
 
 import gc
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from roomscout.agent.builders import (
@@ -22,13 +24,20 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.turns import VIEW_THREADS, Run
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models.transformers.source import existing_source
+from roomscout.models.views import own_view_settings
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs.journal import Journal
 
 log = logging.getLogger(__name__)
+
+NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
+"""Matches the names of models that reason at length before they reply, as far as names say it."""
+TOKENS_FOR_THOUGHTS = 8192
+"""Room for a thought and a reply."""
 
 
 class Resolved(NamedTuple):
@@ -89,6 +98,8 @@ def start(
     closes everything. Logs the plan, on the console only if it needs more memory than there is. Raises the errors of
     `resolve`, and ConfigError or RunError if --moves-of names a run that cannot be repeated.
     """
+    if policy is None and config.model.asks_model:
+        warn_of_short_replies(config)
     config, plan, renderer = resolve(config, questions, policy, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
@@ -100,10 +111,26 @@ def start(
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
     elif isinstance(policy, ModelPolicy):
-        policy = policy.under(config.controls, config.view.tell)
+        policy = policy.under(config.controls, config.view.tell, find_benchmark(config.questions.benchmark))
     policy = under_controls(policy, config, mover)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     return Started(config, plan, library, policy, pool)
+
+
+def warn_of_short_replies(config: RunConfig) -> None:
+    """Log a warning if the model is named like one that reasons before it replies, and nobody chose the reply's length.
+
+    Raises ModelError if the checkpoint's views.json is damaged.
+    """
+    model = config.model
+    if model.max_new_tokens != "auto" or own_view_settings(model.model) is not None:
+        return
+    if NAMES_OF_REASONERS.search(Path(model.model).name):
+        log.warning(
+            "%s seems to reason before it replies, and replies end after %d tokens: add --max-new-tokens %d, or its "
+            "thoughts leave no room for a reply",
+            model.model, config.view.max_new_tokens, TOKENS_FOR_THOUGHTS,
+        )  # fmt: skip
 
 
 def _import_model_libraries() -> None:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from roomscout.agent.config import RunConfig, ScheduleSettings
 from roomscout.agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.startup import warn_of_short_replies
 from roomscout.agent.timing import (
     PACES,
     ROOFLINE,
@@ -378,3 +380,31 @@ def test_text_is_counted_if_the_tokenizer_is_present(rooms: RoomScans, shape_8b:
 )
 def test_times_have_two_digits(seconds: float, words: str):
     assert as_time(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "warned"),
+    [
+        ("Qwen/Qwen3-VL-8B-Thinking", {}, True),
+        ("moonshotai/Kimi-VL-A3B-Thinking-2506", {}, True),
+        ("deepseek-r1:32b", {}, True),
+        ("o3", {}, True),
+        ("gpt-5-mini", {}, True),
+        ("Phi-4-reasoning-vision", {}, True),
+        ("QVQ-72B-Preview", {}, True),
+        ("Qwen/Qwen3-VL-8B-Thinking", {"max_new_tokens": 600}, False),
+        ("Qwen/Qwen3-VL-8B-Instruct", {}, False),
+        ("gpt-4o", {}, False),
+        ("pro1-r12", {}, False),
+        ("model-nonthinking", {}, False),
+        ("model-non-thinking", {}, False),
+        ("embedded", {}, False),
+    ],
+)
+def test_a_model_that_is_named_like_one_that_reasons_is_given_advice_on_its_replies(
+    model: str, settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+):
+    warn_of_short_replies(RunConfig.of(model=model, **settings))
+    text = f"{model} seems to reason before it replies, and replies end after 512 tokens: add --max-new-tokens 8192"
+    assert (text in caplog.text) == warned
+    assert bool(caplog.records) == warned
