@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import threading
@@ -345,18 +346,22 @@ class RunWriter:
 
 def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
     """What makes scores of a summary look better than they are."""
-    told = facts.prompts is not None and facts.prompts["templates"].get("extent")
+    templates = facts.prompts["templates"] if facts.prompts else {}
     given_away = [
         each.name
         for each in benchmark.types
         if each.told_by_extent and summary["types"].get(each.name, {}).get("percent") is not None
     ]
-    if not told or not given_away:
+    if not given_away:
         return []
-    return [
-        f"The prompts told the room's extent, which nearly gives away {', '.join(given_away)}: compare it only with "
-        "runs that told it too (--tell)"
-    ]
+    if templates.get("extent"):
+        told, flag = "the room's extent, which nearly gives away", "--tell"
+    elif re.search(r"\{[xy][:}]", templates.get("position", "")):
+        # The first view is near the middle of the room, and many scans have a corner at 0, 0.
+        told, flag = "the camera's position in the scan's coordinates, which often gives away", "--prompts"
+    else:
+        return []
+    return [f"The prompts told {told} {', '.join(given_away)}: compare it only with runs that told it too ({flag})"]
 
 
 def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None) -> Path:

@@ -400,6 +400,10 @@ class TestTell:
         assert warning.startswith("The prompts told the room's extent, which nearly gives away room_size_estimation")
         run_in_process(rooms.config(tmp_path / "2", tell="pose", **sizes), answering())
         assert "warnings" not in RunReader(only_run(tmp_path / "2")).summary
+        own_words = ModelPolicy(answering().backend, prompts=Prompts(position="You are at {x:.1f}, {y:.1f}."))
+        run_in_process(rooms.config(tmp_path / "3", tell="pose", **sizes), own_words)
+        (warning,) = RunReader(only_run(tmp_path / "3")).summary["warnings"]
+        assert warning.startswith("The prompts told the camera's position in the scan's coordinates, which often gives")
 
     @pytest.mark.parametrize("given", ["turns,pose", ["turns", "pose"], "pose turns", ["pose,turns"]])
     def test_names_may_be_divided_by_commas_or_blanks(self, given: Any):
