@@ -25,7 +25,7 @@ from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
@@ -171,7 +171,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
         if processor is not None:
             raise ConfigError(f"load_policy loads the processor of {model} itself: leave out processor")
         given, config = with_policy(None, _config({"model": str(model)}, None, None, settings))
-        policy = given or model_policy(config, plan, prompts_of(config.model, config.questions.benchmark))
+        policy = given or model_policy(config, plan, model_prompts(config.model))
     elif processor is None:
         raise ConfigError(f"load_policy needs the processor of {type(model).__name__}: pass it as processor")
     else:
@@ -179,8 +179,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
         config = _config({"model": name}, None, None, settings)
         options = model_options(config.model, config.view.max_new_tokens, plan)
         backend = TransformersBackend(model, processor, options, name=name)
-        prompts = prompts_of(config.model, config.questions.benchmark)
-        policy = ModelPolicy(backend, action_format(config.model.constrained), prompts)
+        policy = ModelPolicy(backend, action_format(config.model.constrained), model_prompts(config.model))
     policy.name = config.model.model
     values = {name: getattr(config.model, name) for name in MODEL_SETTINGS if name != "model"}
     policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}

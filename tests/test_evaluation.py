@@ -37,6 +37,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import Run
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
@@ -309,7 +310,9 @@ def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int
     run_log = begin_folder(config, questions)
     library = library_of(config, make_renderer("raycast"))
     with ThreadPoolExecutor(2) as pool:
-        policy = ModelPolicy(backend).under(config.controls, config.view.tell)
+        policy = ModelPolicy(backend).under(
+            config.controls, config.view.tell, find_benchmark(config.questions.benchmark)
+        )
         run = Run(library, policy, run_log, pool)
         answer_questions(schedule(questions, run, config, batch_size, questions), run, len(questions))
     library.close()

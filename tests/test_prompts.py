@@ -20,6 +20,7 @@ from roomscout.agent.policies.prompts import (
     explorer_prompts,
     load_prompts,
     prompts_of,
+    recorded_prompts,
     run_prompts,
     system_message,
     turn_message,
@@ -366,3 +367,30 @@ def test_a_run_that_recorded_no_prompts_resumes_with_those_of_its_time():
 def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match="--prompts are the words that a model reads"):
         rooms.config(tmp_path, prompts=tmp_path / "mine.yaml").checked()
+
+
+def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    class Thinking(ScriptedBackend):
+        def generate(self, conversations, reply_format):
+            unfinished = Reply("<think>Is it a lamp?", generated_tokens=60, finish_reason="length")
+            return [unfinished for _ in conversations]
+
+    policy = ModelPolicy(Thinking(random_policy()), prompts=Prompts())
+    run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), policy)
+    warnings = [each.getMessage() for each in caplog.records if "inside a thought" in each.getMessage()]
+    assert len(warnings) == 1
+    assert "limit of 60 tokens" in warnings[0] and "--max-new-tokens" in warnings[0]
+
+
+def test_prompts_recorded_by_an_earlier_version_keep_the_coordinates_of_the_scan():
+    earlier = recorded_prompts({"templates": {"position": "At x {x:z.1f} m, y {y:z.1f} m, heading {heading}."}})
+    assert "At x 1.2 m, y 2.0 m, heading 0." in turn_message(earlier, QUESTION, observation(0, 8), None).text
+
+
+def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked():
+    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
+    read = policy.under(ControlSettings(), ("pose", "turns"), sqa3d.BENCHMARK).prompts
+    assert read == Prompts().with_advice_of(sqa3d.BENCHMARK).under(ControlSettings(), ("pose", "turns"))
+    assert read.advice["what"] == sqa3d.ADVICE

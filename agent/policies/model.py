@@ -1,5 +1,6 @@
 """The policy that asks a model: prompts, a backend and the reply parser."""
 
+import logging
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -16,8 +17,11 @@ from roomscout.agent.policies.prompts import (
 )
 from roomscout.agent.policies.replies import action_format, parse_action, without_translation
 from roomscout.agent.state import QuestionState
+from roomscout.data.benchmarks import Benchmark
 from roomscout.models import Backend, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
+
+log = logging.getLogger(__name__)
 
 
 class ModelPolicy(Policy):
@@ -40,12 +44,14 @@ class ModelPolicy(Policy):
         self.prompts = prompts or checkpoint_prompts(backend.name)
         self._format = reply_format or action_format()
         self._at_once = at_once
+        self._warned = False
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One decision per question from one `generate()` call."""
         for state in states:
             (ask_at_once if self._at_once else ask)(state, self.prompts)
         replies = self.backend.generate([state.conversation for state in states], self._format)
+        self._warn_of_unfinished_thoughts(replies)
         return [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
 
     def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
@@ -57,16 +63,28 @@ class ModelPolicy(Policy):
         replies = self.backend.generate(asked, self._format)
         return [read(reply, state, self.prompts, last_turn=True) for state, reply in zip(states, replies, strict=True)]
 
-    def under(self, controls: ControlSettings, tell: Sequence[str]) -> Self:
+    def under(self, controls: ControlSettings, tell: Sequence[str], benchmark: Benchmark) -> Self:
         """This policy with the same backend, its prompts and its presentation of views under a run's controls.
 
-        `tell` are those of TELL_NAMES that the prompts reveal.
+        `tell` are those of TELL_NAMES that the prompts reveal. The prompts get the benchmark's advice.
         """
         changed = copy(self)
-        changed.prompts = self.prompts.under(controls, tell)
+        changed.prompts = self.prompts.with_advice_of(benchmark).under(controls, tell)
         changed._at_once = controls.at_once
+        changed._warned = False
         changed._format = without_translation(self._format) if not controls.translation else self._format
         return changed
+
+    def _warn_of_unfinished_thoughts(self, replies: Sequence[Reply]) -> None:
+        """Log the flag for longer replies once, at the first one that reached its limit inside a thought."""
+        unfinished = next((each for each in replies if each.finish_reason == "length" and _in_thought(each.text)), None)
+        if unfinished is not None and not self._warned:
+            self._warned = True
+            log.warning(
+                "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
+                "--max-new-tokens, in a new run, leaves room for both",
+                self.name, unfinished.generated_tokens,
+            )  # fmt: skip
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
@@ -85,6 +103,11 @@ class ModelPolicy(Policy):
     def close(self) -> None:
         """Close the backend."""
         self.backend.close()
+
+
+def _in_thought(text: str) -> bool:
+    """Whether a reply ends inside a thought of a model that reasons."""
+    return text.rfind("<think>") > text.rfind("</think>")
 
 
 def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None:

@@ -372,16 +372,20 @@ def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
             raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
 
 
+def model_prompts(model: ModelSettings) -> Prompts:
+    """The prompts of --prompts, else of the checkpoint, else the default; raises ConfigError for an unusable file."""
+    try:
+        return load_prompts(model.prompts) if model.prompts else checkpoint_prompts(model.model)
+    except ValueError as error:
+        raise ConfigError(f"--prompts {error}" if model.prompts else str(error)) from None
+
+
 def prompts_of(model: ModelSettings, benchmark: str) -> Prompts:
-    """The prompts of a new run: those of --prompts, else of the checkpoint, else the default, with the benchmark's advice.
+    """The prompts of a new run: those of the model, with the benchmark's advice.
 
     Raises ConfigError for a file that cannot be used, QuestionError for an unknown benchmark.
     """
-    try:
-        prompts = load_prompts(model.prompts) if model.prompts else checkpoint_prompts(model.model)
-    except ValueError as error:
-        raise ConfigError(f"--prompts {error}" if model.prompts else str(error)) from None
-    return prompts.with_advice_of(find_benchmark(benchmark))
+    return model_prompts(model).with_advice_of(find_benchmark(benchmark))
 
 
 def run_prompts(config: RunConfig) -> Prompts:
