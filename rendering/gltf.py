@@ -351,7 +351,13 @@ class _Parts:
         faces = no_faces() if mode == _POINTS else self._faces(primitive, mode, len(positions))
         material = self._materials.material(primitive.get("material"))
         colours, alpha = self._colours(attributes.get("COLOR_0"))
-        return material.part(positions, faces, colours, alpha, self._uv(attributes, material))
+        uv = self._uv(attributes, material)
+        if 0 < faces.size < len(positions):  # many primitives may share the vertices of all
+            used, corners = np.unique(faces, return_inverse=True)
+            faces = corners.reshape(-1, 3).astype(np.int32)
+            positions = positions[used]
+            colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
+        return material.part(positions, faces, colours, alpha, uv)
 
     def _positions(self, primitive: dict[str, Any], index: int) -> np.ndarray:
         accessor = self._file.item("accessors", index)

@@ -558,3 +558,16 @@ def test_a_missing_buffer_is_named(tmp_path):
     path = textured(Gltf()).gltf(tmp_path / "scan.gltf", "d.bin", "my%20data.bin")
     with pytest.raises(SceneError, match=r"needs the file my data.bin, which is missing: put it beside it"):
         load_scene(path)
+
+
+def test_primitives_that_share_vertices_keep_their_own(tmp_path):
+    file = Gltf()
+    texture = file.texture(image_bytes(picture()))
+    shared = file.square(
+        POSITION=file.accessor(np.tile(CORNERS, (3, 1))), TEXCOORD_0=file.accessor(np.tile(UV, (3, 1)))
+    )
+    halves = [{**shared, "indices": file.accessor(np.uint32(half))} for half in ([8, 9, 10], [4, 6, 7])]
+    file.mesh(*({**half, "material": file.material(texture)} for half in halves))
+    scene = load_scene(file.glb(tmp_path / "scan.glb"))
+    assert len(scene.vertices) == 6
+    assert_shows(scene, {place: colour for place, colour in FOUR.items() if place != (0.75, 0.25)})
