@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from roomscout.agent.config import (
     ConfigError,
@@ -126,6 +127,15 @@ def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
     """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
     if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
         raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+
+
+def require_scan_root_used(config: RunConfig) -> None:
+    """Raise ConfigError if --scan-root is given with a benchmark that makes its scans itself."""
+    asked, root = config.questions, config.views.scan_root
+    record = find_benchmark(asked.benchmark)
+    makes_them = record.folder is not None and not Path(asked.benchmark).is_dir()
+    if makes_them and asked.questions is None and root.absolute() != RenderSettings.scan_root.absolute():
+        raise ConfigError(f"--benchmark {asked.benchmark} has its own scans: leave out --scan-root {root}")
 
 
 def control_named(model: str, seed: int) -> Policy:

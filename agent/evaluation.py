@@ -18,6 +18,7 @@ from roomscout.agent.builders import (
     require_answers,
     require_judged,
     require_sampling,
+    require_scan_root_used,
     with_policy,
 )
 from roomscout.agent.config import RunConfig
@@ -47,9 +48,18 @@ from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question, QuestionError
 from roomscout.data.samples import format_samples
-from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table, scene_order
+from roomscout.data.scans import (
+    OWN_ROOTS,
+    ScanNotFound,
+    format_scan_table,
+    missing_scans,
+    scan_of,
+    scan_table,
+    scene_order,
+)
 from roomscout.data.scoring import format_summary, part_lines, reference_lines
 from roomscout.rendering.interrupts import ignored_interrupts
+from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.baselines import is_blind
@@ -106,13 +116,15 @@ def main_vsi_bench_loop(
             log_origins(find_benchmark(benchmark))  # what can be prepared meanwhile
         raise
     require_judged(asked.questions, config)
+    if folder is None:
+        require_scan_root_used(config)
     whole = asked.questions
     questions = part_of(whole, config.cluster.shard)
     if what.plan:
         report_plan(questions, config)
         return Outcome(0, [])
     if what.check_data:
-        complete = report_scans(questions, config.views.scan_root, benchmark)
+        complete = check_scans(questions, config)
         source = find_benchmark(benchmark)
         if config.questions.questions is not None:  # a file of one's own
             source = replace(source, questions_from=None)
@@ -303,8 +315,8 @@ def report_scans(
     With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder. With
     `brief`, prints one line instead of the table if every scene has a scan.
     """
-    layouts = layouts_of(benchmark)
-    table, missing = scan_table(questions, scan_root, layouts), missing_scans(questions, scan_root, layouts)
+    missing = missing_scans(questions, scan_root, layouts_of(benchmark))
+    table = scan_table(questions, missing)
     if required and not any(row.scenes_with_scan for row in table):
         raise ScanNotFound(
             f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
@@ -320,6 +332,38 @@ def report_scans(
         log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
     return not missing
+
+
+def check_scans(questions: Sequence[Question], config: RunConfig) -> bool:
+    """Print the table of scans per dataset, and why scans are missing or cannot be used; returns whether all can be.
+
+    Loads each scan, since its unit may not be the metre, but not those of the published datasets and of benchmarks
+    with their own scans, whose units are known.
+    """
+    layouts, views = layouts_of(config.questions.benchmark), config.views
+    missing = missing_scans(questions, views.scan_root, layouts)
+    known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in questions}
+    scenes = {question.scene: question for question in questions if question.scan or question.dataset not in known}
+    unusable = {}
+    for scene, question in scenes.items():
+        if scene not in missing:
+            path = scan_of(question, views.scan_root, layouts)
+            try:
+                load_scene(path, *question.frame.over(views.up_axis, views.scale))
+            except SceneError as error:
+                unusable[scene] = str(error)
+    for line in format_scan_table(scan_table(questions, {**missing, **unusable})):
+        log.info("%s", line)
+    if missing:
+        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))
+    for why in unusable.values():
+        log.warning("%s", why)
+    if unusable:
+        log.warning(
+            "To give a scan a unit or an up axis of its own, add columns scale and up_axis to the question file"
+        )
+    return not missing and not unusable
 
 
 def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> None:

@@ -14,9 +14,12 @@ from roomscout import UpAxis
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted
+from roomscout.agent.resuming import scan_root_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.question_files import listed
 from roomscout.data.questions import QuestionError, load_questions
-from roomscout.data.scans import ScanNotFound, scan_of
+from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.camera import CameraPose
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
         parser.error("name scans, or the questions whose scans to draw: --questions FILE, or --benchmark NAME")
     log_to_stream(sys.stdout)
     try:
-        scans = list(options.scans) or _scans_of_questions(options)
+        scans = _named_scans(options) if options.scans else _scans_of_questions(options)
         options.out.mkdir(parents=True, exist_ok=True)
         return _draw(scans, options)
     except (QuestionError, ScanNotFound) as error:
@@ -52,12 +55,12 @@ def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
     return 2
 
 
-def _draw(scans: Sequence[Path], options: argparse.Namespace) -> int:
+def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) -> int:
     """Draw each scan into a picture; returns 0, or 1 if one is missing or unusable. Raises OSError."""
     drawn = 0
-    for path, name in _named(scans):
+    for (path, frame), name in zip(scans, _names([path for path, _ in scans]), strict=True):
         try:
-            scene = load_scene(path, options.up_axis, options.scale)
+            scene = load_scene(path, *frame.over(options.up_axis, options.scale))
             picture = preview(scene)
         except (SceneError, RenderError) as error:
             logging.error("%s", error)
@@ -95,7 +98,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         description="Draw the first view and a plan of scans without a model, and print their sizes and what looks "
         "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
     )
-    parser.add_argument("scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files")
+    parser.add_argument(
+        "scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files, or folders of them"
+    )
     parser.add_argument("--benchmark", help=f"the benchmark of the questions ({DEFAULT})")
     parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
     parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
@@ -129,15 +134,34 @@ def _scale(text: str) -> float:
     return value
 
 
-def _scans_of_questions(options: argparse.Namespace) -> list[Path]:
-    """The scan of each scene, without those that are missing, which are logged; raises QuestionError, ScanNotFound."""
+def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
+    """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none.
+
+    Among several files, as `scans/*` names, leaves out those that are no scans, and logs them.
+    """
+    files = [each for named in options.scans for each in (sorted(named.iterdir()) if named.is_dir() else [named])]
+    scans = [file for file in files if file.suffix.lower() in SCAN_SUFFIXES]
+    if not scans and any(named.is_dir() for named in options.scans):
+        where = ", ".join(map(str, options.scans))
+        raise ScanNotFound(f"{where} has no scan: name files that end in {', '.join(SCAN_SUFFIXES)}")
+    if others := [file.name for file in files if file not in scans and scans]:
+        logging.info("Not scans, and left out: %s", listed(others))
+    return [(file, ScanFrame()) for file in scans or files]
+
+
+def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
+    """The scan of each scene with its own unit and up axis; raises QuestionError or ScanNotFound.
+
+    Leaves out those that are missing, and logs them.
+    """
     name = options.benchmark or DEFAULT
     benchmark, layouts = find_benchmark(name), layouts_of(name)
+    root = options.scan_root or scan_root_of(RunConfig().views.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     found, missing = [], []
     for question in {question.scene: question for question in questions}.values():
         try:
-            found.append(scan_of(question, options.scan_root or Path("scans"), layouts))
+            found.append((scan_of(question, root, layouts), question.frame))
         except ScanNotFound as error:
             missing.append(error)
             logging.warning("%s", error)
@@ -146,12 +170,12 @@ def _scans_of_questions(options: argparse.Namespace) -> list[Path]:
     return found
 
 
-def _named(scans: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each scan with a name for its picture; scans of equal names are numbered."""
+def _names(scans: Sequence[Path]) -> Iterator[str]:
+    """A name for the picture of each scan; scans of equal names are numbered."""
     seen: dict[str, int] = {}
     for path in scans:
         seen[path.stem] = seen.get(path.stem, 0) + 1
-        yield path, path.stem + (f"_{seen[path.stem]}" if seen[path.stem] > 1 else "")
+        yield path.stem + (f"_{seen[path.stem]}" if seen[path.stem] > 1 else "")
 
 
 def _draw_camera(canvas: ImageDraw.ImageDraw, plan: PlanView, pose: CameraPose) -> None:

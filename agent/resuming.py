@@ -13,6 +13,7 @@ from roomscout.agent.config import (
     ChangesRecords,
     ConfigError,
     MayChange,
+    RenderSettings,
     RunConfig,
     config_from_dict,
     config_to_dict,
@@ -37,7 +38,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         ply=what.ply and _absolute(what.ply),
         benchmark=_located_benchmark(asked.benchmark),
         questions=asked.questions and _absolute(asked.questions),
-        scan_root=_absolute(config.views.scan_root),
+        scan_root=scan_root_of(config.views.scan_root, asked.questions),
         model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
         prompts=model.prompts and _absolute(model.prompts),
         moves_of=config.controls.moves_of and _absolute(config.controls.moves_of),
@@ -45,6 +46,14 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
         log_root=_absolute(config.output.log_root),
     )
+
+
+def scan_root_of(scan_root: Path, questions: Path | None) -> Path:
+    """The absolute scan root: the folder of the question file if the default one is not there."""
+    root = _absolute(scan_root)
+    if questions is not None and scan_root == RenderSettings.scan_root and not root.is_dir():
+        return _absolute(questions).parent
+    return root
 
 
 def _located_benchmark(named: str) -> str:

@@ -3,7 +3,7 @@
 import errno
 import hashlib
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,13 +120,10 @@ def scan_sha256(path: Path) -> str:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
-def scan_table(questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS) -> list[ScanCount]:
-    """Count scenes and questions with a scan, per dataset in order of first appearance.
-
-    Raises ScanNotFound only if `scan_root` is not a folder.
-    """
+def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[ScanCount]:
+    """Count scenes and questions with a scan, per dataset in order of first appearance, without the missing scenes."""
     scenes = dict.fromkeys(question.scene for question in questions)
-    found = scenes.keys() - missing_scans(questions, scan_root, layouts)
+    found = {scene for scene in scenes if scene not in missing}
     return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
 
 

@@ -260,13 +260,16 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
     """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return None
-    usual = [unit for unit, metres in UNITS_M.items() if USUAL_ROOM_M[0] < longest_m * metres < USUAL_ROOM_M[1]]
-    fix = (
-        f"if it is in {usual[0]}, add --scale {scale * UNITS_M[usual[0]]:g}"
-        if usual
-        else "set --scale to the metres of its unit"
-    )
-    return f"it spans {extent} m, which is not the size of a room: {fix}"
+    longest = longest_m / scale
+    usual = [unit for unit, metres in UNITS_M.items() if USUAL_ROOM_M[0] < longest * metres < USUAL_ROOM_M[1]]
+    given = "" if scale == 1 else f" at the given scale of {scale:g}"
+    if scale != 1 and USUAL_ROOM_M[0] < longest < USUAL_ROOM_M[1]:
+        fix = "if it is in metres, leave out --scale"
+    elif usual:
+        fix = f"if it is in {usual[0]}, add --scale {UNITS_M[usual[0]]:g}"
+    else:
+        fix = "set --scale to the metres of its unit"
+    return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
 
 
 def _why_on_its_side(scene: Scene, y_is_up: bool) -> str | None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roomscout.data.questions import Question
-from roomscout.data.scans import ScanCount, ScanNotFound, find_scan, format_scan_table, scan_table, scene_order
+from roomscout.data.scans import (
+    ScanCount,
+    ScanNotFound,
+    find_scan,
+    format_scan_table,
+    missing_scans,
+    scan_table,
+    scene_order,
+)
 from tests.conftest import vsi_question
 
 LAYOUTS = [
@@ -142,12 +150,15 @@ QUESTIONS = [
 
 def test_the_table_counts_scenes_and_questions_per_dataset(tmp_path: Path) -> None:
     touch(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
-    assert scan_table(QUESTIONS, tmp_path) == [ScanCount("scannet", 3, 1, 4, 2), ScanCount("arkitscenes", 1, 0, 2, 0)]
+    assert scan_table(QUESTIONS, missing_scans(QUESTIONS, tmp_path)) == [
+        ScanCount("scannet", 3, 1, 4, 2),
+        ScanCount("arkitscenes", 1, 0, 2, 0),
+    ]
 
 
 def test_the_printed_table_has_totals(tmp_path: Path) -> None:
     touch(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
-    lines = format_scan_table(scan_table(QUESTIONS, tmp_path))
+    lines = format_scan_table(scan_table(QUESTIONS, missing_scans(QUESTIONS, tmp_path)))
     assert [line.split() for line in lines[1:]] == [
         ["scannet", "1", "of", "3", "2", "of", "4"],
         ["arkitscenes", "0", "of", "1", "0", "of", "2"],
@@ -157,7 +168,7 @@ def test_the_printed_table_has_totals(tmp_path: Path) -> None:
 
 def test_the_table_requires_a_root_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ScanNotFound, match="--scan-root"):
-        scan_table(QUESTIONS, tmp_path / "absent")
+        missing_scans(QUESTIONS, tmp_path / "absent")
 
 
 def test_questions_are_grouped_by_scan_in_order_of_first_appearance() -> None:
