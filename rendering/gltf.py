@@ -70,7 +70,7 @@ def read_gltf(path: Path) -> Geometry:
     parts = _Parts(file)
     placed = [part.placed(matrix) for mesh, matrix in _placed_meshes(file) for part in parts.of_mesh(mesh)]
     if parts.lines:
-        _log.warning("%s: ignoring %d sets of lines", path, parts.lines)
+        _log.warning("%s: its lines are not drawn (%d primitives)", path, parts.lines)
     return merged(path, placed, f"the attributes {', '.join(sorted(parts.attributes))}")
 
 
@@ -97,10 +97,9 @@ class GltfFile:
         if uri.startswith("data:"):
             head, _, body = uri.partition(",")
             return base64.b64decode(body) if head.endswith(";base64") else urllib.parse.unquote_to_bytes(body)
-        plain = urllib.parse.unquote(uri)
-        found = find_file(self.path, plain) or find_file(self.path, uri)
+        found = find_file(self.path, uri)
         if found is None:
-            raise FileNotFoundError(plain)
+            raise FileNotFoundError(urllib.parse.unquote(uri))
         return found.read_bytes()
 
     def view(self, index: int) -> np.ndarray:

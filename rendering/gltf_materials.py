@@ -23,7 +23,8 @@ from roomscout.rendering.textures import (
 
 _log = logging.getLogger(__name__)
 
-_WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror"}
+# The two other kinds of clamping of OpenGL are not of glTF.
+_WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror", 10496: "clamp", 33069: "clamp"}
 _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
 # A surface with more alpha is drawn opaque without a word.
 _NEARLY_OPAQUE = 0.98

@@ -87,7 +87,7 @@ def read_obj(path: Path) -> Geometry:
     vertices, colours = _vertices(content.vertices)
     triangles = _triangles(content, len(vertices))
     if content.not_drawn:
-        _log.warning("%s: ignoring %d lines, curves and free-form surfaces", path, content.not_drawn)
+        _log.warning("%s: its lines, curves and free-form surfaces are not drawn (%d)", path, content.not_drawn)
     parts = list(_mesh_parts(path, content, vertices, colours, triangles))
     points = _points(content, len(vertices))
     if len(points) or not parts:

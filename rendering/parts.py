@@ -74,7 +74,7 @@ def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart
     total = sum(len(part.faces) for part in parts)
     count = sum(int(part.see_through.sum()) for part in parts if part.see_through is not None)
     if partly := sum(part.partly for part in parts):
-        _log.warning("%s: %d of its meshes are partly transparent, but are drawn opaque", path, partly)
+        _log.warning("%s: partly transparent surfaces are drawn opaque, in %d of its meshes", path, partly)
     if count == total:
         if count:
             _log.warning("%s: all its surfaces are transparent; they are drawn opaque", path)

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+import urllib.parse
 from pathlib import Path
 
 
@@ -9,16 +10,17 @@ def find_file(scan: Path, name: str) -> Path | None:
     """The file called `name` in a scan; None if there is none.
 
     Names may be of another machine or system: `C:\\Users\\me\\textures\\wall.png` is searched for relative to the scan,
-    then as `textures/wall.png` and as `wall.png` beside it. Upper and lower case, and how accents are encoded, matter
-    only if several files would fit.
+    then as `textures/wall.png` and as `wall.png` beside it. They may be URIs: `my%20wall.png?version=2`. Upper and
+    lower case, and how accents are encoded, matter only if several files would fit.
     """
-    direct = scan.parent / name
-    if _is_file(direct):
-        return direct
-    parts = [part for part in re.split(r"[\\/]+", name) if part not in ("", ".")]
-    for first in range(len(parts)):
-        if found := _below(scan.parent, parts[first:]):
-            return found
+    plain = urllib.parse.unquote(name)
+    for form in dict.fromkeys((plain, name, plain.partition("?")[0])):
+        if _is_file(scan.parent / form):
+            return scan.parent / form
+        parts = [part for part in re.split(r"[\\/]+", form) if part not in ("", ".")]
+        for first in range(len(parts)):
+            if found := _below(scan.parent, parts[first:]):
+                return found
     return None
 
 

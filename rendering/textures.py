@@ -20,6 +20,8 @@ _FOREIGN_FORMATS = {
 }
 # An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
 _CLAMPED_PIXELS = 4096
+# The opposite border bleeds into half a pixel of an image that repeats, which shows in small images only.
+_BLEEDING_PIXELS = 1024
 # Texture coordinates further outside than this are moved here.
 _FAR_UV = 64.0
 
@@ -82,18 +84,24 @@ class Texture:
         pixels = self.pixels
         for axis, wrap in enumerate(self.wrap):
             low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
-            if wrap == "repeat" or (low >= 0 and high <= 1):
+            inside = low >= 0 and high <= 1
+            if wrap == "repeat" or (inside and not self._bleeds(axis, low, high)):
                 continue
             uv = uv.copy()
-            if wrap == "mirror":
+            if wrap == "mirror" and not inside:
                 pixels = _with_mirror_image(pixels, axis)
                 uv[..., axis] /= 2
                 continue
             uv[..., axis] = uv[..., axis].clip(-_FAR_UV, _FAR_UV)
-            pixels, before = _with_margins(pixels, axis, max(-low, 0.0), max(high - 1, 0.0))
-            size, whole = pixels.shape[1 - axis] - sum(before), pixels.shape[1 - axis]
-            uv[..., axis] = (uv[..., axis] * size + before[0]) / whole
+            pixels, margins = _with_margins(pixels, axis, max(-low, 0.0), max(high - 1, 0.0))
+            size, whole = pixels.shape[1 - axis] - sum(margins), pixels.shape[1 - axis]
+            uv[..., axis] = (uv[..., axis] * size + margins[0]) / whole
         return pixels, uv
+
+    def _bleeds(self, axis: int, low: float, high: float) -> bool:
+        """Whether the opposite border would be seen between coordinates `low` and `high` inside the image."""
+        size = self.pixels.shape[1 - axis]
+        return size <= _BLEEDING_PIXELS and (low < 0.5 / size or high > 1 - 0.5 / size)
 
 
 def _with_mirror_image(pixels: np.ndarray, axis: int) -> np.ndarray:

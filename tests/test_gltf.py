@@ -261,7 +261,7 @@ def test_the_json_of_a_glb_may_be_padded(tmp_path, padding):
 @pytest.mark.parametrize(
     ("binary", "uri"),
     [("my dätä.bin", "my%20d%C3%A4t%C3%A4.bin"), ("my data.bin", "my data.bin"), ("100%25.bin", "100%25.bin"),
-     ("Data.BIN", "data.bin"), ("d.bin", "C:\\scans\\d.bin")],
+     ("Data.BIN", "data.bin"), ("d.bin", "C:\\scans\\d.bin"), ("d.bin", "d.bin?version=2")],
 )  # fmt: skip
 def test_files_beside_a_gltf_are_found(tmp_path, binary, uri, encoding):
     path = textured(Gltf()).gltf(tmp_path / "scan.gltf", binary, uri, encoding)
@@ -466,14 +466,14 @@ WARNINGS = [
     (no_colours, "no colours read; it has the attributes POSITION, _RGB"),
     (basis, "drawing without the texture image 0: it is KTX2"),
     (missing_image, "the file my wall.png is missing: put it beside the scan"),
-    (lines, "ignoring 1 sets of lines"),
+    (lines, "its lines are not drawn (1 primitives)"),
     (second_scene, "drawing only scene 0 of its 2 scenes"),
     (unknown_extension, "ignoring ACME_paint, which may change"),
     (morph, "ignoring the morph targets of its meshes"),
     (skin, "ignoring the skin of its meshes"),
     (glass_before_it, "left out 2 of 4 triangles"),
-    (half_transparent, "1 of its meshes are partly transparent, but are drawn opaque"),
-    (leaves, "1 of its meshes are partly transparent, but are drawn opaque"),
+    (half_transparent, "partly transparent surfaces are drawn opaque, in 1 of its meshes"),
+    (leaves, "partly transparent surfaces are drawn opaque, in 1 of its meshes"),
     (all_transparent, "all its surfaces are transparent; they are drawn opaque"),
     (no_coordinates, "a mesh with a texture has no TEXCOORD_0"),
 ]
@@ -571,3 +571,12 @@ def test_primitives_that_share_vertices_keep_their_own(tmp_path):
     scene = load_scene(file.glb(tmp_path / "scan.glb"))
     assert len(scene.vertices) == 6
     assert_shows(scene, {place: colour for place, colour in FOUR.items() if place != (0.75, 0.25)})
+
+
+@pytest.mark.parametrize(("wrap", "bleeds"), [({}, True), ({"wrapS": 33071}, False), ({"wrapS": 33648}, False)])
+def test_the_opposite_border_bleeds_into_repeated_textures_only(tmp_path, wrap, bleeds):
+    file = Gltf()
+    texture = file.texture(image_bytes(picture(size=8)), **wrap)
+    file.mesh({**file.square(), "material": file.material(texture)})
+    (shown,) = seen(load_scene(file.glb(tmp_path / "scan.glb")), [(0.01, 0.75)])
+    assert (shown[1] > RED[1] + 40) == bleeds
