@@ -37,12 +37,13 @@ from roomscout.agent.planning import LARGEST_BATCH
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.agent.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from roomscout.agent.run_folder import begin_or_resume, questions_to_resume, require_new_name
+from roomscout.agent.run_folder import begin_or_resume, questions_to_resume, require_new_name, saved_prompts
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.data.scans import ScanNotFound, scan_of
 from roomscout.rendering.interrupts import ignored_interrupts
+from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
@@ -173,7 +174,9 @@ class RayRun:
         self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses)
         log.info("Run folder: %s", self.log.folder)
         log_unfamiliar(unfamiliar_questions(None, self.config.model, self._questions))
-        return Parts(self.log, self.config, self._questions, cluster.replicas.count)
+        parts = Parts(self.log, self.config, self._questions, cluster.replicas.count)
+        parts.require_same_prompts()
+        return parts
 
 
 class Parts:
@@ -199,6 +202,17 @@ class Parts:
         scenes = len({question.scene for question in questions})
         self.of = self._begun_with() or number_of_parts(len(questions), scenes, replicas)
         self._questions = {Part(number, self.of): asked for number, asked in enumerate(cut(questions, self.of), 1)}
+
+    def require_same_prompts(self) -> None:
+        """Raise RunError if parts that have not begun would read other prompts than the run has recorded."""
+        if not self._config.model.asks_model or all(self.folder(part) for part in self.pending):
+            return
+        folder = self._run_log.folder
+        if run_prompts(self._config).sha256 != saved_prompts(folder).sha256:
+            raise RunError(
+                f"{folder} was begun with other prompts, which its parts that have not begun would not read: resume it "
+                "with the version of RoomScout and the file of --prompts with which it began, or start a new run"
+            )
 
     def is_done(self, row: ResultRow) -> bool:
         """Whether the run has a part's result."""

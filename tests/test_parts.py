@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import Progress
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.parts import Part, cut
+from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.ray_cluster import replicas_of, require_listening
 from roomscout.agent.ray_run import Parts, Watch, number_of_parts
 from roomscout.agent.ray_worker import SharedFolderProbe, Worker
@@ -433,3 +435,15 @@ def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, w
 def test_a_cluster_that_is_not_there_is_named(address: str):
     with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
         require_listening(address)
+
+
+def test_a_run_on_ray_whose_prompts_changed_begins_no_more_parts(six_rooms: RoomScans, tmp_path: Path):
+    config = six_rooms.config(tmp_path, model="embedded", image_size=(96, 64))
+    questions = load_questions(six_rooms.questions)
+    with closing(begin_folder(config, questions, prompts=run_prompts(config))) as same:
+        Parts(same, config, questions, 2).require_same_prompts()
+    with (
+        closing(begin_folder(config, questions, prompts=Prompts())) as other,
+        pytest.raises(RunError, match="was begun with other prompts"),
+    ):
+        Parts(other, config, questions, 2).require_same_prompts()
