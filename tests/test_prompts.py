@@ -28,7 +28,7 @@ from roomscout.agent.policies.prompts import (
 from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.data.answers import POINT_KIND
-from roomscout.data.benchmarks import openeqa, sqa3d
+from roomscout.data.benchmarks import QuestionType, openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
@@ -277,6 +277,8 @@ def test_advice_may_be_for_runs_that_lack_several_things(tmp_path: Path):
     path.write_text("variants: {advice_untold: {pose and moves: {open: Guess.}}}\n")
     with pytest.raises(ValueError, match="its keys are some of pose, extent, turns, translation, moves"):
         load_prompts(path)
+    with pytest.raises(ValueError, match="type 'open': advice_untold has 'position': its keys are some of pose"):
+        QuestionType("open", POINT_KIND, advice_untold={"position": "Guess."})
 
 
 def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):

@@ -15,7 +15,7 @@ from string import Formatter
 from typing import Any, ClassVar
 
 from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
-from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from roomscout.envs.environment import Observation
@@ -27,9 +27,6 @@ from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
 """The key of the advice for question types without one of their own."""
-ADVICE_NEEDS = (*TELL_NAMES, "translation", "moves")
-"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
-one that moves it at all."""
 
 _LENS = """\
 The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. Its pitch is always {pitch} \
@@ -214,10 +211,8 @@ class Prompts:
         _check(self.outcome, "outcome.")
         _check(self.variants, "variants.")
         for lacking in self.variants.advice_untold:
-            if not lacking or not set(lacking.split()) <= set(ADVICE_NEEDS):
-                raise ValueError(
-                    f"variants.advice_untold has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
-                )
+            if why := wrong_needs(lacking):
+                raise ValueError(f"variants.advice_untold {why}")
         for kind, text in [pair for advice in self._advices for pair in advice.items()]:
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")

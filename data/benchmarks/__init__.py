@@ -20,6 +20,9 @@ from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, Quest
 from roomscout.data.text import on_disk
 
 DEFAULT = "vsi-bench"
+ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
+"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
+one that moves it at all."""
 
 
 class BenchmarkError(QuestionError):
@@ -50,6 +53,9 @@ class QuestionType:
         """Raises ValueError for a field that cannot be used."""
         if not all(isinstance(each, str) for each in (self.name, self.task, self.advice, self.wording)):
             raise ValueError(f"type {self.name!r}: name, task, advice and wording must be text")
+        for lacking in self.advice_untold:
+            if why := wrong_needs(lacking):
+                raise ValueError(f"type {self.name!r}: advice_untold {why}")
         if not hasattr(self.kind, "takes_options"):
             raise ValueError(f"type {self.name!r}: its kind is {self.kind!r}; import one from roomscout.data.answers")
         try:
@@ -57,6 +63,13 @@ class QuestionType:
         except re.error as error:
             raise ValueError(f"type {self.name!r}: its wording is not a regular expression ({error})") from None
         object.__setattr__(self, "task", self.task or self.name)
+
+
+def wrong_needs(lacking: str) -> str | None:
+    """Why a key of `advice_untold` is not one or several of ADVICE_NEEDS with blanks between; None if it is."""
+    if lacking.split() and set(lacking.split()) <= set(ADVICE_NEEDS):
+        return None
+    return f"has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
 
 
 OPEN = QuestionType("open", TEXT_KIND)
