@@ -22,6 +22,8 @@ _FOREIGN_FORMATS = {
 _CLAMPED_PIXELS = 4096
 # The opposite border bleeds into half a pixel of an image that repeats, which shows in small images only.
 _BLEEDING_PIXELS = 1024
+# Transparency is looked up in at most this many blocks of texels along an axis.
+_OPACITY_BLOCKS = 2048
 # Texture coordinates further outside than this are moved here.
 _FAR_UV = 64.0
 
@@ -168,8 +170,11 @@ class Opacity:
 
     def __init__(self, opaque: np.ndarray, wrap: tuple[Wrap, Wrap]) -> None:
         """`opaque` is (h, w) bool."""
-        # The sum over any rectangle is a sum of four entries.
-        self._sums = np.pad(opaque.astype(np.int32).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+        self._size = opaque.shape
+        # Blocks of texels, so that a large atlas takes little memory. The sum over any rectangle of blocks is a sum of
+        # four entries.
+        self._steps = tuple(-(-size // _OPACITY_BLOCKS) for size in opaque.shape)
+        self._opaque, self._clear = (_sums(_block_counts(texels, self._steps)) for texels in (opaque, ~opaque))
         self._wrap = wrap
 
     def of_faces(self, face_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,24 +183,39 @@ class Opacity:
         Looks at all texels in the box around a face's coordinates, so that no face with an opaque texel is called
         transparent.
         """
-        height, width = (size - 1 for size in self._sums.shape)
-        columns = self._range(face_uv[..., 0], width, self._wrap[0])
-        rows = self._range(1.0 - face_uv[..., 1], height, self._wrap[1])
-        (top, bottom), (left, right) = rows, columns
-        count = self._sums[bottom, right] - self._sums[top, right] - self._sums[bottom, left] + self._sums[top, left]
-        return count == 0, count == (bottom - top) * (right - left)
+        columns = self._range(face_uv[..., 0], 1, self._wrap[0])
+        rows = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
+        return _in_boxes(self._opaque, rows, columns) == 0, _in_boxes(self._clear, rows, columns) == 0
 
-    @staticmethod
-    def _range(along: np.ndarray, size: int, wrap: Wrap) -> tuple[np.ndarray, np.ndarray]:
-        """First texel and the one after the last that each face's coordinates (M, 3) reach; all outside one image."""
+    def _range(self, along: np.ndarray, axis: int, wrap: Wrap) -> tuple[np.ndarray, np.ndarray]:
+        """First block and the one after the last that each face's coordinates (M, 3) reach; all outside one image."""
+        size, step = self._size[axis], self._steps[axis]
         low, high = along.min(axis=1), along.max(axis=1)
         if wrap == "repeat":
             tile = np.floor(low)
             low, high = low - tile, high - tile
-        first = np.floor(low * size).clip(0, size - 1).astype(np.int64)
-        end = np.ceil(high * size).clip(first + 1, size).astype(np.int64)
         beyond = (low < 0) | (high > 1)
-        return np.where(beyond, 0, first), np.where(beyond, size, end)
+        first = np.where(beyond, 0, np.floor(low * size)).clip(0, size - 1).astype(np.int64)
+        last = np.where(beyond, size, np.ceil(high * size)).clip(first + 1, size).astype(np.int64) - 1
+        return first // step, last // step + 1
+
+
+def _block_counts(texels: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
+    """How many of `texels` (h, w) bool are true in each block, int32."""
+    rows, columns = (np.arange(0, size, step) for size, step in zip(texels.shape, steps, strict=True))
+    return np.add.reduceat(np.add.reduceat(texels, rows, axis=0, dtype=np.int32), columns, axis=1)
+
+
+def _sums(counts: np.ndarray) -> np.ndarray:
+    """The sums over all rectangles that begin at the first entry, with a row and a column of zeros before them."""
+    return np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
+
+
+def _in_boxes(
+    sums: np.ndarray, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    (top, bottom), (left, right) = rows, columns
+    return sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
 
 
 def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opacity | None:
