@@ -131,7 +131,7 @@ def test_the_last_turn_must_answer():
 def test_the_default_prompt_is_pinned():
     """Scores of different prompts are not comparable: change it on purpose only."""
     prompts = Prompts().with_advice_of(BENCHMARK)
-    assert prompts.sha256 == "376bc9ef298422bd7064a59a6e0cf1b2ab56fed7749532e4bf31c9b625a89608"
+    assert prompts.sha256 == "f3a3643fe066e5212dece0b6a1b2bad5a08f7e68d254c66ced83357e0b009059"
 
 
 def test_the_default_prompt_reads_as_a_whole():
@@ -203,7 +203,11 @@ def test_a_question_about_a_place_is_told_the_coordinates_of_its_answer():
     question = replace(QUESTION, question_type="place", options=(), ground_truth="1, 2", kind=POINT_KIND)
     first, *_ = texts_of_a_walk(90.0, (1.0, -2.0), question)
     assert "The room spans x -4.0 to 1.0 m and y -2.0 to 4.0 m." in first
-    assert "The camera is at x -0.5 m, y 0.0 m, 1.6 m above the floor, heading 110 degrees" in first
+    assert (
+        "The camera is at x -0.5 m, y 0.0 m, 1.6 m above the floor, which is at z 0.0 m, heading 110 degrees" in first
+    )
+    below = turn_message(Prompts(), question, observation(0, 8), None).text
+    assert "at x 1.2 m, y 2.0 m, 1.6 m above the floor, which is at z 0.1 m, heading 0 degrees" in below
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,8 @@ class Prompts:
     - `extent` and `position`: the room's size, and where the camera is. Placeholders that begin with `start_` count
       from where the camera starts, which is x 0, y 0, heading 0: what a model reads is then the same whatever the scan's
       coordinates are. Those without are in the scan's coordinates, which often give away the room's size, since many
-      scans have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both.
+      scans have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both, and
+      `floor` says where its floor is; it is empty in all others.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
     - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
@@ -195,7 +196,7 @@ class Prompts:
     outcome: OutcomePrompts = OutcomePrompts()
     extent: str = "The room spans x {start_x0:z.1f} to {start_x1:z.1f} m and y {start_y0:z.1f} to {start_y1:z.1f} m."
     position: str = (
-        "The camera is at x {start_x:z.1f} m, y {start_y:z.1f} m, {height:z.1f} m above the floor, heading "
+        "The camera is at x {start_x:z.1f} m, y {start_y:z.1f} m, {height:z.1f} m above the floor{floor}, heading "
         "{start_heading} degrees (0 faces +x, 90 faces +y)."
     )
     remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."
@@ -305,7 +306,10 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "opening": {"question": ""},
     "options": {"options": ""},
     "extent": dict.fromkeys((f"{start}{name}" for start in ("", "start_") for name in ("x0", "x1", "y0", "y1")), 0.0),
-    "position": {"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0, "start_x": 0.0, "start_y": 0.0, "start_heading": 0},
+    "position": {
+        **{"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0},
+        **{"start_x": 0.0, "start_y": 0.0, "start_heading": 0, "floor": ""},
+    },
     "remaining_turns": {"turn": 0, "moves": "", "left": 0},
     "last_turn": {},
     "view": {"number": 0},
@@ -544,16 +548,17 @@ def _extent(prompts: Prompts, question: Question, observation: Observation) -> s
 
 def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
     """The camera's position and heading, in the scan's coordinates and from the start."""
-    pose = observation.pose
-    start = pose if question.kind.in_scan_coordinates else observation.start.relative(pose)
+    pose, floor_z_m, in_scan = observation.pose, observation.extent.floor_z_m, question.kind.in_scan_coordinates
+    start = pose if in_scan else observation.start.relative(pose)
     return prompts.position.format(
         x=pose.x_m,
         y=pose.y_m,
-        height=pose.z_m - observation.extent.floor_z_m,
+        height=pose.z_m - floor_z_m,
         heading=round(pose.heading_deg) % 360,
         start_x=start.x_m,
         start_y=start.y_m,
         start_heading=round(start.heading_deg) % 360,
+        floor=f", which is at z {floor_z_m:z.1f} m" if in_scan else "",
     )
 
 
