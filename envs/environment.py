@@ -11,6 +11,9 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome, move
 from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
 
+MAX_POINTS = 200_000
+"""Of a cloud, as many points as tell its extent from a start within a centimetre."""
+
 
 @dataclass(frozen=True)
 class Extent:
@@ -29,7 +32,7 @@ class Extent:
     @classmethod
     def seen_from(cls, scene: Scene, start: CameraPose) -> "Extent":
         """The same extent in metres ahead of a pose (x) and to its left (y), as `CameraPose.relative` counts."""
-        away = scene.surface_points - start.position
+        away = scene.surface_points[:: 1 + len(scene.surface_points) // MAX_POINTS] - start.position
         (x0, x1), (y0, y1) = (np.percentile(away @ axis, BOUNDS_PERCENTILES) for axis in (start.forward, start.left))
         return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
 
