@@ -21,17 +21,6 @@ from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.models.vllm.backend import VllmBackend
 
 
-class NeverComplete:
-    """A scanner that gives every reply its full length."""
-
-    def feed(self, text: str) -> int | None:
-        """None: the reply goes on."""
-        return None
-
-
-ENDLESS = ReplyFormat(NeverComplete, closing="~")
-
-
 @dataclass(frozen=True)
 class Turn:
     """One turn of all questions."""
@@ -97,11 +86,11 @@ def measure(backend: Backend, workload: Workload) -> list[Turn]:
     warm_up = Conversation(
         "warm-up", [Message("system", "Warm up."), Message("user", "?", np.zeros((64, 64, 3), np.uint8))]
     )
-    backend.generate([warm_up], ENDLESS)
+    backend.generate([warm_up], ReplyFormat())
     conversations, turns = workload.begin(), []
     for number in range(workload.turns):
         started = time.perf_counter()
-        replies = backend.generate(conversations, ENDLESS)
+        replies = backend.generate(conversations, ReplyFormat())
         turns.append(Turn(time.perf_counter() - started, replies))
         for conversation, reply in zip(conversations, replies, strict=True):
             workload.proceed(conversation, reply.tokens, number)

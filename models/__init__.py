@@ -1,6 +1,6 @@
 """The Backend protocol: a batch of conversations in, one reply for each out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -40,34 +40,17 @@ class OutOfMemory(ModelError):
     """This batch does not fit on the device; a smaller one may. The failed call returns no replies."""
 
 
-class ReplyScanner(Protocol):
-    """Finds where one reply, fed to it piece by piece, is complete. Its total time is linear in the reply's length."""
-
-    def feed(self, text: str) -> int | None:
-        """The index in the whole reply behind the character that completes it; None if it is not yet complete.
-
-        `text` is the next piece; how a reply is divided into pieces does not change the index.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class ReplyFormat:
-    """The form of a reply. Generation stops once the reply is complete.
+    """What constrains replies; nothing by default.
 
-    `scanner()` makes a scanner for one reply. `closing` is the character behind which a reply can be complete, one
-    printable ASCII character. `grammar` constrains replies, in xgrammar's GBNF notation; `schema` is the JSON schema
-    for engines without grammars. Both are None for unconstrained replies.
+    `grammar` is in xgrammar's GBNF notation, and `schema` is the JSON schema for engines without grammars. In every
+    engine, a reply ends at the model's end token, at the end of its grammar, or at the token limit: engines do not read
+    its text.
     """
 
-    scanner: Callable[[], ReplyScanner]
-    closing: str
     grammar: str | None = None
     schema: dict[str, Any] | None = None
-
-    def end_of(self, text: str) -> int | None:
-        """The length of the complete reply with which `text` begins, where engines stop; None if there is none."""
-        return self.scanner().feed(text)
 
 
 @dataclass(frozen=True)
@@ -75,11 +58,11 @@ class Reply:
     """A model's reply to one conversation, and its cost.
 
     `tokens` are the generated ids without the end token. `prompt_tokens` counts the whole conversation, `reused_tokens`
-    the part of it that came from the KV cache. `finish_reason` is "stop" (complete) or "length" (truncated at the token
-    limit). `seconds` is the wall time of the whole batch's call, split into preprocessing of texts and images, prefill
-    up to the first token, and decoding. `images_encoded` counts this conversation's images that went through the image
-    encoder in this call, `retries` the failed requests to a server before this reply. `dropped` names the settings
-    that the server refused ("seed", "temperature"), so that its own defaults applied.
+    the part of it that came from the KV cache. `finish_reason` is "stop" (the model ended the reply) or "length" (it
+    reached the token limit). `seconds` is the wall time of the whole batch's call, split into preprocessing of texts
+    and images, prefill up to the first token, and decoding. `images_encoded` counts this conversation's images that
+    went through the image encoder in this call, `retries` the failed requests to a server before this reply. `dropped`
+    names the settings that the server refused ("seed", "temperature"), so that its own defaults applied.
 
     `logprobs` is empty unless `ModelOptions.logprobs` asks for it. It then has the natural logarithm of each token's
     probability, in the order of `tokens` and thus without the end token. The probability is the model's own: the

@@ -2,13 +2,12 @@
 
 import json
 import math
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roomscout.agent.policies.replies import ACTION_KEYS, LOOK_AROUND, action_format, last_object, parse_action
+from roomscout.agent.policies.replies import ACTION_KEYS, LOOK_AROUND, parse_action
 from roomscout.data.questions import Question
 from roomscout.envs.actions import LIMITS, CameraAction
 from tests.conftest import vsi_question
@@ -75,74 +74,10 @@ def test_an_invalid_reply_looks_around_and_reports_an_error(text: str):
     assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("turn left please", "the reply holds no complete JSON object"),
-        ('I {see}: {"rotation_angle_degrees": 30, "fo', "only one that is cut off"),
-        *(
-            (
-                f'{{"rotation_angle_degrees": 30, "note": {{"answer": "A", "done": true}}, {end}',
-                "only one that is cut off",
-            )
-            for end in (
-                '"forw',
-                '"done": fal',
-                '"forward_meters": -',
-                '"forward_meters": 1.',
-                '"forward_meters": 1e-',
-                r'"x": "\u00',
-            )
-        ),
-        ('{"forward_meters": 1,}', 'property name enclosed in double quotes: "{'),
-        ("{'forward_meters': 1}", "property name enclosed in double quotes"),
-        ('{"forward_meters": +1.0}', "Expecting value"),
-        ("I see {e", "property name enclosed in double quotes"),
-        (r'{"forward_meters": "x"x \u00', "Expecting ',' delimiter"),
-    ],
-)
-def test_the_error_says_why_a_reply_has_no_complete_object(text: str, why: str):
-    parsed = parse_action(text, CHOICE)
-    assert parsed.action == LOOK_AROUND
-    assert why in parsed.error
-
-
 def test_deeply_nested_brackets_do_not_break_the_parser():
-    for depth in range(500, 1000):
+    for depth in (150, 500, 1000, 50_000):
         parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)
         assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"done": true}',
-        'I see a chair.\n```json\n{"rotation_angle_degrees": 30, "done": false}\n',
-        'A set {a, b} and {"seen": ["chair"]} then {"answer": {"value": 3}, "done": true} ',
-        '{ {"answer": "}", "done": false}',
-    ],
-)
-def test_a_complete_action_ends_a_reply(text: str):
-    assert action_format().end_of(text) == text.rindex("}") + 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a set {a, b}",
-        '{"seen": ["chair"]}',
-        '{"rotation_angle_degrees": 30, "done": false',
-        '{"plan": {"done": false}',
-        '{"plan": {"done": false}, "answer": "{done}',
-        "{'done': true}",
-        "[{" * 5000,
-        '{"a":' * 5000,
-        '{"answer": ' + "1" * 5000 + ', "done": true}',
-    ],
-)
-def test_anything_else_does_not_end_a_reply(text: str):
-    assert action_format().end_of(text) is None
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
@@ -228,14 +163,3 @@ def test_any_reply_gives_a_valid_action(fields: dict, prose: str, question: Ques
     parsed = parse_action(prose + json.dumps(fields), question)
     assert all(abs(getattr(parsed.action, name)) <= limit for name, limit in LIMITS.items())
     assert not parsed.action.done or parsed.action.answer is not None
-
-
-@pytest.mark.parametrize("braces", ["{", '{"', "{ ", '{"a":1,', '{"a":', '{"a":['])
-def test_a_reply_with_many_braces_is_parsed_in_linear_time(braces: str):
-    def seconds(count: int) -> float:
-        started = time.process_time()
-        with pytest.raises(ValueError, match="no complete JSON object"):
-            last_object(braces * count)
-        return time.process_time() - started
-
-    assert seconds(40_000) < 40 * max(seconds(4_000), 0.02)

@@ -15,14 +15,14 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import plan_run
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.policies.replies import ACTION_KEYS, action_format, last_object
+from roomscout.agent.policies.replies import ACTION_KEYS, action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.models.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.decoding import ReplyStop
+from roomscout.models.transformers.decoding import ReplyStop, never_generated
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.grammar import CompiledGrammar
@@ -262,14 +262,25 @@ class TestReplies:
     def test_to_an_empty_batch_are_empty(self, backend):
         assert backend.generate([], ACTION) == []
 
-    def test_never_contain_added_tokens(self, checkpoint, parts):
+    def test_never_contain_special_tokens(self, checkpoint, parts):
         hot = TransformersBackend.from_checkpoint(
             checkpoint, ModelOptions(device="cpu", max_new_tokens=64, temperature=50.0)
         )
         added = set(parts[1].tokenizer.get_added_vocab().values())
+        assert added == set(parts[1].tokenizer.all_special_ids)
         tokens = [token for reply in hot.generate(different_conversations(4), ACTION) for token in reply.tokens]
         assert max(tokens) < len(parts[1].tokenizer)
         assert not added & set(tokens)
+
+
+def test_added_tokens_that_are_text_may_be_generated(checkpoint):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    special = never_generated(tokenizer, [tokenizer.eos_token_id], len(tokenizer))
+    tokenizer.add_tokens(["<think>", "</think>"])
+    assert never_generated(tokenizer, [tokenizer.eos_token_id], len(tokenizer)) == special
+    ids = tokenizer("<think>Hm</think>")["input_ids"]
+    assert len(ids) == 3 + len(tokenizer("Hm")["input_ids"]) - 1
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "<think>Hm</think>"
 
 
 class TestConstrainedReplies:
@@ -285,7 +296,7 @@ class TestConstrainedReplies:
             for conversation, reply in zip(conversations, backend.generate(conversations, CONSTRAINED), strict=True):
                 if reply.finish_reason == "stop":
                     finished += 1
-                    action = last_object(reply.text)
+                    action = json.loads(reply.text[reply.text.index("{") :])
                     assert tuple(action) == ACTION_KEYS and reply.text.endswith("}")
                     assert (action["answer"] is not None) or not action["done"]
                 proceed(conversation, reply)
@@ -346,33 +357,32 @@ class TestSampling:
 
 
 class TestStopping:
-    def test_a_row_stops_at_its_action_while_others_continue(self, checkpoint, parts):
-        tokenizer = parts[1].tokenizer
+    def test_a_row_stops_at_its_end_token_while_others_continue(self):
+        end, pad, prompt = 7, 8, [1, 2, 3]
+        stop = ReplyStop([end], len(prompt))
+        assert stop(torch.tensor([[*prompt, 4, end], [*prompt, 4, 5]]), None).tolist() == [True, False]
+        assert stop(torch.tensor([[*prompt, 4, end, pad], [*prompt, 4, 5, end]]), None).tolist() == [True, True]
+        assert stop.lengths == {0: 1, 1: 2}
 
-        def row(text):
-            return tokenizer("prompt")["input_ids"] + tokenizer(text)["input_ids"]
-
-        columns = len(tokenizer("prompt")["input_ids"])
-        done, unfinished = row('{"done": true}'), row('{"done": true,')
-        stop = ReplyStop(tokenizer, [tokenizer.eos_token_id], columns, ACTION)
-        assert len(done) == len(unfinished)
-        assert stop(torch.tensor([done, unfinished]), None).tolist() == [True, False]
-        ended = [*done, tokenizer.pad_token_id], [*unfinished, tokenizer.eos_token_id]
-        assert stop(torch.tensor(ended), None).tolist() == [True, True]
-        assert stop.lengths == {0: len(done) - columns, 1: len(unfinished) - columns}
+    def test_an_end_token_before_the_least_length_does_not_count(self):
+        stop = ReplyStop([7], 1, min_tokens=2)
+        assert stop(torch.tensor([[1, 7]]), None).tolist() == [False]
+        assert stop(torch.tensor([[1, 7, 7]]), None).tolist() == [True]
+        assert stop.lengths == {0: 1}
 
 
 class TestMemorizedReply:
-    """With a model overfitted to one reply: an action object followed by endless text."""
+    """With a model overfitted to one reply: two actions, its end token, and endless text."""
 
-    ACTION = 'I see it.\n{"rotation_angle_degrees": 0, "answer": "A", "done": true}'
+    ACTION = 'I see {"rotation_angle_degrees": 9, "done": false}\nNo: {"answer": "A", "done": true}'
 
     @pytest.fixture(scope="class")
     def parrot(self, checkpoint, tmp_path_factory):
         model = AutoModelForImageTextToText.from_pretrained(checkpoint)
         processor = AutoProcessor.from_pretrained(checkpoint)
         prompt = ConversationEncoder(processor, model.config).encode(begin("q"))
-        reply = processor.tokenizer(self.ACTION + " and on" * 8)["input_ids"]
+        tokenizer = processor.tokenizer
+        reply = [*tokenizer(self.ACTION)["input_ids"], tokenizer.eos_token_id, *tokenizer(" and on" * 4)["input_ids"]]
         ids = torch.tensor([prompt.ids + reply])
         labels = ids.clone()
         labels[:, : len(prompt.ids)] = -100
@@ -389,7 +399,7 @@ class TestMemorizedReply:
         processor.save_pretrained(folder)
         return str(folder)
 
-    def test_stops_after_the_object(self, parrot):
+    def test_ends_with_the_end_token_and_not_with_its_first_action(self, parrot):
         (reply,) = TransformersBackend.from_checkpoint(parrot, ModelOptions(device="cpu", max_new_tokens=60)).generate(
             [begin("q")], ACTION
         )

@@ -477,10 +477,10 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
     assert asked[1]["json_schema"]["schema"] == reply_format.schema
 
 
-def test_a_reply_ends_with_its_action_as_one_that_is_generated_here():
-    for prose in ("I see {a chair}. ", 'An example: {"a": 1}. ', ""):
-        assert action_format().end_of(prose + ACTION + "\nAnd now {") == len(prose + ACTION)
-    assert action_format().end_of("no action {}") is None
+def test_a_reply_is_kept_as_the_server_sent_it(script: FaultyServer):
+    text = "<think>" + ACTION + "</think> No: " + ACTION + "\n\nAnd now {"
+    script.answering = scripted(lambda chat: text)
+    assert backend_at(script.url).generate([conversation()], action_format())[0].text == text
 
 
 def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, tmp_path: Path, script: FaultyServer):

@@ -293,17 +293,6 @@ def config_of(rooms, log_root, **changes):
     return rooms.config(log_root, model=EMBEDDED, device="cpu", dtype="float32", **asdict(VIEWS), **changes)
 
 
-class FifthM:
-    """Finds the fifth " m" of a reply."""
-
-    def __init__(self):
-        self.text = ""
-
-    def feed(self, text):
-        self.text += text
-        return len(self.text) if self.text.count(" m") > 4 else None
-
-
 class BothBackends:
     """Replies with the first of two backends, and keeps what both replied to each conversation."""
 
@@ -401,12 +390,6 @@ class TestReplies:
             (expected,), (reply,) = (each.generate([conversation], reply_format) for each in (ours, served))
             assert reply.tokens == expected.tokens
             proceed(conversation, reply, seed)
-
-    def test_a_brace_in_prose_does_not_end_a_reply(self, served):
-        whole = served.generate([begin("whole")], action_format())[0]
-        later = replace(action_format(), closing="m", scanner=FifthM)
-        (reply,) = served.generate([begin("later")], later)
-        assert whole.text.startswith(reply.text) and reply.text.count(" m") == 5
 
     def test_an_image_is_sent_once(self, served):
         conversation = begin("once", seed=70)

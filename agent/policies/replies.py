@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roomscout.agent.policies.object_scanner import ObjectScanner, Outcome
+from roomscout.agent.policies.lenient_json import last_object
+from roomscout.agent.policies.thoughts import outside_thoughts
 from roomscout.data.answers import NUMBER
 from roomscout.data.questions import Question
 from roomscout.envs.actions import LIMITS, CameraAction
@@ -81,9 +82,7 @@ def action_format(constrained: bool = False) -> ReplyFormat:
 
     With `constrained`, decoding rules out tokens that would make the object malformed.
     """
-    if not constrained:
-        return ReplyFormat(ActionScanner, "}")
-    return ReplyFormat(ActionScanner, "}", ACTION_GRAMMAR, ACTION_SCHEMA)
+    return ReplyFormat(ACTION_GRAMMAR, ACTION_SCHEMA) if constrained else ReplyFormat()
 
 
 def without_translation(form: ReplyFormat) -> ReplyFormat:
@@ -94,14 +93,15 @@ def without_translation(form: ReplyFormat) -> ReplyFormat:
 
 
 def parse_action(text: str, question: Question, last_turn: bool = False) -> ParsedAction:
-    """Parse the last complete JSON object of a reply as an action; never raises.
+    """Parse the last action of a reply; never raises.
 
-    Missing numbers default to 0, and unknown keys are ignored. `done` without a valid answer, a non-finite number, or
-    a missing object give `LOOK_AROUND` and an `error`. On the last turn only the answer counts; if it is invalid as a
-    whole, its first word is used, as in the official scoring.
+    An action is a JSON object with one of ACTION_KEYS outside the thoughts of models that reason (`outside_thoughts`);
+    `last_object` says how it is read. Missing numbers default to 0, and unknown keys are ignored. `done` without a
+    valid answer, a non-finite number, or a missing object give `LOOK_AROUND` and an `error`. On the last turn only the
+    answer counts; if it is invalid as a whole, its first word is used, as in the official scoring.
     """
     try:
-        fields = last_object(text)
+        fields = _action_in(text)
         if last_turn and (answer := _last_answer(fields.get("answer"), question)) is not None:
             return ParsedAction(CameraAction(answer=answer, done=True))
         return _read(fields, question)
@@ -109,70 +109,15 @@ def parse_action(text: str, question: Question, last_turn: bool = False) -> Pars
         return ParsedAction(LOOK_AROUND, error=str(error))
 
 
-def last_object(text: str) -> dict[str, object]:
-    """The last complete outermost JSON object in `text`, ignoring prose, code fences and stray braces around it.
-
-    Raises ValueError with the reason, which the model sees, if there is none.
-    """
-    text = text.rstrip()
-    found = outcome = None
-    for scanned in ObjectScanner("done").scan(text, last=True):
-        outcome = scanned.outcome
-        if outcome is Outcome.COMPLETE:
-            found = scanned
-    if found is None:
-        raise _ReplyError(f"the reply holds no complete JSON object{_why_no_object(text, outcome)}")
-    return json.loads(text[found.start : found.end])
-
-
-def _why_no_object(text: str, outcome: Outcome | None) -> str:
-    """The error at the last brace; `outcome` is the last of the scan. Continues "no complete JSON object"."""
-    start = text.rfind("{")
-    if outcome is Outcome.TRUNCATED:
-        return ", only one that is cut off"
-    if outcome is not Outcome.TOO_DEEP and start != -1:
-        try:
-            json.JSONDecoder().raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            return f" ({error.msg}: {_shown(text[start : min(error.pos, start + SHOWN_CHARACTERS) + 1])})"
-        except ValueError:  # an integer of thousands of digits
-            pass
-    return ""
-
-
-class ActionScanner:
-    """Finds where a reply is complete: at the first closing brace by which it contains an action.
-
-    An action is a complete JSON object with the key "done" outside any incomplete object. Braces in prose are not
-    objects, and an object without that key (such as an example) is not an action. A reply is never complete once an
-    object before the action is nested too deep or contains an integer of thousands of digits.
-    """
-
-    def __init__(self) -> None:
-        self._objects = ObjectScanner("done")
-        self._length = 0
-        self._scanning = True
-        self._known_at: int | None = None
-        self._end: int | None = None
-
-    def feed(self, text: str) -> int | None:
-        """The index in the whole reply behind the brace that completes it, once `text`, its next piece, contains it."""
-        begin = self._length
-        self._length += len(text)
-        if self._scanning:
-            self._find_action(text)
-        if self._end is None and self._known_at is not None:
-            closing = text.find("}", max(self._known_at - 1 - begin, 0))
-            self._end = None if closing == -1 else begin + closing + 1
-        return self._end
-
-    def _find_action(self, text: str) -> None:
-        for scanned in self._objects.scan(text):
-            if scanned.has_key:
-                self._known_at = scanned.read
-            if scanned.has_key or scanned.outcome in (Outcome.HUGE_INTEGER, Outcome.TOO_DEEP):
-                self._scanning = False
-                return
+def _action_in(text: str) -> dict[str, object]:
+    said, inside_thought = outside_thoughts(text)
+    try:
+        return last_object(said, ACTION_KEYS)
+    except ValueError as error:
+        if inside_thought:
+            raise _ReplyError("the reply ended inside its thought") from None
+        behind = " behind its thought" if said != text else ""
+        raise _ReplyError(f"the reply holds {error}{behind}") from None
 
 
 def _last_answer(value: object, question: Question) -> str | None:
@@ -184,8 +129,6 @@ def _last_answer(value: object, question: Question) -> str | None:
 
 
 def _read(fields: dict[str, object], question: Question) -> ParsedAction:
-    if not any(key in fields for key in ACTION_KEYS):
-        raise _ReplyError(f"the JSON object has none of the keys {', '.join(ACTION_KEYS)}")
     numbers, clamped = {}, []
     for name, limit in LIMITS.items():
         value = _finite(name, fields.get(name))

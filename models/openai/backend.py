@@ -145,6 +145,6 @@ class OpenAIBackend:
         body = json.dumps(rest).encode()[:-1] + b', "messages": [' + b", ".join(self._messages(conversation)) + b"]}"
         built_at = time.perf_counter()
         answer = endpoint.post("/chat/completions", body)
-        reply = read_reply(answer, endpoint, reply_format, self._options.max_new_tokens)
+        reply = read_reply(answer, endpoint, self._options.max_new_tokens)
         ended = time.perf_counter()
         return replace(reply, seconds=ended - started, preprocess_seconds=built_at - started, dropped=dialect.dropped)

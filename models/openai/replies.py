@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from roomscout.models import Reply, ReplyFormat
+from roomscout.models import Reply
 from roomscout.models.openai.bodies import object_at
 from roomscout.models.openai.endpoint import Answer, Endpoint
 
@@ -10,8 +10,8 @@ MOST_TOKENS = 10**9
 """Higher token counts are errors of the server."""
 
 
-def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, max_new_tokens: int) -> Reply:
-    """The reply in a chat completion, cut where it is complete and without the API key.
+def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply:
+    """The reply in a chat completion, without the API key.
 
     Raises ServerError if it has no text.
     """
@@ -28,12 +28,10 @@ def read_reply(answer: Answer, endpoint: Endpoint, reply_format: ReplyFormat, ma
         refusal, ended = (each if isinstance(each, str) else "" for each in (message.get("refusal"), reason))
         why = endpoint.quoted(refusal) if refusal else f"finish_reason {endpoint.quoted(ended)!r}"
         raise endpoint.error(f"sent a reply without text ({why})", 200)
-    content = endpoint.redacted(content)
-    end = reply_format.end_of(content)
-    text, truncated = content[:end], reason == "length" and end is None
+    truncated = reason == "length"
     usage = object_at(answer.body, "usage")
     return Reply(
-        text=text,
+        text=endpoint.redacted(content),
         prompt_tokens=_count(usage, "prompt_tokens"),
         reused_tokens=_count(object_at(usage, "prompt_tokens_details"), "cached_tokens"),
         generated_tokens=_count(usage, "completion_tokens") or (max_new_tokens if truncated else 0),

@@ -3,69 +3,28 @@
 import hashlib
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from roomscout.models import ReplyFormat
-
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-class CompletionCheck:
-    """Says at each token of one reply whether the reply is complete; decodes every token at most twice.
-
-    Text is decoded at tokens that contain the closing character. Byte-level BPE spells that character, like all
-    printable ASCII, as itself, and what follows it does not depend on the bytes before it. So each decoding begins with
-    the last such token. A character whose bytes are incomplete decodes as U+FFFD and is left for the next decoding.
-    """
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", reply_format: ReplyFormat) -> None:
-        self._tokenizer = tokenizer
-        self._scanner = reply_format.scanner()
-        self._closing = reply_format.closing
-        self._ids: list[int] = []
-        self._scanned = 0  # characters of the text of `_ids`
-
-    def append(self, token: int) -> bool:
-        """Whether the reply is complete; it can only become complete at a token that contains the closing character."""
-        self._ids.append(token)
-        if self._closing not in self._tokenizer.convert_ids_to_tokens(token):
-            return False
-        complete = self._scanner.feed(self._decoded()[self._scanned :]) is not None
-        self._ids = [token]
-        self._scanned = len(self._decoded())
-        return complete
-
-    def _decoded(self) -> str:
-        return self._tokenizer.decode(self._ids).rstrip("\N{REPLACEMENT CHARACTER}")
-
-
 class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token or as soon as its reply is complete, but not before `min_tokens` tokens.
+    """Stops a row at an end token, but not before `min_tokens` tokens.
 
     `lengths[row]` is a finished row's number of generated tokens, without the end token. `first_token_at` is the
     `perf_counter` time of the first token.
     """
 
-    def __init__(
-        self,
-        tokenizer: "PreTrainedTokenizerBase",
-        end_ids: Sequence[int],
-        prompt_columns: int,
-        reply_format: ReplyFormat,
-        min_tokens: int = 0,
-    ) -> None:
+    def __init__(self, end_ids: Sequence[int], prompt_columns: int, min_tokens: int = 0) -> None:
         self.lengths: dict[int, int] = {}
         self.first_token_at: float | None = None
         self._end_ids = frozenset(end_ids)
         self._columns = self._prompt_columns = prompt_columns
         self._min_tokens = min_tokens
-        self._new_check = partial(CompletionCheck, tokenizer, reply_format)
-        self._checks: list[CompletionCheck] = []
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
         """A (rows,) mask of the finished rows of `input_ids` (rows, columns)."""
@@ -73,19 +32,12 @@ class ReplyStop(StoppingCriteria):
         new_ids = input_ids[:, self._columns :].tolist()
         self._columns = input_ids.shape[1]
         self.first_token_at = self.first_token_at or time.perf_counter()
-        self._checks = self._checks or [self._new_check() for _ in new_ids]
         for row, tokens in enumerate(new_ids):
             for generated, token in enumerate(tokens, before + 1):
-                if row not in self.lengths:
-                    self._check(row, token, generated)
+                if token in self._end_ids and generated >= self._min_tokens:
+                    self.lengths.setdefault(row, generated - 1)
         done = [row in self.lengths for row in range(input_ids.shape[0])]
         return torch.tensor(done, device=input_ids.device)
-
-    def _check(self, row: int, token: int, generated: int) -> None:
-        ends = token in self._end_ids
-        complete = not ends and self._checks[row].append(token)
-        if (ends or complete) and generated >= self._min_tokens:
-            self.lengths[row] = generated - ends
 
 
 class SuppressTokens(LogitsProcessor):
@@ -149,9 +101,11 @@ def seed_of(name: str) -> int:
 
 
 def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Ids that a reply must not contain: added tokens except end tokens, and outputs beyond the tokenizer's entries.
+    """Ids that a reply must not contain: special tokens except end tokens, and outputs beyond the tokenizer's entries.
 
-    A generated image placeholder would break the next turn, which has no image for it.
+    A generated image placeholder would break the next turn, which has no image for it. Added tokens that are not
+    special are text, such as <think> in Qwen3's tokenizer.
     """
+    special = (id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
     unused = range(len(tokenizer), vocab_size)
-    return sorted({*tokenizer.get_added_vocab().values(), *unused} - set(end_ids))
+    return sorted({*special, *unused} - set(end_ids))

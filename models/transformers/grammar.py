@@ -39,14 +39,12 @@ class CompiledGrammar:
 
     def processor(self, rows: int) -> "GrammarConstraint":
         """The logits processor for one generate() call with this many rows."""
-        matchers = [
-            self._library.GrammarMatcher(self._compiled, terminate_without_stop_token=True) for _ in range(rows)
-        ]
+        matchers = [self._library.GrammarMatcher(self._compiled) for _ in range(rows)]
         return GrammarConstraint(matchers, self._library.allocate_token_bitmask(rows, self._vocab_size), self._library)
 
 
 class GrammarConstraint(LogitsProcessor):
-    """Masks tokens that the grammar does not allow; rows whose reply is complete are unconstrained."""
+    """Masks tokens that the grammar does not allow; a complete reply allows its end token, and then all."""
 
     def __init__(self, matchers: Sequence[Any], bitmask: torch.Tensor, library: Any) -> None:
         self._matchers, self._bitmask, self._library = matchers, bitmask, library

@@ -227,7 +227,7 @@ class ModelRunner:
         cached = self._store.share(batch) if alternatives else self._store.arrange(batch)
         prefill = self._lay_out_prefill(batch, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
-        stop = ReplyStop(self._tokenizer, self._end_ids, width, reply_format, self._options.min_new_tokens)
+        stop = ReplyStop(self._end_ids, width, self._options.min_new_tokens)
         processors = self._logits_processors(batch, reply_format.grammar)
         logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
         # generate() requires ids for the cached columns too, but does not read them.

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, why_too_long
-from roomscout.models.transformers.decoding import CompletionCheck, never_generated, seed_of
+from roomscout.models.transformers.decoding import never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import (
@@ -110,29 +111,21 @@ class VllmBackend:
         prompt_tokens = len(encoded.ids)
         self._check_length(conversation, prompt_tokens)
         encoded_at = time.perf_counter()
-        tokens: list[int] = []
-        check = CompletionCheck(self._tokenizer, reply_format)
-        cached, retries, finished = None, 0, False
-        while not finished and len(tokens) < self._options.max_new_tokens:
-            answer = self._ask(conversation, encoded, tokens, reply_format)
-            retries += answer.failures
-            cached = answer.cached if cached is None else cached
-            # A request ends at every closing character, but one in prose does not complete the reply.
-            tokens, finished = self._read(tokens, answer, check)
+        answer = self._ask(conversation, encoded, reply_format)
+        tokens = list(takewhile(lambda token: token not in self._end_ids, answer.tokens))
         ended = time.perf_counter()
-        reused = cached or 0
-        log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, reused, prompt_tokens)
+        log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, answer.cached, prompt_tokens)
         return Reply(
             text=self._tokenizer.decode(tokens, skip_special_tokens=True),
             tokens=tuple(tokens),
             prompt_tokens=prompt_tokens,
-            reused_tokens=reused,
+            reused_tokens=answer.cached,
             generated_tokens=len(tokens),
-            finish_reason="stop" if finished else "length",
+            finish_reason="stop" if answer.ended else "length",
             seconds=ended - started,
             preprocess_seconds=encoded_at - started,
-            images_encoded=sum(end > reused for end in image_ends(encoded)),
-            retries=retries,
+            images_encoded=sum(end > answer.cached for end in image_ends(encoded)),
+            retries=answer.failures,
         )
 
     def _check_length(self, conversation: Conversation, prompt_tokens: int) -> None:
@@ -142,17 +135,15 @@ class VllmBackend:
             takes = f"the vLLM server takes {self._longest}"
             raise ModelError(why_too_long(len(conversation.images), needed, takes, "a larger --max-model-len, "))
 
-    def _ask(
-        self, conversation: Conversation, encoded: EncodedConversation, begun: list[int], reply_format: ReplyFormat
-    ) -> "_Answer":
-        """Continue a conversation and a begun reply up to a closing character or the end.
+    def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
+        """Request the reply to a conversation.
 
         Raises ModelError if the server rejects the request, sends an unexpected response, or crashes repeatedly.
         """
         views = conversation.views
         body = {
-            "token_ids": prompt_ids(encoded, self._image_id) + begun,
-            "sampling_params": self._sampling(conversation, len(begun), reply_format),
+            "token_ids": prompt_ids(encoded, self._image_id),
+            "sampling_params": self._sampling(conversation, reply_format),
             "return_token_ids": True,
         }
         failures, all_images = 0, False
@@ -174,42 +165,30 @@ class VllmBackend:
                 continue
             server.images.update(view.sha256 for view in views)
             self._server.replied()
-            return _read_answer(response, encoded.ids + begun, conversation.id, failures)
+            return _read_answer(response, encoded.ids, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
 
-    def _sampling(self, conversation: Conversation, generated: int, reply_format: ReplyFormat) -> dict[str, Any]:
+    def _sampling(self, conversation: Conversation, reply_format: ReplyFormat) -> dict[str, Any]:
         options = self._options
         sampling: dict[str, Any] = {
             "temperature": options.temperature,
-            "max_tokens": options.max_new_tokens - generated,
+            "max_tokens": options.max_new_tokens,
             "stop_token_ids": self._end_ids,
             "logit_bias": self._bias,
         }
         if options.temperature:
-            sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {len(conversation.images)} {generated}")
-        if reply_format.grammar is None:
-            sampling["stop"] = [reply_format.closing]
-        else:  # a grammar ends the reply itself, and another request could not continue it
+            sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {len(conversation.images)}")
+        if reply_format.grammar is not None:
             sampling["structured_outputs"] = {"grammar": reply_format.grammar}
         return sampling
-
-    def _read(self, before: list[int], answer: "_Answer", check: CompletionCheck) -> tuple[list[int], bool]:
-        """A begun reply with its new tokens, cut at its end, and whether it has ended; the rules are `ReplyStop`'s."""
-        tokens = list(before)
-        for token in answer.tokens:
-            if token in self._end_ids:
-                return tokens, True
-            tokens.append(token)
-            if check.append(token):
-                return tokens, True
-        return tokens, False
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """New ids, the number of cached prompt ids, and the number of requests that failed first."""
+    """New ids, whether the model ended them, the number of cached prompt ids, and the requests that failed first."""
 
     tokens: list[int]
+    ended: bool
     cached: int
     failures: int
 
@@ -225,4 +204,5 @@ def _read_answer(response: dict[str, Any], ids: list[int], name: str, failures: 
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")
-    return _Answer(choice["token_ids"], (cached or {}).get("cached_tokens") or 0, failures)
+    ended, reused = choice["finish_reason"] == "stop", (cached or {}).get("cached_tokens") or 0
+    return _Answer(choice["token_ids"], ended, reused, failures)

@@ -1,0 +1,246 @@
+"""Which action a reply holds: the last one outside thoughts, in JSON as models write it."""
+
+import ast
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roomscout.agent.policies.lenient_json import LONGEST, MAX_DEPTH, MAX_INTEGER_DIGITS, last_object
+from roomscout.agent.policies.replies import LOOK_AROUND, parse_action
+from roomscout.envs.actions import CameraAction
+from tests.conftest import vsi_question
+
+CHOICE = vsi_question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right"), "A")
+KEYS = ("turn", "answer", "done")
+MOVE = '{"rotation_angle_degrees": 30, "answer": null, "done": false}'
+DRAFT = '{"answer": "A", "done": true}'
+FINAL = '{"answer": "B", "done": true}'
+
+
+def test_values_are_read_as_json_reads_them():
+    assert last_object(r'{"done": ["\ud83d\ude00 \u0041\n\"", -1.5e3, 7, {}, [], true, null]}', KEYS) == {
+        "done": ['\U0001f600 A\n"', -1500.0, 7, {}, [], True, None]
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ('{"turn": 30, "done": false,}', {"turn": 30, "done": False}),
+        ('{"turn": [1, 2,],}', {"turn": [1, 2]}),
+        ("{'turn': 30, 'answer': None, 'done': False}", {"turn": 30, "answer": None, "done": False}),
+        ('{"turn": 30, "answer": NULL, "done": TRUE}', {"turn": 30, "answer": None, "done": True}),
+        ('{"turn": +90, "answer": .5, "done": -5.}', {"turn": 90, "answer": 0.5, "done": -5.0}),
+        ('{"turn": −90, "answer": 05}', {"turn": -90, "answer": 5}),
+        ('{"turn": 90, // to the left }\n "done": false # not yet\n}', {"turn": 90, "done": False}),
+        ('{/* an action */ "turn": /* { */ 90}', {"turn": 90}),
+        ('{"thought": "Two chairs.\n\tOne more?", "turn": 9}', {"thought": "Two chairs.\n\tOne more?", "turn": 9}),
+        ('{“turn”: 90, ‘answer’: “B”, “done”: true}', {"turn": 90, "answer": "B", "done": True}),
+        ('{"turn"：90，"answer"：null，"done"：false}', {"turn": 90, "answer": None, "done": False}),
+        ("{turn: 90, answer: B, done: true}", {"turn": 90, "answer": "B", "done": True}),
+        (r'{"note": "about \(2\) \'m\' \x41", "answer": 2}', {"note": r"about \(2\) 'm' A", "answer": 2}),
+        ("{'note': \"the room's door\", 'answer': 'it\\'s'}", {"note": "the room's door", "answer": "it's"}),
+        ('{"note": "a } in { text", "answer": "{"}', {"note": "a } in { text", "answer": "{"}),
+        (r"The set {a, b}, \boxed{2}, {it's}, {'tis}, {} {turn 1} " + FINAL, {"answer": "B", "done": True}),
+        ("{ " + FINAL, {"answer": "B", "done": True}),
+        ('{"plan": ' + FINAL + " and}", {"answer": "B", "done": True}),
+        ('{"turn": 1, "turn": 2}', {"turn": 2}),
+    ],
+)  # fmt: skip
+def test_json_is_read_as_models_write_it(text: str, action: dict[str, object]):
+    assert last_object(text, KEYS) == action
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FINAL,
+        DRAFT + "\n" + FINAL,
+        "[" + MOVE + ", " + FINAL + "]",
+        DRAFT + FINAL + ' {"note": 1} {}',
+        DRAFT + " Better: " + FINAL + ' and then {"answer": "A", "do',
+        DRAFT + " Better: " + FINAL + " {really",
+        '{"action": ' + FINAL + "}",
+        '<tool_call>{"name": "act", "arguments": ' + FINAL + "}</tool_call>",
+        '{"actions": [' + MOVE + ", " + FINAL + '], "note": {"a": 1}}',
+        '{"answer": "B", "done": true, "before": ' + DRAFT + "}",
+        "```json\n" + FINAL + "\n```",
+    ],
+)
+def test_the_last_action_counts(text: str):
+    for last_turn in (False, True):
+        assert parse_action(text, CHOICE, last_turn).action == CameraAction(answer="B", done=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"turn": 0, "answer": "B", "done": true',
+        '{"turn": 0, "answer": "B", "done": true,',
+        '```json\n{"turn": 0, "answer": "B", "done": true\n```',
+        '<answer>{"turn": 0, "answer": "B", "done": true</answer>\n',
+        '{"action": {"turn": 0, "answer": "B", "done": true',
+        '{"action": {"turn": 0, "answer": "B", "done": true}',
+        '{"turn": 0, "answer": "B", "done": true // }',
+    ],
+)
+def test_closing_braces_may_be_missing_at_the_end(text: str):
+    assert last_object(text, KEYS) == {"turn": 0, "answer": "B", "done": True}
+
+
+def test_a_number_before_a_missing_brace_counts_only_if_it_has_ended():
+    assert last_object('{"done": true, "turn": 9\n', KEYS) == {"done": True, "turn": 9}
+    with pytest.raises(ValueError, match="cut off"):
+        last_object('{"done": true, "turn": 9', KEYS)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        '"forw', '"don": fal', '"forward_meters": -', '"forward_meters": 1.', '"x": 1e-', r'"x": "\u00',
+        '"x": {"a": 1}', "'forw", '"done"', '"done":', '"done": tru', "",
+    ],
+)  # fmt: skip
+def test_an_action_that_is_cut_off_hides_what_is_in_it(end: str):
+    with pytest.raises(ValueError, match="no complete JSON object, only one that is cut off"):
+        last_object('I {see}: {"turn": 30, "note": {"answer": "A", "done": true}, ' + end, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("turn left please", "no complete JSON object$"),
+        ("{1: 2} { } {}", "no complete JSON object$"),
+        ('{"turn": left turn}', r'\(expected a comma or a closing bracket: \{"turn": left t\)'),
+        ('{"turn": 1 "done": true}', "expected a comma"),
+        ('{"turn": 90°}', "expected a comma"),
+        ('{"turn": 2m}', "expected a value"),
+        ('{"turn": 1/2}', "expected a comma"),
+        ('{"turn": --5}', "expected a value"),
+        ('{"turn" 5}', "expected a colon"),
+        ('{"turn": 5]', "expected a comma"),
+        ('{"turn": [5}', "expected a comma"),
+        ('{"turn": ,}', "expected a value"),
+        ('{"turn": 1,,}', "expected a key"),
+        ('{"answer": "a "bed" there", "done": true}', "expected a comma"),
+        ('{"note": {"a": 1}} {chair}', "expected a colon"),
+        ('{chair} {"angle": 30}', "no JSON object with one of the keys turn, answer, done"),
+        ('{"old": {"answer": 1, "done": true}, "answer": two chairs}', "expected a comma"),
+    ],
+)
+def test_what_is_not_clearly_an_action_is_not_read(text: str, why: str):
+    with pytest.raises(ValueError, match=why):
+        last_object(text, KEYS)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+ACTIONS = st.dictionaries(st.text(), JSON_VALUES, max_size=3).map(lambda fields: {**fields, "done": True})
+
+
+@settings(max_examples=40)
+@given(ACTIONS, st.sampled_from([None, 1]), st.booleans(), st.text(alphabet='{}[]",:a \n'))
+def test_all_that_json_writes_is_read(action: dict[str, object], indent: int | None, to_ascii: bool, prose: str):
+    text = json.dumps(action, indent=indent, ensure_ascii=to_ascii)
+    assert last_object(text, KEYS) == json.loads(text)
+    assert last_object(text + "\n" + prose.replace('"', ""), KEYS) == action
+
+
+@settings(max_examples=40)
+@given(ACTIONS)
+def test_all_that_python_writes_is_read(action: dict[str, object]):
+    text = repr(action)
+    if r"\U" not in text and "inf" not in text:
+        assert last_object(text, KEYS) == ast.literal_eval(text)
+
+
+@given(st.text(alphabet="{}[]\"':,/*#“” \n\\atrue1.-e", max_size=60), st.sampled_from(["", MOVE]))
+def test_any_text_is_read_without_an_error_of_ours(junk: str, rest: str):
+    parse_action(junk + rest, CHOICE)
+
+
+def test_integers_of_thousands_of_digits_are_infinite():
+    assert last_object('{"turn": -' + "1" * MAX_INTEGER_DIGITS + "}", KEYS) == {"turn": float("-inf")}
+
+
+@pytest.mark.parametrize(("depth", "is_read"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_objects_are_read_up_to_a_fixed_depth(depth: int, is_read: bool):
+    text = '{"turn": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
+    assert (
+        parse_action(text.replace("turn", "left_meters"), CHOICE).error == "left_meters must be a number, not a list"
+    ) == is_read
+    if not is_read:
+        assert last_object('{"answer": "A"} ' + text + FINAL, KEYS) == {"answer": "A"}
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{", "{ ", "{done} ", '{"', "{}", '{"a":', '{"a":[', '{"a":1,', '{"{":"{",', '{"k":"{', '{"a":' * 199 + "x",
+        r'{"\u0064', '{"done": 1111', "{“", "{'", "{//", "{/*", "{#", "{a:'", '{"a{b:1,/*":1,/**/', '{"a":1}',
+        "<think>", "</think>", "[THINK", "<|channel",
+    ],
+)  # fmt: skip
+def test_a_megabyte_of_anything_is_read_in_time(unit: str):
+    text = unit * (10**6 // len(unit))
+    started = time.process_time()
+    assert parse_action(text, CHOICE).action == LOOK_AROUND
+    assert time.process_time() - started < 5
+
+
+def test_an_action_behind_a_megabyte_is_read():
+    text = '{"a":' * (5 * LONGEST) + " " * LONGEST + FINAL
+    assert parse_action(text, CHOICE).action == CameraAction(answer="B", done=True)
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "<think>{}</think>", "<think>\n{}\n</think>\n\n", "{}</think>", "<thinking>{}</thinking>", "<THINK>{}</THINK>",
+        "<reasoning>{}</reasoning>", "<thought>{}</thought>", '<think type="long">{}</think >', "[THINK]{}[/THINK]",
+        "{}[/THINK]", "◁think▷{}◁/think▷", "{}◁/think▷", "<seed:think>{}</seed:think>",
+        "<|START_THINKING|>{}<|END_THINKING|>", "<|begin_of_thought|>{}<|end_of_thought|>", "<unused94>{}<unused95>",
+        "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>",
+        "<|channel>thought\n{}<channel|>", "analysisSo {}assistantfinal", "so {}assistantfinal",
+        "<think>I <think> twice: {}</think>", "<think>I end with </think>. {}</think>",
+        "<think>a</think>{}<think>b</think>{}</think>", "<reasoning><think>a</think>{}</reasoning>",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("last_turn", [False, True])
+def test_nothing_in_a_thought_is_an_action(thought: str, last_turn: bool):
+    thought = thought.replace("{}", DRAFT)
+    right = CameraAction(answer="B", done=True)
+    assert parse_action(thought + FINAL, CHOICE, last_turn).action == right
+    alone = parse_action(thought + "I turn.", CHOICE, last_turn)
+    assert (alone.action, alone.error) == (LOOK_AROUND, "the reply holds no complete JSON object behind its thought")
+
+
+@pytest.mark.parametrize(
+    "opening",
+    ["<think>", "<thinking>", "[THINK]", "◁think▷", "<|channel|>analysis<|message|>", "analysisWe see ", "<unused94>"],
+)
+@pytest.mark.parametrize("last_turn", [False, True])
+def test_a_reply_that_ends_inside_its_thought_has_no_action_after_it(opening: str, last_turn: bool):
+    parsed = parse_action(opening + "so " + DRAFT, CHOICE, last_turn)
+    assert (parsed.action, parsed.error) == (LOOK_AROUND, "the reply ended inside its thought")
+    before = parse_action(FINAL + opening + "so " + DRAFT, CHOICE, last_turn)
+    assert before.action == CameraAction(answer="B", done=True) or opening.startswith("analysis")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FINAL + "<think>Was {} right?</think>",
+        '{"thought": "I <think>see</think> {it}", "answer": "B", "done": true}',
+        "The analysis is short. <b>Final</b>: " + FINAL + "<|end|>",
+        "I think </b> <thinker> [think of it] " + FINAL,
+    ],
+)
+def test_what_is_outside_thoughts_counts(text: str):
+    assert parse_action(text.replace("{}", DRAFT), CHOICE).action == CameraAction(answer="B", done=True)
