@@ -12,7 +12,7 @@ import json
 import logging
 import struct
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,11 @@ class GltfFile:
         """The bytes at a URI: embedded, or a file. Raises FileNotFoundError with the name of a missing file."""
         if uri.startswith("data:"):
             head, _, body = uri.partition(",")
-            return base64.b64decode(body) if head.endswith(";base64") else urllib.parse.unquote_to_bytes(body)
+            return (
+                base64.b64decode(urllib.parse.unquote(body))
+                if head.endswith(";base64")
+                else urllib.parse.unquote_to_bytes(body)
+            )
         found = find_file(self.path, uri)
         if found is None:
             raise FileNotFoundError(urllib.parse.unquote(uri))
@@ -244,14 +248,14 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     if not nodes:
         yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
         return
-    children = {child for node in nodes for child in node.get("children", [])}
-    roots = [index for index in range(len(nodes)) if index not in children]
+    listed = range(len(nodes))
     if scenes:
         chosen = tree.get("scene", 0)
-        roots = [root for root in file.item("scenes", chosen).get("nodes", []) if root not in children]
+        listed = file.item("scenes", chosen).get("nodes", [])
         if len(scenes) > 1:
             _log.warning("%s: drawing only scene %d of its %d scenes", path, chosen, len(scenes))
-    waiting = [(root, np.eye(4)) for root in reversed(list(dict.fromkeys(roots)))]
+    below = _nodes_below(file, listed)  # some exporters list children as well
+    waiting = [(root, np.eye(4)) for root in reversed(list(dict.fromkeys(listed))) if root not in below]
     seen: set[int] = set()
     deformed = set()
     while waiting:
@@ -277,6 +281,16 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
                      " and ".join(sorted(deformed)))  # fmt: skip
     if not seen:
         raise ValueError("its scene has no node, or nodes that are below themselves")
+
+
+def _nodes_below(file: GltfFile, roots: Iterable[int]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        children = set(file.item("nodes", waiting.pop()).get("children", [])) - found
+        found |= children
+        waiting += children
+    return found
 
 
 def _transform(node: dict[str, Any]) -> np.ndarray:

@@ -203,6 +203,11 @@ def root_and_child(f):
     f.tree["scenes"][0]["nodes"] = [0, f.add("nodes", children=[0], translation=[-3, 0, 0])]
 
 
+def child_of_another_scene(f):
+    textured(f)
+    f.tree["scenes"].append({"nodes": [f.add("nodes", children=[0], translation=[-3, 0, 0])]})
+
+
 def transparent_pixels_of_an_opaque_material(f):
     image = picture("RGBA")
     image.putalpha(0)
@@ -237,7 +242,7 @@ SAME = [
     byte_coordinates, quantized_positions, plain_integer_positions, strip, fan, fan_without_indices,
     strips_with_restart, no_indices, interleaved, sparse, sparse_alone, webp, embedded_in_the_json,
     specular_glossiness, emission_over_black, emission_alone, emission_like_the_base, weak_emission_made_strong,
-    draco_with_plain_data, irrelevant_extension, mirrored_node, nested_turns, root_and_child,
+    draco_with_plain_data, irrelevant_extension, mirrored_node, nested_turns, root_and_child, child_of_another_scene,
     transparent_pixels_of_an_opaque_material, glass_before_it, transmitting_glass_before_it, cut_out_before_it,
     hidden_node,
 ]  # fmt: skip
