@@ -294,9 +294,23 @@ def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | 
             f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; to list them: "
             f"roomscout wrong {shlex.quote(str(run_log.folder))}"
         )
+    if run_log.facts.setting("engine") == "openai":
+        lines += token_lines(summary["cost"])
     for line in [*lines, f"Run folder: {run_log.folder}"]:
         log.info("%s", line)
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
+
+
+def token_lines(cost: dict[str, Any]) -> list[str]:
+    """The tokens that a server counted in a run, as a line; none if it counts none."""
+    parts = [cost, *([cost["anytime"]] if "anytime" in cost else [])]
+    cached, computed, written = (
+        sum(part[name] for part in parts) for name in ("reused_tokens", "prefilled_tokens", "generated_tokens")
+    )
+    if not cached + computed + written:
+        return ["Tokens: the server reports none"]
+    of_cache = f" ({cached:,} of them cached)" if cached else ""
+    return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
 
 
 def missing_baseline(summary: dict[str, Any]) -> list[str]:
@@ -379,8 +393,20 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
             report_scans(questions, config.views.scan_root, config.questions.benchmark)
         except ScanNotFound as error:
             log.info("Scans: none yet (%s)", error)
-    for line in plan_lines(config, questions):
+    for line in [*plan_lines(config, questions), *workers_line(config)]:
         log.info("%s", line)
+
+
+def workers_line(config: RunConfig) -> list[str]:
+    """How the plan of one worker relates to a run with --ray, as a line."""
+    if not config.cluster.ray:
+        return []
+    number = config.cluster.replicas
+    workers = "its workers" if number == "auto" else counted(number, "worker")
+    divisor = "their number" if number == "auto" else f"about {number}"
+    return [
+        f"With --ray: all of this is for one worker; {workers} share the questions, so divide the times by {divisor}"
+    ]
 
 
 def schedule(

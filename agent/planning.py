@@ -17,7 +17,13 @@ from roomscout.agent.config import (
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.prompts import Prompts, opening_text, run_prompts
-from roomscout.agent.timing import ConversationSize, time_lines
+from roomscout.agent.timing import (
+    ConversationSize,
+    expected_run_shape,
+    longest_run_shape,
+    sent_tokens,
+    time_lines,
+)
 from roomscout.data.questions import Question
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from roomscout.models.engines import checkpoint_of
@@ -34,6 +40,9 @@ LARGEST_BATCH = 64
 
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
+
+IMAGE_TOKEN_SIDE = 32
+"""Side in pixels of the square that is one token of Qwen3-VL, for models behind servers."""
 
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
@@ -246,6 +255,8 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
         f"Questions: {len(questions)} on {counted(len(scans), 'scan')}{times}, at most {counted(turns, 'turn')} each",
         f"Images: at most {episodes * turns} of {width}x{height}",
     ]
+    if settings.asks_model and settings.engine == "openai":
+        lines += server_token_lines(config, questions)
     if plan.model is None or plan.conversation is None or settings.engine == "vllm":
         return [*lines, plan.why]
     from roomscout.models.transformers.footprint import measure_rates, rates_of
@@ -278,6 +289,33 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
         source,
         config.controls.anytime,
     )
+
+
+def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
+    """Estimates of the tokens that a server reads and writes, as hosted models bill them: its tokenizer is unknown."""
+    (width, height), turns = config.view.image_size, config.most_moves + 1
+    side = IMAGE_TOKEN_SIDE
+    image = math.ceil(width / side) * math.ceil(height / side)
+    camera, prompts = Intrinsics(width, height, config.view.focal), run_prompts(config)
+    texts = (opening_text(prompts, question, camera, config.views.camera_pitch) for question in questions)
+    first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
+    size = ConversationSize(first, TURN_TEXT_TOKENS, image, config.view.max_new_tokens, turns, estimated=True)
+    if config.controls.at_once:  # one request with all views
+        first += (turns - 1) * (TURN_TEXT_TOKENS + image)
+        size = replace(size, first_text_tokens=first, turns=1)
+    episodes, lines = len(questions) * config.questions.samples, []
+    for words, shape in (("about", expected_run_shape(size)), ("at most", longest_run_shape(size))):
+        read, written = sent_tokens(size, shape, config.controls.anytime)
+        lines.append(
+            f"Tokens: {words} {episodes * read:,.0f} read and {episodes * written:,.0f} written ({shape.turns:g} of "
+            f"{size.turns} turns a question, {shape.reply_tokens:g} tokens a reply)"
+        )
+    return [
+        *lines,
+        f"Assumed: {image} tokens an image, one for {side}x{side} pixels, and {CHARACTERS_PER_TOKEN:g} characters a "
+        "token, which the server may count otherwise; each request has the whole conversation, of which a cache may "
+        "make a part cheaper. A run of a few questions ends with the tokens that the server counts",
+    ]
 
 
 def as_bytes(size: float) -> str:

@@ -152,6 +152,17 @@ class CallGroup:
     count: float
 
 
+def sent_tokens(conversation: ConversationSize, shape: RunShape, anytime: bool = False) -> tuple[float, float]:
+    """The tokens of a question that a server reads and writes, which gets the whole conversation with each request."""
+    read = written = 0.0
+    later = conversation.turn_text_tokens + conversation.image_tokens + shape.reply_tokens
+    for turn, share in enumerate(shape.shares):
+        asked = 2 * share if anytime and turn < len(shape.shares) - 1 else share
+        read += asked * (conversation.first_text_tokens + conversation.image_tokens + turn * later)
+        written += asked * shape.reply_tokens
+    return read, written
+
+
 def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 

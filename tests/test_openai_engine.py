@@ -25,6 +25,7 @@ from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import resume_command
 from roomscout.agent.run_folder import saved_config
+from roomscout.agent.timing import ConversationSize, longest_run_shape, sent_tokens
 from roomscout.benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
@@ -531,3 +532,32 @@ def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
     with caplog.at_level(logging.INFO):
         assert main_vsi_bench_loop(config).status == 0
     assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text
+    assert re.search(r"Tokens: about [\d,]+ read and [\d,]+ written \(", caplog.text)
+
+
+def test_the_tokens_of_a_plan_count_the_whole_conversation_in_each_request():
+    size = ConversationSize(100, 10, 50, 20, turns=3)
+    assert sent_tokens(size, longest_run_shape(size)) == (150 + 230 + 310, 60)
+    assert sent_tokens(size, longest_run_shape(size), anytime=True) == (2 * (150 + 230) + 310, 100)
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"), [(4, "4 workers .* by about 4"), ("auto", "divide the times by their num")]
+)
+def test_a_plan_with_ray_says_that_it_is_of_one_worker(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture, workers: int | str, words: str
+):
+    changes = {"engine": "openai", "base_url": ("http://127.0.0.1:9/v1",), "model": "served"}
+    with caplog.at_level(logging.INFO):
+        main_vsi_bench_loop(rooms.config(tmp_path, plan=True, ray=True, replicas=workers, **changes))
+    assert re.search(f"for one worker; .*{words}", caplog.text)
+
+
+def test_a_run_ends_with_the_tokens_that_the_server_counts(
+    rooms: RoomScans, tmp_path: Path, script: FaultyServer, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO):
+        folder = run_in_process(behind(rooms, tmp_path, script, num_questions=2, steps=1))
+    turns = len(list(RunReader(folder).all_turns()))
+    line = f"Tokens, as the server counts: {100 * turns} read ({60 * turns} of them cached), {10 * turns} written"
+    assert line in caplog.text
