@@ -1,5 +1,6 @@
 """The git revision of the code and the versions of the packages behind a result."""
 
+import json
 import os
 import platform
 import subprocess
@@ -31,15 +32,27 @@ def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with "+changes" if tracked files were modified; None if it is not a checkout."""
+    """The commit of this checkout, with "+changes" if tracked files were modified, or the one that pip installed.
+
+    None if neither is known, as for a release.
+    """
     folder = Path(__file__).resolve().parents[1]
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")) != folder:
-            return None  # a copy within another repository
+            return _installed_revision()  # a copy within another repository
         commit = _git(folder, "rev-parse", "HEAD")
         return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
+        return _installed_revision()
+
+
+def _installed_revision() -> str | None:
+    """The commit that `pip install git+URL` installed, which pip records; PEP 610, "Recording the direct URL"."""
+    try:
+        origin = metadata.distribution("roomscout").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
         return None
+    return json.loads(origin or "{}").get("vcs_info", {}).get("commit_id")
 
 
 def package_versions() -> dict[str, str | None]:
@@ -55,6 +68,7 @@ def _version(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
+    # In a container, a checkout often belongs to another user, and git refuses to read it unless told that it may.
+    command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
     done = subprocess.run(command, check=True, capture_output=True)
     return os.fsdecode(done.stdout).strip()  # paths, in the encoding of this machine's paths

@@ -24,6 +24,7 @@ from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs import RunError
+from roomscout.runs.provenance import git_revision
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
 from roomscout.runs.writer import RunWriter
@@ -288,3 +289,9 @@ def test_log_probabilities_are_recorded_if_a_model_computes_them(rooms: RoomScan
         (line, *_) = (folder / "q001" / "turns.jsonl").read_text().splitlines()
         assert ("logprobs" in json.loads(line)["reply"]) == (name == "with")
         assert RunReader(folder).turns(EpisodeId(1))[0].reply.logprobs == ((-0.5, 0.0) if name == "with" else ())
+
+
+def test_the_revision_of_a_checkout_of_another_user_is_read(monkeypatch: pytest.MonkeyPatch):
+    revision = git_revision()
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # as for a checkout that a container mounts
+    assert git_revision() == revision
