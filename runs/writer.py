@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
+UNREADABLE_SHARE = 0.1
+"""From this share of all replies on, those that could not be read are a warning of the run."""
 
 
 class RunWriter:
@@ -290,7 +292,7 @@ class RunWriter:
             forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
             by_turn = anytime(answered, forced, self._reader.benchmark, facts)
             summary |= {"anytime": by_turn} if by_turn else {}
-        if warnings := _warnings(facts, summary, self._reader.benchmark):
+        if warnings := [*_unreadable(answered), *_told(facts, summary, self._reader.benchmark)]:
             summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
@@ -344,8 +346,19 @@ class RunWriter:
             raise self._broken from error
 
 
-def _warnings(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
-    """What makes scores of a summary look better than they are."""
+def _unreadable(rows: Sequence[ResultRow]) -> list[str]:
+    """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
+    replies, unread = sum(row.turns for row in rows), sum(row.parse_errors for row in rows)
+    if unread < UNREADABLE_SHARE * replies or not unread:
+        return []
+    return [
+        f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
+        "question in the report say why"
+    ]
+
+
+def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
+    """A sentence if the prompts told what makes scores of some types look better than they are."""
     templates = facts.prompts["templates"] if facts.prompts else {}
     given_away = [
         each.name

@@ -105,6 +105,16 @@ def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     assert sum(bool(re.fullmatch(final, line)) for line in lines) == len(rooms.rows)
 
 
+@pytest.mark.parametrize(("said", "warned"), [("!" * 40, True), ("I look further. " + '{"done": false}', False)])
+def test_replies_that_could_not_be_read_are_a_warning_of_the_run(rooms: RoomScans, tmp_path: Path, said, warned):
+    ids = (str(rooms.rows[0]["id"]),)
+    main_vsi_bench_loop(rooms.config(tmp_path, ids=ids, steps=2), policy=ModelPolicy(ScriptedBackend(lambda _: said)))
+    reader = RunReader(only_run(tmp_path))
+    warnings = (reader.summary or {}).get("warnings", [])
+    assert [each.startswith("3 of 3 replies could not be read as an action") for each in warnings] == [True] * warned
+    assert all(each in (reader.folder / "run.log").read_text(encoding="utf-8") for each in warnings)
+
+
 def test_the_log_of_one_question_is_its_whole_story(rooms: RoomScans, tmp_path: Path):
     def replies(conversation: Conversation) -> str:
         if len(conversation.images) == 2:
