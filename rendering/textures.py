@@ -150,8 +150,8 @@ def decoded(data: bytes) -> Picture:
 def _picture(image: Image.Image) -> Picture:
     if image.mode == "F" or image.mode.startswith("I"):
         # Pillow's own conversion clips 16-bit grey to white.
-        grey = np.asarray(image, dtype=np.float64) / (1.0 if image.mode == "F" else 65535.0)
-        return Picture(np.repeat((255 * grey.clip(0, 1)).round().astype(np.uint8)[..., None], 3, axis=2))
+        grey = np.asarray(image)
+        return Picture(np.repeat(as_bytes(grey, full_scale([grey]))[..., None], 3, axis=2))
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA"))
         return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
@@ -225,7 +225,7 @@ def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opa
 
 
 def full_scale(arrays: list[np.ndarray]) -> float:
-    """The number that means full brightness in the vertex colours of a file: 1 (of floats), 255 or 65535.
+    """The number that means full brightness in the vertex colours of a file, or in an image: 1 (of floats), 255 or 65535.
 
     The median of the values above 0 decides, so that a few outliers are clipped.
     """
@@ -237,7 +237,7 @@ def full_scale(arrays: list[np.ndarray]) -> float:
 
 
 def as_bytes(colours: np.ndarray, full: float) -> np.ndarray:
-    """Colours (N, 3) of any numbers as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
+    """Colours of any numbers and shape as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
     if colours.dtype == np.uint8 and full == 255:
         return colours
     scaled = np.nan_to_num(colours.astype(np.float32)) * np.float32(255 / full)

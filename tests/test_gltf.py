@@ -341,6 +341,7 @@ def test_vertex_colours_multiply_texture_and_factor(tmp_path):
     ("mode", "colour", "shown"),
     [
         ("I;16", 0x8000, (128, 128, 128)),
+        ("I;16", 200, (200, 200, 200)),
         ("L", 77, (77, 77, 77)),
         ("LA", (77, 255), (77, 77, 77)),
         ("P", 5, None),
