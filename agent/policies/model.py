@@ -16,6 +16,7 @@ from roomscout.agent.policies.prompts import (
     turn_message,
 )
 from roomscout.agent.policies.replies import action_format, parse_action, without_translation
+from roomscout.agent.policies.thoughts import outside_thoughts
 from roomscout.agent.state import QuestionState
 from roomscout.data.benchmarks import Benchmark
 from roomscout.models import Backend, Reply, ReplyFormat
@@ -51,8 +52,9 @@ class ModelPolicy(Policy):
         for state in states:
             (ask_at_once if self._at_once else ask)(state, self.prompts)
         replies = self.backend.generate([state.conversation for state in states], self._format)
-        self._warn_of_unfinished_thoughts(replies)
-        return [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
+        decisions = [read(reply, state, self.prompts) for state, reply in zip(states, replies, strict=True)]
+        self._warn_of_unfinished_thoughts(decisions)
+        return decisions
 
     def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One answer per question from one `generate()` call, asked for in the words of the last turn.
@@ -75,16 +77,20 @@ class ModelPolicy(Policy):
         changed._format = without_translation(self._format) if not controls.translation else self._format
         return changed
 
-    def _warn_of_unfinished_thoughts(self, replies: Sequence[Reply]) -> None:
+    def _warn_of_unfinished_thoughts(self, decisions: Sequence[Decision]) -> None:
         """Log the flag for longer replies once, at the first one that reached its limit inside a thought."""
-        unfinished = next((each for each in replies if each.finish_reason == "length" and _in_thought(each.text)), None)
-        if unfinished is not None and not self._warned:
-            self._warned = True
-            log.warning(
-                "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
-                "--max-new-tokens, in a new run, leaves room for both",
-                self.name, unfinished.generated_tokens,
-            )  # fmt: skip
+        if self._warned:
+            return
+        for each in decisions:
+            reply = each.reply
+            if each.error and reply.finish_reason == "length" and outside_thoughts(reply.text)[1]:
+                self._warned = True
+                log.warning(
+                    "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
+                    "--max-new-tokens, in a new run, leaves room for both",
+                    self.name, reply.generated_tokens,
+                )  # fmt: skip
+                return
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
@@ -103,11 +109,6 @@ class ModelPolicy(Policy):
     def close(self) -> None:
         """Close the backend."""
         self.backend.close()
-
-
-def _in_thought(text: str) -> bool:
-    """Whether a reply ends inside a thought of a model that reasons."""
-    return text.rfind("<think>") > text.rfind("</think>")
 
 
 def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None:
