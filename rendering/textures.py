@@ -225,7 +225,7 @@ def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opa
 
 
 def full_scale(arrays: list[np.ndarray]) -> float:
-    """The number that means full brightness in the vertex colours of a file, or in an image: 1 (of floats), 255 or 65535.
+    """Full brightness in the vertex colours of a file, or in an image: 1 (of floats), 255 or 65535.
 
     The median of the values above 0 decides, so that a few outliers are clipped.
     """
