@@ -25,7 +25,7 @@ from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Part of the hash in each record; a new one makes all of them again."""
 
 

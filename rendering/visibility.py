@@ -1,6 +1,7 @@
 """Which objects a view shows, and at how many of its pixels: the depth of the scan against the boxes of its objects.
 
-A pixel belongs to an object if the surface that it shows lies in the object's box.
+A pixel belongs to an object if the surface that it shows lies in the object's box, or within a margin of it beside
+surface that does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +15,17 @@ from roomscout.rendering.renderers.base import NEAR_M
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
 
-# Surfaces this far outside a box still belong to it: scans are noisy.
+# Surfaces this far outside a box still belong to it: scans are noisy. But only if at least one in WITHIN of these
+# pixels shows surface inside the box, to EXACT_M: else they show a thin wall in front of it, or what it stands on.
 MARGIN_M = 0.01
+EXACT_M = 0.001
+WITHIN = 10
 # Surfaces this close to the floor belong to no box higher than LOW_M: the floor below a table is not the table.
 FLOOR_M = 0.03
 LOW_M = 0.1
-# The longer side of the depth image. A larger view is sampled at every second, third, ... pixel.
-LONGEST_PX = 320
+# The longer side of the depth image. A larger view is sampled at every second, third, ... pixel, between which an
+# object narrower than that can fall.
+LONGEST_PX = 1280
 # `fitting` asks nothing of sides below this.
 SMALL_M = 0.2
 NOTHING = -1
@@ -56,10 +61,13 @@ class Boxes:
         signs = np.array([(a, b, c) for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
         return self.centers[index] + signs * (self.halves[index] + MARGIN_M) @ self.axes[index]
 
-    def contain(self, index: int, points: np.ndarray) -> np.ndarray:
-        """(...,) bool: which `points` (..., 3) lie in a box with its margin. A NaN lies in none."""
+    def outside_m(self, index: int, points: np.ndarray) -> np.ndarray:
+        """(...,) float64: how far `points` (..., 3) are outside a box along the axis on which they are farthest.
+
+        0 or less inside; NaN for a NaN.
+        """
         local = (points - self.centers[index]) @ self.axes[index].T
-        return (np.abs(local) <= self.halves[index] + MARGIN_M).all(axis=-1)
+        return (np.abs(local) - self.halves[index]).max(axis=-1)
 
 
 def object_pixels(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
@@ -95,10 +103,12 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
         window = windows[index]
         if window is None:
             continue
-        inside = boxes.contain(index, points[window])
-        if np.ptp(boxes.corners(index)[:, 2]) > LOW_M:
-            inside &= ~on_floor[window]
-        labels[window][inside] = index
+        outside, heights = boxes.outside_m(index, points[window]), boxes.corners(index)[:, 2]
+        near, inside = outside <= MARGIN_M, outside <= EXACT_M
+        if np.ptp(heights) > LOW_M:
+            near &= ~on_floor[window]
+            inside &= near & (points[window][..., 2] > heights.min() + MARGIN_M + EXACT_M)  # not what it stands on
+        labels[window][near if WITHIN * np.count_nonzero(inside) >= np.count_nonzero(near) else inside] = index
     return labels
 
 
