@@ -58,6 +58,7 @@ from roomscout.data.scans import (
     scene_order,
 )
 from roomscout.data.scoring import format_summary, part_lines, reference_lines
+from roomscout.data.sources import source_of
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
@@ -149,7 +150,8 @@ def main_vsi_bench_loop(
             started = started or start(config, questions, policy, prompts, stack)
             read = prompts_read(started.policy)
             guesses = guesses_of(questions, asked, config) if run_log is None else None
-            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses)
+            rows_of = source_of(asked.source, find_benchmark(benchmark)) if run_log is None else None
+            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses, rows_of)
             log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log)
@@ -318,7 +320,7 @@ def missing_baseline(summary: dict[str, Any]) -> list[str]:
     known = "blind" in summary.get("baselines", {})
     if known or is_blind(summary["protocol"]) or summary["asked"]["overall_label"] is None:
         return []
-    return ["blind: not known; the same command with --renderer blind measures it"]
+    return ["blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"]
 
 
 def report_scans(

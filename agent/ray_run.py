@@ -42,6 +42,7 @@ from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.data.scans import ScanNotFound, scan_of
+from roomscout.data.sources import source_of
 from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
@@ -165,13 +166,14 @@ class RayRun:
         self.log.export(None)
 
     def _begin(self, cluster: Cluster, probe: SharedFolderProbe) -> "Parts":
-        prompts = guesses = None
+        prompts = guesses = source = None
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
             prompts = run_prompts(self.config) if self.config.model.asks_model else None
             guesses = guesses_of(self._questions, self._asked, self.config)
+            source = source_of(self._asked.source, find_benchmark(self.config.questions.benchmark))
         asked, stack = self._questions, self._stack
-        self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses)
+        self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses, source)
         log.info("Run folder: %s", self.log.folder)
         log_unfamiliar(unfamiliar_questions(None, self.config.model, self._questions))
         parts = Parts(self.log, self.config, self._questions, cluster.replicas.count)

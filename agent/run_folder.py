@@ -21,6 +21,7 @@ from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
+from roomscout.data.sources import Source
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.baselines import BLIND
 from roomscout.runs.journal import pending_samples
@@ -35,11 +36,12 @@ def begin_folder(
     whole: Sequence[Question] | None = None,
     prompts: Prompts | None = None,
     guesses: Guesses | None = None,
+    source: Source | None = None,
 ) -> RunWriter:
     """Create a folder below --log-root with the questions and run.json, which has the resolved configuration.
 
     `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads, `guesses`
-    the answers of the most-frequent-answer baseline. Raises RunError.
+    the answers of the most-frequent-answer baseline, `source` says whose questions they are. Raises RunError.
     """
     whole = questions if whole is None else whole
     part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
@@ -47,7 +49,8 @@ def begin_folder(
     folder = new_run_folder(config.output.log_root, not single, numbers, config.output.name)
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
-    run.begin(config_to_dict(config), questions, whole, protocol(config, prompts), part, record, guesses)
+    conditions = protocol(config, prompts, own_rows=source is None or source.own)
+    run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source)
     return run
 
 
@@ -156,13 +159,14 @@ def begin_or_resume(
     prompts: Prompts | None,
     stack: ExitStack,
     guesses: Guesses | None = None,
+    source: Source | None = None,
 ) -> RunWriter:
     """Begin a run in a new folder, or note in `run` that it is resumed, and log to its run.log from here on.
 
     `stack` closes the run.log and the new folder. For the other arguments see `begin_folder`. Raises RunError.
     """
     if run is None:
-        run = begin_folder(config, questions, whole, prompts, guesses)
+        run = begin_folder(config, questions, whole, prompts, guesses, source)
         stack.callback(run.close)
     else:
         run.note_resumption(changed_settings(saved_config(run.folder), config))
@@ -185,8 +189,11 @@ def saved_prompts(folder: Path) -> Prompts:
         raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
 
 
-def protocol(config: RunConfig, prompts: Prompts | None) -> str:
-    """The conditions of the answers in one line. Scores are comparable only between equal protocols."""
+def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) -> str:
+    """The conditions of the answers in one line. Scores are comparable only between equal protocols.
+
+    `own_rows` says that the questions are the benchmark's own, and not others in its types.
+    """
     view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
     width, height = view.image_size
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
@@ -206,7 +213,7 @@ def protocol(config: RunConfig, prompts: Prompts | None) -> str:
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}, {where}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "
-        f"{'official ' if benchmark == DEFAULT else ''}{find_benchmark(benchmark).title} scoring"
+        f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring"
     )
 
 

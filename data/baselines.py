@@ -16,11 +16,12 @@ class Guesses:
     """The most frequent answer for each question, and in which questions it was counted.
 
     `answers` has each question that counts towards the benchmark's overall, by id. The answer is None if the source has
-    no question of its type in another room.
+    no question of its type in another room. `what` says which answers they are.
     """
 
     source: str
     answers: Mapping[str, str | None]
+    what: str = "most frequent answer of the type"
 
 
 def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Benchmark) -> Guesses:
@@ -33,7 +34,8 @@ def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Ben
     """
     scored = [each for each in questions if each.question_type in benchmark.by_name and each.ground_truth is not None]
     if known := benchmark.frequent_answers:
-        return Guesses(known.source, {each.id: known.by_type.get(each.question_type) for each in scored})
+        guesses = {each.id: known.answer_to(each.question_type, each.question) for each in scored}
+        return Guesses(known.source, guesses, known.what)
     truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
     for each in asked.source.questions:
         if each.ground_truth is not None:
@@ -70,6 +72,6 @@ def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmar
     if not guessed:
         return None
     percents = aggregate(rows, benchmark)
-    baseline: dict[str, Any] = {"source": f"most frequent answer of the type in {guesses.source}", "questions": guessed}
+    baseline: dict[str, Any] = {"source": f"{guesses.what} in {guesses.source}", "questions": guessed}
     baseline["tasks"] = {name: rounded(each) for name, each in percents.items() if name not in {*without, "overall"}}
     return baseline if without else baseline | {"overall": rounded(percents["overall"])}

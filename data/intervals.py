@@ -262,14 +262,17 @@ def _raised(level: float, freedom: float) -> float:
 
 def _too_few(table: SceneScores, place: int) -> str:
     """Why a score has no interval if it, or one of its types, has too few scenes; else empty."""
-    names = table.types_of[place]
-    scarcest = min(names, key=table.scenes_with)
-    by_type = not table.pools_questions and len(names) > 1
-    scenes = table.scenes_with(scarcest) if by_type else table.scenes_of[place]
+    names, scenes = table.types_of[place], table.scenes_of[place]
+    about = table.names[place]
+    if scenes >= FEWEST_SCENES and not table.pools_questions:
+        about = min(names, key=table.scenes_with)
+        scenes = table.scenes_with(about)
     if scenes >= FEWEST_SCENES:
         return ""
-    about = f"{scarcest} has " if by_type and scenes < table.scenes else ""
-    return f"{about}{scenes} scene{'' if scenes == 1 else 's'}, and an interval needs at least {FEWEST_SCENES}"
+    counted = f"{scenes} scene{'' if scenes == 1 else 's'}"
+    if scenes < table.scenes:  # the run has more, so name what has not
+        counted = f"{about} is asked in {counted} of {table.scenes}"
+    return f"{counted}, and an interval needs at least {FEWEST_SCENES}"
 
 
 def _resamples(benchmark: Benchmark) -> int:

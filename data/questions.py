@@ -201,15 +201,20 @@ def _kind_in_words(kind: AnswerKind) -> str:
 
 @dataclass(frozen=True)
 class QuestionSource:
-    """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not."""
+    """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not.
+
+    `of_benchmark` says that the benchmark itself has them, in its own source or folder.
+    """
 
     name: str
     questions: Sequence[Question]
     as_given: frozenset[str] = frozenset()
+    of_benchmark: bool = False
 
     @classmethod
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
+        of_benchmark = path is None
         if path is not None:
             read = file_rows(path, benchmark.all_columns, benchmark.read_json)
             name, rows = str(path), list(_with_scans_beside(path, read))
@@ -226,7 +231,7 @@ class QuestionSource:
         rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)
         given = (question.id for question, (_, row) in zip(questions, rows, strict=True) if _is_as_given(row))
-        return cls(name, questions, frozenset(given))
+        return cls(name, questions, frozenset(given), of_benchmark)
 
     def choose(
         self,
@@ -331,7 +336,7 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
     is AS_GIVEN. One message lists all bad questions, counted from 1, with their ids.
     """
     rows = ((number, _row_of(question, number)) for number, question in enumerate(questions, start=1))
-    return _parse_all(rows, _LIST, benchmark or find_benchmark(DEFAULT), "question")
+    return _parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
 
 
 def saved(questions: Iterable[Question]) -> str:
@@ -399,7 +404,7 @@ class Asked(NamedTuple):
     @classmethod
     def all_of(cls, questions: Sequence[Question]) -> Self:
         """All questions of a list."""
-        return cls(questions, QuestionSource(_LIST, questions))
+        return cls(questions, QuestionSource(LIST, questions))
 
 
 def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Asked:
@@ -499,18 +504,19 @@ def _without_excluded(
 # From rows to questions
 
 
-_LIST = "the list of questions"
+LIST = "the list of questions"
+"""The name of a source that is a list."""
 
 
 def _row_of(question: object, number: int) -> Row | QuestionError:
     if not isinstance(question, Question):
         return QuestionError(
-            f"{_LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with roomscout."
+            f"{LIST}, question {number}: {repr(question)[:80]} is not a Question; make one with roomscout."
             "Question(id, dataset, scene_name, question_type, question), or pass a single text to ask"
         )
     if question.kind is not UNDECLARED and not hasattr(question.kind, "takes_options"):
         return QuestionError(
-            f"{_LIST}, question {number}: its kind is {question.kind!r}; import one from roomscout.data.answers, or "
+            f"{LIST}, question {number}: its kind is {question.kind!r}; import one from roomscout.data.answers, or "
             "leave it out"
         )
     options = list(question.options) if isinstance(question.options, tuple) else question.options

@@ -75,23 +75,28 @@ class SceneScores:
         return np.ones(self.scenes)
 
     @property
+    def of_own(self) -> bool:
+        """Whether no type is the benchmark's, so that the overall is the mean over questions."""
+        return not any(name in self.benchmark.by_name for name in self.types)
+
+    @property
     def in_overall(self) -> list[str]:
         """The types that count in the overall."""
-        return [name for name in self.types if name in self.benchmark.by_name]
+        return [name for name in self.types if self.of_own or name in self.benchmark.by_name]
 
     @cached_property
     def tasks(self) -> dict[str, list[str]]:
-        """The benchmark's types that are present, by task, as `aggregate` names the tasks."""
+        """The types that count in the overall, by task, as `aggregate` names the tasks."""
         found: dict[str, list[str]] = {}
         for name in self.in_overall:
             found.setdefault(self.task_of(name), []).append(name)
-        if not found or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
+        if self.of_own or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
             return found
         return {name: found.get(name, self.in_overall) for name in self._own_percents(self.ones) if name != "overall"}
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the scores: tasks, types that are not one, and "overall" if a type of the benchmark is there."""
+        """The names of the scores: tasks, types that are not one, and "overall" if anything is scored."""
         others = [name for name in self.types if name not in self.tasks]
         return [*self.tasks, *others, *(["overall"] if self.in_overall else [])]
 
@@ -112,7 +117,7 @@ class SceneScores:
     @property
     def pools_questions(self) -> bool:
         """Whether a score is a mean over questions, whatever their type."""
-        return self.benchmark.aggregate is mean_over_questions
+        return self.of_own or self.benchmark.aggregate is mean_over_questions
 
     def _columns(self, names: Sequence[str]) -> list[int]:
         return [self.types.index(name) for name in names]
@@ -124,7 +129,7 @@ class SceneScores:
 
     def percents(self, weights: np.ndarray) -> np.ndarray:
         """Percent by name, (names, ...), if each room counts as often as its weight, (..., rooms); nan without one."""
-        if self.in_overall and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
+        if not self.of_own and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
             return self._each_by_own_aggregate(weights)
         sums, counts = weights @ self.sums, weights @ self.counts
 

@@ -17,16 +17,19 @@ class ScoresByType:
     def __init__(self, benchmark: Benchmark):
         self._benchmark = benchmark
         self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
+        self._own: dict[str, list[float]] = {}
 
     def add(self, row: Row) -> None:
-        """Count a row, unless it is of another type or has no ground truth; raises ValueError as `aggregate` does."""
+        """Count a row, unless it has no ground truth; raises ValueError as `aggregate` does."""
         if _in_overall(row, self._benchmark):
             self._scores[row["question_type"]].append(score_of(row))
+        elif is_scored(row, self._benchmark):
+            self._own.setdefault(row["question_type"], []).append(score_of(row))
 
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
         present = {name: values for name, values in self._scores.items() if values}
-        return combined(self._benchmark, present) if present else {}
+        return combined(self._benchmark, present) if present else over_own_questions(self._own)
 
 
 def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
@@ -35,8 +38,8 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     The benchmark's `aggregate` combines them; for VSI-Bench, with all three direction types, the result equals the
     official one (vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py) in percent.
 
-    Ignores rows of other types, and rows without a ground truth: `ground_truth` is None, or is missing and `score` is
-    None. Returns {} if no rows remain.
+    Ignores rows of other types, unless all are: then the overall is the mean over questions. Ignores rows without a
+    ground truth: `ground_truth` is None, or is missing and `score` is None. Returns {} if no rows remain.
 
     Raises ValueError for a score outside 0..1, and for a score of None despite a ground truth (an unanswered question
     scores 0).
@@ -45,6 +48,14 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
     for row in rows:
         scores.add(row)
     return scores.percents()
+
+
+def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Percent per type and the mean over questions as "overall", of questions in types of one's own; {} without any."""
+    if not scores:
+        return {}
+    every = [each for values in scores.values() for each in values]
+    return {name: 100 * mean(values) for name, values in scores.items()} | {"overall": 100 * mean(every)}
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -110,7 +121,8 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
       questions that have them, if any has.
 
     "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are of types
-    outside the benchmark, which count towards no task or overall), "tasks" (percent per task) and the overall; "failed"
+    outside the benchmark and so count towards no task or overall; 0 if all are, since these have a mean of their own),
+    "own_percent" (the mean of those that count nowhere, if any), "tasks" (percent per task) and the overall; "failed"
     counts the scored questions that failed, if there are any;
     "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
     overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
@@ -143,20 +155,24 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
 def some_of(
     question_types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int], unfinished: bool = False
 ) -> dict[str, Any]:
-    """Which questions of a benchmark an overall covers, as JSON values; {} if it lacks none or the benchmark's
-    `datasets` are empty.
+    """Which questions of a benchmark an overall covers, as JSON values; {} if it lacks none.
 
-    `of_datasets` has the number of questions by dataset. "datasets" names those covered, unless all are. "questions" is
-    their number, absent if the run is `unfinished` and the number still grows.
+    `of_datasets` has the number of questions by dataset. "datasets" names those covered, unless all are or the
+    benchmark's `datasets` are empty. "questions" is their number, absent if the run is `unfinished` and the number
+    still grows; unknown, and so never missing, for a benchmark without `datasets` and `sizes`.
     """
-    if not benchmark.datasets:
+    types = set(question_types) & benchmark.by_name.keys()
+    whole, all_types = _whole_label(types, benchmark)
+    if not types or (not benchmark.datasets and whole not in benchmark.sizes):
         return {}
-    whole, all_types = _whole_label(question_types, benchmark)
     others = sorted(of_datasets.keys() - set(benchmark.datasets))
     covered = [name for name in benchmark.datasets if name in of_datasets] + others
-    some: dict[str, Any] = {"datasets": covered} if covered != list(benchmark.datasets) else {}
+    named = benchmark.datasets and covered != list(benchmark.datasets)
+    some: dict[str, Any] = {"datasets": covered} if named else {}
     number = sum(of_datasets.values())
     size = benchmark.sizes.get(whole, number) if all_types else number
+    if not all_types and not benchmark.datasets:
+        return {}
     return some if unfinished or (number == size and not some) else {"questions": number, **some}
 
 
@@ -169,10 +185,15 @@ def overall_label(question_types: Iterable[str], benchmark: Benchmark, some: Map
     "overall_8_task" covers all ten types and is the benchmark's published overall. Any other overall is not a
     benchmark number: its name starts with "partial_overall", lists which of the tasks are missing (or which types, if
     only some of a task are), and ends with the excluded types that are included. Other benchmarks have another word
-    than "overall": their `label`. If a benchmark names its `datasets`, the overall of some of them, or of some of the
+    than "overall": their `label`. An overall of some of the datasets that a benchmark names, or of some of the
     questions about all tasks, is partial too, such as "partial_rooms_overall_7_task_of_1800_questions_in_bare".
+
+    Questions that are not the benchmark's own (`scored_as`) have the name of their file instead: "few_overall_7_task".
+    Without a type of the benchmark, the overall is the mean over questions: "few_overall_over_questions".
     """
-    present, some = set(question_types), some or {}
+    present, some = set(question_types) & benchmark.by_name.keys(), some or {}
+    if not present:
+        return f"{benchmark.label}_over_questions"
     whole, all_types = _whole_label(present, benchmark)
     if all_types and not some:
         return whole
@@ -183,7 +204,8 @@ def overall_label(question_types: Iterable[str], benchmark: Benchmark, some: Map
     tasks = {benchmark.by_name[name].task for name in present}
     missing = [name if benchmark.by_name[name].task in tasks else benchmark.by_name[name].task for name in missing]
     without = f"_without_{'+'.join(dict.fromkeys(missing))}" if missing else ""
-    return f"partial_{whole}{without}" + (f"_with_{'+'.join(extra)}" if extra else "")
+    partial = "" if benchmark.scored_as else "partial_"
+    return f"{partial}{whole}{without}" + (f"_with_{'+'.join(extra)}" if extra else "")
 
 
 def _whole_label(question_types: Iterable[str], benchmark: Benchmark) -> tuple[str, bool]:
@@ -202,10 +224,12 @@ def _whole_label(question_types: Iterable[str], benchmark: Benchmark) -> tuple[s
 def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> dict[str, Any]:
     percents = aggregate(rows, benchmark)
     scored = [row for row in rows if is_scored(row, benchmark)]
-    counted = [row for row in scored if _in_overall(row, benchmark)]
+    counted = [row for row in scored if _in_overall(row, benchmark)] or scored
     summary: dict[str, Any] = {"questions": len(rows), "scored": len(scored), "scored_own": len(scored) - len(counted)}
     if failed := sum(row["status"] == "failed" for row in counted):
         summary["failed"] = failed
+    if own := [score_of(row) for row in scored if not _in_overall(row, benchmark)][: summary["scored_own"]]:
+        summary["own_percent"] = rounded(100 * mean(own))
     summary |= {"overall_label": None, "tasks": {}}
     awaiting = sum(_awaits_judge(row, benchmark) for row in rows)
     if awaiting:
@@ -214,7 +238,7 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += "partly_judged_" if awaiting else ""
         counted_types = {row["question_type"] for row in counted}
-        questions = {(row["dataset"], row["id"]) for row in counted} if benchmark.datasets else set()
+        questions = {(row["dataset"], row["id"]) for row in counted} if benchmark.datasets or benchmark.sizes else set()
         some = some_of(counted_types, benchmark, Counter(name for name, _ in questions), bool(pending or part))
         label += overall_label(counted_types, benchmark, some)
         summary["overall_label"] = label
@@ -224,6 +248,30 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
         summary[label] = percents.pop("overall")
         summary["tasks"] = percents
     return summary
+
+
+def relabelled(summary: dict[str, Any], before: Benchmark, now: Benchmark) -> dict[str, Any]:
+    """A summary with the labels that its overalls have `now`, if they are those of the benchmark as it was `before`.
+
+    Earlier versions gave a benchmark's label also to other questions in its types, and to some of its questions.
+    """
+    types = [name for name, each in summary.get("types", {}).items() if each.get("percent") is not None]
+    types = [name for name in types if name in before.by_name]
+    if not types or before.datasets:
+        return summary
+    old, found = overall_label(types, before), dict(summary)
+    for name in ("asked", "with_scan"):
+        part = dict(found.get(name, {}))
+        label = part.get("overall_label")
+        if label is None or not label.endswith(old):
+            continue
+        answers = part["scored"] - part.get("scored_own", 0)
+        number = answers // summary.get("samples", {}).get("of_each", 1)
+        some = some_of(types, now, {"": number}, label != old) if now.sizes else {}
+        part["overall_label"] = label.removesuffix(old) + overall_label(types, now, some)
+        part[part["overall_label"]] = part.pop(label)
+        found[name] = part | ({"some": some} if some else {})
+    return found
 
 
 def rounded(percent: float) -> float:
@@ -372,7 +420,9 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
     words = overall_in_words(label, part["tasks"], benchmark, part.get("some"))
     if questions == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
-    return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}"
+    own = part.get("scored_own", 0)
+    besides = f"; {part['own_percent']:.1f} % over {own} in types of your own" if "own_percent" in part else ""
+    return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}{besides}"
 
 
 def _failed_words(summary: Mapping[str, Any]) -> str:
@@ -398,18 +448,35 @@ def overall_in_words(
     label: str, tasks: Iterable[str], benchmark: Benchmark, some: Mapping[str, Any] | None = None
 ) -> str:
     """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones, and which
-    questions if it covers only `some`, as `some_of` returns them."""
+    questions if it covers only `some`, as `some_of` returns them. Of other questions than the benchmark's, the file."""
+    tasks, some = list(tasks), some or {}
+    if benchmark.scored_as or label.endswith("_over_questions"):
+        prefix = label[: label.index(benchmark.label)].replace("_", " ") if benchmark.label in label else ""
+        of = f" of {benchmark.title}" if benchmark.scored_as else " in types of your own"
+        judge = benchmark.label.partition("_judged_by_")[2]
+        of += f", judged by {judge.replace('_', ' ')}" if judge else ""
+        if label.endswith("_over_questions"):
+            return f"{prefix}mean over questions{of}"
+        named = f" ({_listed_tasks(tasks, label, benchmark)})" if "_without_" in label else ""
+        return f"{prefix}mean of {_counted_tasks(tasks)}{named}{of}"
     prefix, partial, missing = label.rpartition(f"partial_{benchmark.label}_")
     if not partial:
         return label
-    names = [task + _without_types(task, missing, benchmark) for task in tasks]
-    word, some = benchmark.label.replace("_", " "), some or {}
-    of_tasks = f"of {len(names)} task{'s' * (len(names) > 1)}"
+    word = benchmark.label.replace("_", " ")
+    of_tasks = f"of {_counted_tasks(tasks)}"
     if not some or "_without_" in missing:
-        of_tasks += f" ({', '.join(names)})"
+        of_tasks += f" ({_listed_tasks(tasks, missing, benchmark)})"
     of_tasks += f" and {some['questions']} questions" if "questions" in some else ""
     of_tasks += f" in {', '.join(some['datasets'])}" if "datasets" in some else ""
     return f"{prefix}partial {word} {of_tasks}"
+
+
+def _counted_tasks(tasks: Sequence[str]) -> str:
+    return f"{len(tasks)} task{'s' * (len(tasks) > 1)}"
+
+
+def _listed_tasks(tasks: Sequence[str], missing: str, benchmark: Benchmark) -> str:
+    return ", ".join(task + _without_types(task, missing, benchmark) for task in tasks)
 
 
 def _without_types(task: str, missing: str, benchmark: Benchmark) -> str:
@@ -424,11 +491,15 @@ def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[st
     label = summary["asked"]["overall_label"]
     if label is None or summary["asked"]["questions"] != benchmark.sizes.get(label):
         return []
-    return [
-        f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.origin})"
-        for each in benchmark.references
-        if label in each.percent
-    ]
+    lines = []
+    for each in benchmark.references:
+        if label in each.percent:
+            lines.append(f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.origin})")
+        elif label in each.means:
+            lines.append(
+                f"mean of the published task scores, {label}: {each.means[label]:.1f} % {each.name} ({each.origin})"
+            )
+    return lines
 
 
 def part_lines(setting: Callable[[str], Any], summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:

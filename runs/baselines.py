@@ -27,6 +27,19 @@ def known_baselines(reader: RunReader) -> dict[str, Any]:
     return {name: baseline for name, baseline in found.items() if baseline is not None}
 
 
+def with_blind(summary: dict[str, Any], reader: RunReader) -> dict[str, Any]:
+    """The summary of a scored run with its blind baseline, also if the blind run was finished later than the summary.
+
+    Reads the other runs beside this one if the summary has no such baseline; raises RunError for this one alone.
+    """
+    known = summary.get("baselines", {})
+    facts = reader.facts
+    if "blind" in known or not summary.get("asked", {}).get("overall_label") or facts.config["ply"] is not None:
+        return summary
+    found = blind_baseline(reader, facts)
+    return summary if found is None else summary | {"baselines": {**known, "blind": found}}
+
+
 def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
     if is_blind(facts.protocol):
@@ -41,13 +54,19 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
             continue
         if summary and summary.get("pending") == 0 and (label := summary["asked"]["overall_label"]):
             scores = summary["asked"]
+            failed = f"; {scores['failed']} of them failed and score 0" if scores.get("failed") else ""
             return {
-                "source": f"{folder.name}: the same questions with grey views",
+                "source": f"{folder.name}: the same questions with grey views{failed}",
                 "questions": scores["scored"] - scores["scored_own"],
                 "tasks": scores["tasks"],
                 "overall": scores[label],
             }
     return None
+
+
+def same_protocol(first: str, second: str) -> bool:
+    """Whether two protocols say the same. Earlier versions called the scoring of all questions official."""
+    return first.replace(", official ", ", ") == second.replace(", official ", ", ")
 
 
 def is_blind(protocol: str) -> bool:
@@ -65,6 +84,6 @@ def is_blind_run_of(facts: RunFacts, other: RunFacts) -> bool:
     """Whether `other` describes the same run as `facts`, but with grey views."""
     return (
         other.questions_sha256 == facts.questions_sha256
-        and other.protocol == BLIND + facts.protocol
+        and same_protocol(other.protocol, BLIND + facts.protocol)
         and all(other.setting(name) == facts.setting(name) for name in NOT_IN_PROTOCOL)
     )

@@ -10,6 +10,7 @@ from typing import Any
 from roomscout.data.answers import AnswerKind
 from roomscout.data.baselines import Guesses
 from roomscout.runs import RunError
+from roomscout.runs.baselines import same_protocol
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
@@ -106,7 +107,8 @@ def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
     if len(guesses) < len(found):
         return None
     sources = dict.fromkeys(each.source for each in guesses)
-    return Guesses(" and ".join(sources), {id: answer for each in guesses for id, answer in each.answers.items()})
+    answers = {id: answer for each in guesses for id, answer in each.answers.items()}
+    return Guesses(" and ".join(sources), answers, guesses[0].what)
 
 
 def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
@@ -205,7 +207,7 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
             *differing_settings(first, other),
             ("protocol", first.facts.protocol, other.facts.protocol),
         ):
-            if here != there:
+            if here != there and not (what == "protocol" and same_protocol(here, there)):
                 raise RunError(
                     f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}), so they are "
                     "not parts of one run"

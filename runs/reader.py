@@ -13,6 +13,8 @@ import numpy as np
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
+from roomscout.data.scoring import relabelled
+from roomscout.data.sources import Source, named_by, source_of_earlier
 from roomscout.data.text import on_disk
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.marks import Mark, Marks
@@ -72,15 +74,26 @@ class RunReader:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The benchmark of the run, with its judge in the label; raises RunError if it is not known.
+        """The benchmark of the run, with labels and title for its questions, and its judge in the label.
 
-        Executes no code that the run names, see `benchmark_of`.
+        Executes no code that the run names, see `benchmark_of`. Raises RunError if it is not known.
         """
+        found, facts = self._recorded_benchmark, self.facts
+        if facts.config.get("ply") is None:
+            found = named_by(facts.source or self._source_of_earlier(facts, found), found)
+        return found if (marks := self.marks) is None else marks.labelled(found)
+
+    @property
+    def _recorded_benchmark(self) -> Benchmark:
         try:
-            found = benchmark_of(self.facts)
+            return benchmark_of(self.facts)
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
-        return found if (marks := self.marks) is None else marks.labelled(found)
+
+    def _source_of_earlier(self, facts: RunFacts, benchmark: Benchmark) -> Source:
+        """The source of the questions of a run of an earlier version."""
+        questions = self.questions if self.has_questions else ()
+        return source_of_earlier(facts.setting("questions"), questions, benchmark)
 
     @property
     def has_questions(self) -> bool:
@@ -95,9 +108,9 @@ class RunReader:
         cannot be read.
         """
         if not self.has_questions:
-            return list(questions_asked(self.facts.config, self.benchmark).questions)
+            return list(questions_asked(self.facts.config, self._recorded_benchmark).questions)
         try:
-            return load_saved(self.folder / QUESTIONS_FILE, self.benchmark)
+            return load_saved(self.folder / QUESTIONS_FILE, self._recorded_benchmark)
         except QuestionError as error:
             raise RunError(str(error)) from None
 
@@ -136,17 +149,20 @@ class RunReader:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """The contents of summary.json; None before the first export."""
+        """The contents of summary.json; None before the first export.
+
+        Labels that an earlier version gave are those that the overall has now, see `roomscout.data.sources`.
+        """
         path = self.folder / "summary.json"
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(summary, dict):
                 raise ValueError("it is not a JSON object")
-            return summary
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); resuming the run writes it again") from None
+        return summary if self.facts.source else relabelled(summary, self._recorded_benchmark, self.benchmark)
 
     @property
     def guesses(self) -> Guesses | None:

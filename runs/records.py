@@ -20,6 +20,7 @@ from roomscout import UpAxis
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, Reference
 from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.sources import Source
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -364,7 +365,8 @@ class RunFacts(Record):
     `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
     and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part. `prompts` has the
     templates that a model reads and their hash; None without a model, and for runs of earlier versions. `benchmark`
-    describes a benchmark that is not of this package; None for others, and for runs of earlier versions.
+    describes a benchmark that is not of this package; None for others, and for runs of earlier versions. `source` is
+    where the questions come from; None for runs of earlier versions.
     """
 
     schema: int
@@ -382,6 +384,7 @@ class RunFacts(Record):
     merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
+    source: OmittedIfEmpty[Source | None] = None
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""

@@ -27,6 +27,7 @@ from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
+from roomscout.data.sources import Source
 from roomscout.runs import RunError, RunInUse
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
@@ -90,13 +91,14 @@ class RunWriter:
         part: PartRecord | None = None,
         prompts: dict[str, Any] | None = None,
         guesses: Guesses | None = None,
+        source: Source | None = None,
     ) -> None:
         """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
         `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
         are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
         are the templates that the model reads, with their hash. `guesses` are the most frequent answers, if they are to
-        be a baseline.
+        be a baseline. `source` says whose questions they are.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -110,6 +112,7 @@ class RunWriter:
             part=part,
             prompts=prompts,
             benchmark=record_of(config["benchmark"]),
+            source=source,
         )
         self.save_questions(whole)
         if guesses is not None:

@@ -14,7 +14,9 @@ from roomscout.agent.api import explore
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
-from roomscout.benchmarks.frequent_answers import frequent_answers
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.report.contents import RunContents
+from roomscout.benchmarks.frequent_answers import best_answer, frequent_answers
 from roomscout.data.baselines import frequency_baseline, frequent_guesses
 from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -22,8 +24,11 @@ from roomscout.data.questions import Asked, Question, QuestionSource, load_quest
 from roomscout.data.scoring import format_summary, summarize
 from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError
+from roomscout.runs.baselines import blind_baseline, same_protocol
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
+
+SIZE = "object_size_estimation"
 
 
 def counting(
@@ -78,11 +83,35 @@ def test_the_rooms_are_compared_with_the_answers_of_other_rooms():
     questions = counting(("a", "3"), ("b", "3"), dataset="bare")
     found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), rooms), questions, rooms)
     assert found is not None and found["overall"] == 100.0
-    assert found["source"] == "most frequent answer of the type in 300 other rooms of the same levels"
+    assert found["source"].endswith("in 300 other rooms of the same levels")
+
+
+def test_the_rooms_are_compared_with_what_their_text_alone_tells():
+    known = find_benchmark("rooms").frequent_answers
+    assert known is not None
+    sizes = {
+        name: known.answer_to(SIZE, f"What is the length of the longest dimension (length, width, or height) of the "
+                              f"{name}, measured in centimeters?") for name in ("bed", "clock", "unicorn")
+    }  # fmt: skip
+    assert sizes == {"bed": "192", "clock": "35", "unicorn": known.by_type[SIZE]}
+    assert known.answer_to("object_counting", "How many picture(s) are in this room?") == "5"
+    assert known.answer_to("object_abs_distance", "Measuring ... the bed (in meters)?") == "3.1"
+
+
+@pytest.mark.parametrize(("truths", "best"), [(("2", "2", "3"), "2"), (("2", "4", "4", "5", "9"), "4")])
+def test_the_best_constant_number_is_the_one_that_scores_most(truths: tuple[str, ...], best: str):
+    assert best_answer("object_counting", truths) == best
+
+
+def test_the_best_constant_letter_is_the_most_frequent_one():
+    assert best_answer("route_planning", ("B", "A", "A", "C")) == "A"
 
 
 def test_counting_answers_in_other_rooms_finds_one_of_each_type():
-    assert frequent_answers(1).keys() == set(find_benchmark("rooms").frequent_answers.by_type)
+    by_type, by_category = frequent_answers(1)
+    known = find_benchmark("rooms").frequent_answers
+    assert known is not None and by_type.keys() == set(known.by_type)
+    assert by_category.keys() == set(known.by_category) and by_category[SIZE].keys() <= known.by_category[SIZE].keys()
 
 
 def test_answers_of_an_unknown_type_are_refused():
@@ -103,9 +132,10 @@ def test_a_baseline_without_a_task_has_no_overall():
 
 def test_a_baseline_without_a_task_says_so_in_the_table():
     rows = [
-        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
+        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1,
+         "dataset": "scannet", "id": name}
         for name in ("object_counting", "room_size_estimation")
-    ]
+    ]  # fmt: skip
     frequent = {"source": "counted elsewhere", "questions": 2, "tasks": {"object_counting": 40.0}}
     head, counts, size, *_, last = format_summary(
         summarize(rows, BENCHMARK) | {"baselines": {"most_frequent": frequent}}, BENCHMARK
@@ -201,4 +231,18 @@ def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path
 def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans, tmp_path: Path, caplog):
     caplog.set_level("INFO")
     run_in_process(rooms.config(tmp_path, steps=0))
-    assert "blind: not known; the same command with --renderer blind measures it" in caplog.messages
+    assert any(line.startswith("blind: not known; the same command with --renderer blind") for line in caplog.messages)
+
+
+def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans, tmp_path: Path):
+    seeing = run_in_process(rooms.config(tmp_path, steps=0))
+    assert "blind" not in baselines(seeing)
+    main_vsi_bench_loop(rooms.config(tmp_path, steps=0, renderer="blind"))
+    summary = RunContents.read(seeing).summary
+    assert summary["baselines"]["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
+    assert (read_answers([seeing], ())[0].summary)["baselines"] == summary["baselines"]
+
+
+def test_a_protocol_of_an_earlier_version_is_the_same_without_the_word_official():
+    assert same_protocol("BLIND: x, official VSI-Bench scoring", "BLIND: x, VSI-Bench scoring")
+    assert not same_protocol("8 moves, VSI-Bench scoring", "7 moves, VSI-Bench scoring")

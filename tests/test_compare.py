@@ -17,11 +17,13 @@ from roomscout.agent.resuming import answer_settings
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
 from roomscout.analysis.compare.conditions import differing
+from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
 from roomscout.analysis.compare.pages import json_of, markdown_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.command import main
 from roomscout.data.rooms import ScanStyle, write_rooms
+from roomscout.data.scoring import aggregate
 from roomscout.reports import repeat_command_of
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -394,6 +396,40 @@ def test_the_leaderboard_says_why_a_table_is_apart(runs: dict[str, Path], capsys
     said = capsys.readouterr().out
     assert "Not comparable with table 1: steps (1, 0)." in said
     assert said.count("| model | overall (%) | 95 % interval |") == 2
+
+
+def test_the_leaderboard_has_a_table_of_runs_that_may_differ(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    folders = [str(runs[name]) for name in ("first", "no_moves")]
+    assert main(["leaderboard", *folders, "--even-if", "steps"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("| model | overall (%) | 95 % interval |") == 1 and "**Conditions differ** in steps." in said
+    assert all(f"- Protocol of {runs[name].name}: " in said for name in ("first", "no_moves"))
+    assert main(["leaderboard", *folders, "--even-if", "questions"]) == 2
+    assert "a table is over equal questions" in capsys.readouterr().err
+
+
+def test_the_leaderboard_takes_a_folder_of_runs(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("first", "second"):
+        shutil.copytree(runs[name], tmp_path / name)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs["first"] / "run.json", begun)
+    assert main(["leaderboard", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert all(f"| {name} |" in told.out for name in ("first", "second"))
+    assert told.err.startswith("Left out: ") and "begun has no overall" in told.err
+
+
+def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing")
+    standing = standing_of(failing, answer_settings())
+    finished = [row for row in RunReader(failing).rows if not row.failed]
+    expected = aggregate([row.to_json() for row in finished], RunReader(runs["first"]).benchmark)["overall"]
+    assert (standing.failed, standing.finished_only) == (9, pytest.approx(expected))
+    board = leaderboard_text([[standing]])
+    assert "| failed | finished only (%) |" in board and f"| 9 | {expected:.1f} |" in board
 
 
 def test_the_leaderboard_writes_markdown_and_csv(

@@ -31,7 +31,7 @@ EASY, HARD = "object_rel_direction_easy", "object_rel_direction_hard"
 def row(scene: int | str, score: float, kind: str = COUNTING, dataset: str = "mine") -> dict[str, Any]:
     return {
         "dataset": dataset, "scene_name": str(scene), "question_type": kind, "ground_truth": "A", "score": score,
-        "status": "answered", "failed_part": None, "turns": 1,
+        "status": "answered", "failed_part": None, "turns": 1, "id": f"{scene} {kind}",
     }  # fmt: skip
 
 
@@ -126,9 +126,9 @@ def test_one_constant_task_leaves_the_interval_of_the_others():
 def test_a_type_in_few_scenes_takes_the_interval_of_its_task_and_of_the_overall():
     rows = one_each([0.0, 1.0] * 6) + one_each([0.0, 1.0] * 6, EASY) + one_each([0.0, 1.0, 1.0], HARD)
     found = named(estimates(rows, BENCHMARK))
-    why = f"{HARD} has 3 scenes, and an interval needs at least 10"
+    why = f"{HARD} is asked in 3 scenes of 20, and an interval needs at least 10"
     assert {name: each.missing for name, each in found.items()} == {
-        COUNTING: "", "object_rel_direction": why, EASY: "", HARD: why.removeprefix(f"{HARD} has "), "overall": why,
+        COUNTING: "", "object_rel_direction": why, EASY: "", HARD: why, "overall": why,
     }  # fmt: skip
 
 
@@ -162,9 +162,15 @@ def test_an_aggregate_that_fails_on_a_resample_says_so():
     assert overall.missing.startswith("not every resample can be scored: the aggregate of Strict failed (ValueError")
 
 
-def test_types_of_ones_own_have_intervals_and_no_overall():
-    (found,) = estimates(one_each([0.0, 1.0] * 6, "open"), BENCHMARK)
-    assert found.name == "open" and found.interval is not None
+def test_types_of_ones_own_have_intervals_and_their_mean_as_overall():
+    found = estimates(one_each([0.0, 1.0] * 6, "open"), BENCHMARK)
+    assert [each.name for each in found] == ["open", "overall"]
+    assert found[0].interval is not None and found[0].interval == found[1].interval
+
+
+def test_the_overall_of_types_of_ones_own_pools_their_questions():
+    rows = one_each([0.0] * 12, "open") + one_each([1.0] * 4, "open_number")
+    assert estimates(rows, BENCHMARK)[-1].percent == 25.0
 
 
 def test_nothing_scored_has_no_intervals():
@@ -175,7 +181,7 @@ def test_the_intervals_of_a_summary_are_percentages_by_name():
     found = intervals_of(one_each([0.0, 1.0] * 20) + one_each([0.5], SIZE), BENCHMARK)
     low, high = found["percent"][COUNTING]
     assert 30 < low < 50 < high < 70
-    assert found["missing"][SIZE] == "1 scene, and an interval needs at least 10"
+    assert found["missing"][SIZE] == f"{SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
     assert (found["level"], found["scenes"]) == (95, {COUNTING: 40, SIZE: 1, "overall": 40})
 
 
@@ -185,7 +191,10 @@ def test_a_table_has_a_column_of_intervals_and_says_which_are_missing():
     low, high = summary["intervals"]["percent"][COUNTING]
     head, counting, size, *_, last = format_summary(summary, BENCHMARK)
     assert [line.split()[-1] for line in (head, counting, size)] == ["interval", f"{low:.1f}-{high:.1f}", "-"]
-    assert last == f"no 95 % interval of overall: {SIZE} has 1 scene, and an interval needs at least 10"
+    assert (
+        last
+        == f"no 95 % interval of {SIZE}, overall: {SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
+    )
 
 
 def test_the_overall_names_its_interval():

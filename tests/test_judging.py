@@ -16,7 +16,6 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.wrong import main as wrong
 from roomscout.benchmarks.servers import FaultyServer, Request, scripted
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.data.samples import majority_score
 from roomscout.reports import finish
@@ -26,7 +25,7 @@ from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.writer import RunWriter
 from roomscout.verbs import VERBS
 
-LABEL = r"partial_openeqa_scannet_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
+LABEL = r"\w+_open_eqa_v0_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
 SCENES = ("scene0709_00", "scene0710_00")
 
 
@@ -150,7 +149,7 @@ def test_wrong_lists_the_answers_with_a_low_mark(judged: Path, capsys: pytest.Ca
 
 def test_the_leaderboard_names_the_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
     assert leaderboard([str(judged)], ()) == 0
-    assert "openeqa scannet overall judged by marker-1" in capsys.readouterr().out
+    assert "open-eqa-v0.json, judged by marker-1 " in capsys.readouterr().out
 
 
 def test_a_second_call_asks_for_nothing(judged: Path, caplog: pytest.LogCaptureFixture):
@@ -220,7 +219,7 @@ def test_a_judge_without_marks_leaves_answers_without_a_score(run: Path, caplog:
         seeds = sorted(request.body["seed"] for request in server.requests)
     printed = "\n".join(caplog.messages)
     assert "2 answers marked, 0 had a mark; 2 without one, since no reply had a mark" in printed
-    assert "partly_judged_partial_openeqa" in printed
+    assert re.search(r"partly_judged_\w+_open_eqa_v0_overall", printed)
     assert seeds == [1234, 1234, 1234, 1234, 1235, 1235, 1236, 1236]
 
 
@@ -294,5 +293,5 @@ def test_the_flags_of_a_judge_need_a_judge(config: RunConfig):
         config.having(judge_url="http://localhost:1/v1").checked()
 
 
-def test_the_label_without_a_judge_is_that_of_the_benchmark(unjudged: Path):
-    assert RunReader(unjudged).benchmark.label == find_benchmark("openeqa").label
+def test_the_label_without_a_judge_is_that_of_the_file(unjudged: Path):
+    assert RunReader(unjudged).benchmark.label.endswith("_open_eqa_v0_overall")

@@ -75,7 +75,7 @@ def test_the_overall_is_shown_before_and_after(run: Path, caplog: pytest.LogCapt
 
     assert main([str(run)], parse_action, right) == 0
     asked = (RunReader(run).summary or {})["asked"]
-    overall = next(line for line in caplog.messages if line.startswith("partial_overall"))
+    overall = next(line for line in caplog.messages if line.startswith(asked["overall_label"]))
     assert overall.split()[1:] == [f"{asked[asked['overall_label']]:.1f}", "100.0"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roomscout.data import scoring
-from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.benchmarks import vsi_bench
 from roomscout.data.questions import Question
 from tests.conftest import vsi_question
 
+BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
 QUESTION_TYPES = BENCHMARK.by_name
 SCAN_TYPES = BENCHMARK.scan_types
 CHOICE_TYPES = [name for name, each in QUESTION_TYPES.items() if each.kind.takes_options]
@@ -325,12 +327,20 @@ def test_a_partial_overall_is_printed_with_its_tasks() -> None:
 
 
 def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> None:
-    summary = summarize([row("open_choice", 1.0), row("open", None)])
-    assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (1, 1)
-    assert (summary["asked"]["overall_label"], summary["asked"]["tasks"]) == (None, {})
-    assert summary["types"]["open_choice"]["percent"] == 100.0
-    mixed = summarize([row("open_choice", 1.0), row("object_counting", 0.5)])["asked"]
-    assert mixed["tasks"] == {"object_counting": 50.0}
+    mixed = summarize([row("open_choice", 1.0), row("open", None), row("object_counting", 0.5)])
+    assert (mixed["asked"]["scored"], mixed["asked"]["scored_own"]) == (2, 1)
+    assert mixed["asked"]["tasks"] == {"object_counting": 50.0}
+    assert mixed["asked"]["own_percent"] == mixed["types"]["open_choice"]["percent"] == 100.0
+    assert format_summary(mixed)[-1].endswith("over 1 question; 100.0 % over 1 in types of your own")
+
+
+def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> None:
+    rows = [row("open_choice", 1.0), row("open_choice", 0.0), row("open_number", 0.3), row("open", None)]
+    asked = summarize(rows)["asked"]
+    assert (asked["scored"], asked["scored_own"], asked["overall_label"]) == (3, 0, "overall_over_questions")
+    assert asked["tasks"] == {"open_choice": 50.0, "open_number": 30.0}
+    assert asked["overall_over_questions"] == pytest.approx(130 / 3)
+    assert format_summary(summarize(rows))[-1] == ("mean over questions in types of your own: 43.3 % over 3 questions")
 
 
 def counting(*truths: str | None) -> list[Question]:

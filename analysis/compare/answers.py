@@ -12,6 +12,7 @@ from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from roomscout.data.scoring import is_scored
 from roomscout.runs import RunError
+from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
@@ -102,7 +103,7 @@ def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
         conditions_of(reader, answer_settings),
         {name: facts.setting(name) for name in WHAT_IS_COMPARED},
         facts.protocol,
-        reader.summary or {},
+        with_blind(reader.summary or {}, reader),
         report if report.is_file() else None,
     )
 

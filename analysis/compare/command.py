@@ -4,12 +4,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
-from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS
+from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.writer import style_of, templates
@@ -54,12 +53,12 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         if len(given.runs) < 2:
             raise RunError("compare takes two runs or more: roomscout compare RUN RUN")
         _require_writable(given.out)
-        _require_known(given.even_if, answer_settings)
+        even_if = known_names(given.even_if, answer_settings)
         paths = [path.expanduser() for path in given.runs]
         if given.allow_code:
             load_code_of(path for path in paths if path.suffix != ".jsonl")
         runs = read_answers(paths, answer_settings)
-        found = compare(runs, given.even_if, given.failed_as_wrong)
+        found = compare(runs, even_if, given.failed_as_wrong)
         for out in given.out:
             _write(found, out.expanduser())
     except (RunError, BenchmarkError) as error:
@@ -67,17 +66,6 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         return 2
     print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
-
-
-def _require_known(names: Sequence[str], answer_settings: Sequence[str]) -> None:
-    """Raise RunError for a name that is not a condition of runs."""
-    known = [*answer_settings, "judge", QUESTIONS, PROTOCOL]
-    for name in names:
-        wanted = name.lstrip("-").replace("-", "_")
-        if wanted not in known:
-            near = get_close_matches(wanted, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
-            raise RunError(f"--even-if {name}: there is no such setting; {fix}")
 
 
 def _require_writable(outs: Sequence[Path]) -> None:

@@ -61,7 +61,7 @@ class Pair:
         """The overall in words if it does not cover all tasks of the benchmark; else empty."""
         benchmark = self.first.benchmark
         known = {each.task for each in benchmark.types}
-        tasks = [each.name for each in self.tasks if each.name in known]
+        tasks = [each.name for each in self.tasks if each.name in known] or [each.name for each in self.tasks]
         words = overall_in_words(self.label, tasks, benchmark, self.some)
         return "" if words == self.label else words
 
@@ -145,10 +145,10 @@ def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> 
 
 def _label(first: Answers, asked: Iterable[QuestionKey]) -> tuple[str, Mapping[str, Any]]:
     """The label of an overall over these questions, and which of the benchmark's they are, as `some_of` returns it."""
-    names = [name for name in dict.fromkeys(key.question_type for key in asked) if name in first.benchmark.by_name]
-    if not names:
-        return "", {}
-    some = some_of(names, first.benchmark, Counter(key.dataset for key in asked))
+    asked = list(asked)
+    names = list(dict.fromkeys(key.question_type for key in asked))
+    of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
+    some = some_of(names, first.benchmark, of_benchmark)
     return overall_label(names, first.benchmark, some), some
 
 

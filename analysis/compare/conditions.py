@@ -1,8 +1,10 @@
 """The conditions under which a run was answered: scores are comparable only if these are equal."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
+from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 
 WHAT_IS_COMPARED = ("model", "policy", "engine", "dtype", "tiles_per_view", "seed")
@@ -17,6 +19,19 @@ QUESTIONS, PROTOCOL = "questions", "protocol"
 
 Conditions = Mapping[str, Any]
 Differing = Mapping[str, tuple[Any, Any]]
+
+
+def known_names(names: Iterable[str], answer_settings: Iterable[str]) -> set[str]:
+    """The names of --even-if as those of conditions; raises RunError for one that is not a condition of runs."""
+    known, found = [*answer_settings, "judge", QUESTIONS, PROTOCOL], set()
+    for name in names:
+        wanted = name.lstrip("-").replace("-", "_")
+        if wanted not in known:
+            near = get_close_matches(wanted, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+            raise RunError(f"--even-if {name}: there is no such setting; {fix}")
+        found.add(wanted)
+    return found
 
 
 def conditions_of(reader: RunReader, answer_settings: Iterable[str]) -> Conditions:

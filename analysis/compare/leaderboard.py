@@ -4,25 +4,33 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout.analysis.compare.conditions import Conditions, conditions_of, differing, in_words
+from roomscout.analysis.compare.conditions import (
+    PROTOCOL,
+    QUESTIONS,
+    Conditions,
+    conditions_of,
+    differing,
+    in_words,
+    known_names,
+)
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.data.files import replace_text
-from roomscout.data.scoring import overall_in_words
+from roomscout.data.scoring import aggregate, overall_in_words, rounded
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import RunFacts
 
 SUFFIXES = (".md", ".csv")
 COLUMNS = (
-    "table", "run", "model", "overall", "interval_low", "interval_high", "questions", "scenes", "failed", "mean_turns",
-    "tokens_per_question", "seconds_per_question", "label", "benchmark", "questions_sha256", "protocol", "date",
-    "revision",
+    "table", "run", "model", "overall", "interval_low", "interval_high", "questions", "scenes", "failed",
+    "finished_only", "mean_turns", "tokens_per_question", "seconds_per_question", "label", "benchmark",
+    "questions_sha256", "protocol", "date", "revision",
 )  # fmt: skip
 """The columns of the CSV file; behind them there is one for the overall of each dataset."""
 
@@ -31,7 +39,9 @@ COLUMNS = (
 class Standing:
     """A run's row. Figures are None where they are not recorded.
 
-    `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark.
+    `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark. `scored_as` is the title
+    of the benchmark whose rules score other questions than its own; else empty. `failed` questions score 0 in the
+    `overall`, and `finished_only` is that of the others, None if none remains.
     `tokens` are those that the model computed, without reused ones, and `seconds` the wall time of all processes of the
     run, both per answer. `by_dataset` has the overall of each dataset, if there are several.
     """
@@ -40,6 +50,7 @@ class Standing:
     facts: RunFacts
     conditions: Conditions
     benchmark: str
+    scored_as: str
     label: str
     covers: str
     overall: float
@@ -48,6 +59,7 @@ class Standing:
     questions: int
     scenes: int | None
     failed: int
+    finished_only: float | None
     mean_turns: float | None
     tokens: float | None
     seconds: float | None
@@ -64,17 +76,18 @@ class Standing:
         named = str(self.facts.setting("policy") or self.facts.setting("model"))
         return named.rstrip("/").rsplit("/", 1)[-1]
 
-    def may_be_compared(self, other: "Standing") -> bool:
-        """Whether both have the same questions, label and conditions."""
+    def may_be_compared(self, other: "Standing", even_if: Container[str] = ()) -> bool:
+        """Whether both have the same questions, label and conditions, apart from those in `even_if`."""
         same = self.label == other.label and self.facts.questions_sha256 == other.facts.questions_sha256
-        return same and self.benchmark == other.benchmark and not differing(self.conditions, other.conditions)
+        apart = [name for name in differing(self.conditions, other.conditions) if name not in even_if]
+        return same and self.benchmark == other.benchmark and (PROTOCOL in even_if or not apart)
 
 
 def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
-    _ = reader.recorded_rows  # refuses a run with damaged results, whose summary may be of others
+    rows = reader.rows  # refuses a run with damaged results, whose summary may be of others
     if summary is not None and not {"asked", "types"} <= summary.keys():
         raise RunError(f"{folder / 'summary.json'} is damaged: resume the run, which writes it again")
     if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
@@ -87,11 +100,13 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
     asked, sessions = summary["asked"], summary.get("sessions", ())
     words = overall_in_words(label, asked["tasks"], benchmark, asked.get("some"))
+    finished = aggregate((row.to_json() for row in rows if not row.failed), benchmark)
     return Standing(
         folder,
         facts,
         conditions_of(reader, answer_settings),
         benchmark.title,
+        benchmark.scored_as,
         label,
         "" if words == label else words,
         asked[label],
@@ -100,6 +115,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
         answers,
         intervals.get("scenes", {}).get("overall"),
         everything["failed"],
+        rounded(finished["overall"]) if finished else None,
         everything["mean_turns"],
         tokens / answers if cost else None,
         sum(each["seconds"] for each in sessions) / answers if sessions else None,
@@ -107,11 +123,14 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     )
 
 
-def tables_of(standings: Iterable[Standing]) -> list[list[Standing]]:
-    """The rows in tables of runs that may be compared, the best first; the largest table first."""
+def tables_of(standings: Iterable[Standing], even_if: Container[str] = ()) -> list[list[Standing]]:
+    """The rows in tables of runs that may be compared, the best first; the largest table first.
+
+    `even_if` has settings in which the runs of a table may differ; "protocol" stands for all.
+    """
     tables: list[list[Standing]] = []
     for each in standings:
-        table = next((table for table in tables if all(map(each.may_be_compared, table))), None)
+        table = next((table for table in tables if all(each.may_be_compared(other, even_if) for other in table)), None)
         if table is None:
             tables.append([each])
         else:
@@ -125,20 +144,41 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
-        what = f"{first.benchmark}, {'partial overall' if first.covers else first.label}"
+        overall = (
+            f"scored as {first.scored_as}" if first.scored_as else "partial overall" if first.covers else first.label
+        )
+        what = f"{first.benchmark}, {overall}"
         lines += [f"## {number}. {what}" if len(tables) > 1 else f"## {what}", ""]
         fingerprint = first.facts.questions_sha256[:12]
         lines.append(f"- {first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
         if first.covers:
-            lines.append(f"- Not a result of the benchmark: {first.covers}.")
-        lines.append(f"- Protocol: {first.facts.protocol}.")
+            lines.append(f"- Not a result of {first.scored_as or 'the benchmark'}: {first.covers}.")
+        lines += _protocol_lines(table)
         if number > 1:
             lines.append(f"- Not comparable with table 1: {_apart(tables[0][0], first)}.")
         lines += ["", *_rows(table), ""]
+        if any(each.failed for each in table):
+            lines += [
+                "Failed questions score 0 in the overall; “finished only” leaves them out, so its runs may differ in "
+                "their questions: roomscout compare has the difference over what two runs finished.",
+                "",
+            ]
         if without := [each for each in table if each.interval is None]:
             reasons = dict.fromkeys(each.no_interval for each in without)
             lines += [f"No interval: {'; '.join(reasons)}.", ""]
     return "".join(f"{escaped(line)}\n" for line in lines[:-1])
+
+
+def _protocol_lines(table: Sequence[Standing]) -> list[str]:
+    """The protocol of a table's runs; of runs that differ in it, the conditions and the protocol of each."""
+    protocols: dict[str, list[str]] = {}
+    for each in table:
+        protocols.setdefault(each.facts.protocol, []).append(each.name)
+    if len(protocols) == 1:
+        return [f"- Protocol: {next(iter(protocols))}."]
+    names = dict.fromkeys(name for each in table for name in differing(table[0].conditions, each.conditions))
+    lines = [f"- **Conditions differ** in {', '.join(names)}."] if names else []
+    return lines + [f"- Protocol of {', '.join(runs)}: {protocol}." for protocol, runs in protocols.items()]
 
 
 def _apart(first: Standing, other: Standing) -> str:
@@ -156,14 +196,27 @@ def _apart(first: Standing, other: Standing) -> str:
 
 
 def _rows(table: Sequence[Standing]) -> list[str]:
-    datasets = _datasets(table)
-    heads = ("model", "overall (%)", "95 % interval", *datasets, "failed", "turns", "tokens", "seconds", "run")
+    datasets, failures = _datasets(table), any(each.failed for each in table)
+    finished = ["finished only (%)"] if failures else []
+    heads = (
+        "model",
+        "overall (%)",
+        "95 % interval",
+        *datasets,
+        "failed",
+        *finished,
+        "turns",
+        "tokens",
+        "seconds",
+        "run",
+    )
     lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
     for each in table:
         interval = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else "-"
         cells = [
             each.model, f"{each.overall:.1f}", interval,
             *(_number(each.by_dataset.get(name), ".1f") for name in datasets), str(each.failed),
+            *([_number(each.finished_only, ".1f")] if failures else []),
             _number(each.mean_turns, ".2f"), _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
         ]  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -190,8 +243,8 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
             low, high = each.interval or (None, None)
             writer.writerow([
                 number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
-                _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds), each.label, each.benchmark,
-                each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
+                each.finished_only, _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds),
+                each.label, each.benchmark, each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
                 each.facts.last_versions["git_revision"], *(each.by_dataset.get(name) for name in datasets),
             ])  # fmt: skip
     return text.getvalue()
@@ -208,7 +261,12 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         description="Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
         "tasks, or protocol) stand in separate tables. Turns, tokens and seconds are per question.",
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, and folders of runs")
+    parser.add_argument(
+        "--even-if", nargs="+", default=(), metavar="NAME",
+        help="put runs into one table although these settings differ, such as steps; with protocol, whatever the "
+        "settings",
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, nargs="+", default=(), metavar="FILE", help="write the tables to these files, .md or .csv"
     )
@@ -220,10 +278,23 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
             if out.suffix.lower() not in SUFFIXES:
                 raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
             require_outside_runs(out.expanduser())
-        folders = [folder.expanduser() for folder in given.runs]
+        even_if = known_names(given.even_if, answer_settings)
+        if QUESTIONS in even_if:
+            raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
+        folders, listed = _runs_in(folder.expanduser() for folder in given.runs)
         if given.allow_code:
             load_code_of(folders)
-        tables = tables_of(standing_of(folder, answer_settings) for folder in folders)
+        standings, left_out = [], []
+        for folder in folders:
+            try:
+                standings.append(standing_of(folder, answer_settings))
+            except RunError as error:
+                if folder not in listed:
+                    raise
+                left_out.append(f"Left out: {error}")
+        if not standings:
+            raise RunError("; ".join(left_out) or "there is no run to list")
+        tables = tables_of(standings, even_if)
         for out in given.out:
             _write(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
     except RunError as error:
@@ -231,7 +302,18 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         return 2
     sys.stdout.write(markdown_of(tables))
     sys.stdout.flush()
+    sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))
     return 0
+
+
+def _runs_in(folders: Iterable[Path]) -> tuple[list[Path], set[Path]]:
+    """The run folders, once each, and which of them were found in a folder of runs."""
+    found, listed = [], set()
+    for folder in folders:
+        inside = [] if (folder / "run.json").exists() else run_folders(folder)
+        listed.update(inside)
+        found += inside or [folder]
+    return list(dict.fromkeys(found)), listed
 
 
 def _write(out: Path, text: str) -> None:

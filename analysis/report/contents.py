@@ -14,6 +14,7 @@ from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scoring import summarize
 from roomscout.runs import RunError
+from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import costs
 from roomscout.runs.reader import RunReader, parts_of_ray_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
@@ -297,7 +298,7 @@ def _summary(
         missing.append(f"{error}.")
         written = {}
     if benchmark is None or written.get("pending") == pending:
-        return written
+        return with_blind(written, reader)
     part = str(facts.part).replace(" ", "_") if facts.part else ""
     try:
         of_rows = [row.to_json() for row in rows.values()]

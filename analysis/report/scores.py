@@ -223,6 +223,11 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
         found.append(f"Of the questions, {words}: an error of the scan, the renderer or the server ended them.")
     if scores is not None:
         found.append(_label_in_words(scores.label, bool(run.summary["asked"].get("some"))))
+    if run.benchmark is not None and run.benchmark.scored_as:
+        found.append(
+            f"The questions are those of {run.benchmark.title}. They are scored by the rules of "
+            f"{run.benchmark.scored_as}, and are not a result of it."
+        )
     found.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )

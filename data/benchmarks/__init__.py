@@ -88,13 +88,15 @@ RESERVED = frozenset(("all", "overall"))
 class Reference:
     """A published score: whose, in percent by the label of the overall, where it is published, and how it was measured.
 
-    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's.
+    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's. `means` has, by label,
+    the mean of the published scores of its tasks, where no such overall is published.
     """
 
     name: str
     percent: Mapping[str, float]
     source: str
     protocol: str = ""
+    means: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
@@ -124,10 +126,24 @@ SCANS_FROM = {
 
 @dataclass(frozen=True)
 class FrequentAnswers:
-    """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split"."""
+    """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split".
+
+    With `by_category`, a question of a type there has the answer for its category, such as "chair": the first group of
+    the type's regular expression in `category_in`. `what` says which answers they are.
+    """
 
     source: str
     by_type: Mapping[str, str]
+    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    category_in: Mapping[str, str] = field(default_factory=dict)
+    what: str = "most frequent answer of the type"
+
+    def answer_to(self, question_type: str, question: str) -> str | None:
+        """The answer to a question; None for a type without one."""
+        pattern = self.category_in.get(question_type)
+        found = re.search(pattern, question) if pattern else None
+        of_category = self.by_category.get(question_type, {})
+        return of_category.get(found[1] if found else "", self.by_type.get(question_type))
 
 
 Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, float]]
@@ -206,7 +222,11 @@ class Benchmark:
     - `datasets` names all datasets of a fixed set of questions, in the order of tables. An overall over only some of
       them, or over another number of questions than in `sizes`, is then partial, and its label says so. If empty,
       labels do not say it.
-    - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label.
+    - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label. An overall
+      over another number of questions is partial.
+    - `counts` (questions by type), `scenes` (by dataset) and `hashes` (`roomscout.data.sources.content_hash`) tell a
+      file with all of its own rows from other questions in its types; see `roomscout.data.sources`. `scored_as` is
+      empty: only for other questions it is the title of the benchmark whose rules score them.
     - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
       None, a run counts the answers in other scenes of its own question file instead.
     """
@@ -233,6 +253,10 @@ class Benchmark:
     references: tuple[Reference, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     frequent_answers: FrequentAnswers | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    scenes: Mapping[str, int] = field(default_factory=dict)
+    hashes: frozenset[str] = frozenset()
+    scored_as: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for types, scan layouts or frequent answers that cannot be used."""

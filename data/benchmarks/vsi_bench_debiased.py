@@ -16,6 +16,20 @@ def is_kept(row: Row) -> bool:
     return not pruned
 
 
+COUNTS = {
+    "object_counting": 251,
+    "object_abs_distance": 434,
+    "object_size_estimation": 353,
+    "room_size_estimation": 200,
+    "object_rel_distance": 310,
+    "object_rel_direction_easy": 212,
+    "object_rel_direction_medium": 54,
+    "object_rel_direction_hard": 116,
+    "route_planning": 114,
+    "obj_appearance_order": 318,
+}
+"""How many questions of each type it has (the page on evaluation in vision-x-nyu/test-set-training)."""
+
 BENCHMARK = replace(
     vsi_bench.BENCHMARK,
     name="vsi-bench-debiased",
@@ -24,6 +38,8 @@ BENCHMARK = replace(
     columns=(*COLUMNS, "pruned"),
     asks=is_kept,
     label="debiased_overall",
-    sizes={"debiased_overall_8_task": 2362},
+    sizes={"debiased_overall_7_task": 2044, "debiased_overall_8_task": 2362},
+    counts=COUNTS,
+    scenes={},
     references=(),
 )

@@ -1,0 +1,104 @@
+"""Whose questions a run asks: a benchmark's own rows, or others in its types. Labels and titles follow from that."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from roomscout.data.benchmarks import Benchmark
+from roomscout.data.questions import LIST, Question, QuestionSource
+
+OWN_QUESTIONS = "own questions"
+"""The name of questions that were passed as a list."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the questions of a run were chosen from.
+
+    `own` says that its rows are the benchmark's own. `questions` counts all of its rows by type, also those that the
+    run does not ask, and `sha256` is their `content_hash`.
+    """
+
+    name: str
+    own: bool
+    questions: Mapping[str, int]
+    sha256: str
+
+
+def source_of(source: QuestionSource, benchmark: Benchmark) -> Source:
+    """What a run records of the source of its questions."""
+    rows = source.questions
+    own = source.of_benchmark or are_own_rows(rows, benchmark)
+    name = source.name if source.of_benchmark else short_name(source.name)
+    return Source(name, own, dict(Counter(each.question_type for each in rows)), content_hash(rows))
+
+
+def short_name(name: str) -> str:
+    """A file's name with that of its folder; "own questions" for a list."""
+    return OWN_QUESTIONS if name == LIST else "/".join(Path(name).parts[-2:]).lstrip("/")
+
+
+def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:
+    """Whether these are all of the benchmark's own rows, as far as that can be checked without its source.
+
+    By their content if that is known; else by how many there are of each type and how many scenes each dataset has,
+    with or without the excluded types; else by their number. True for a benchmark that has no rows of its own: whose
+    questions always come from a file.
+    """
+    if benchmark.hashes:
+        return content_hash(rows) in benchmark.hashes
+    if benchmark.counts:
+        found = Counter(each.question_type for each in rows)
+        wanted = [name for name in benchmark.counts if name not in benchmark.excluded or name in found]
+        scenes = Counter(dataset for dataset, _ in {each.scene for each in rows})
+        same = found == {name: benchmark.counts[name] for name in wanted}
+        return same and (not benchmark.scenes or scenes == benchmark.scenes)
+    if benchmark.sizes:
+        return len(rows) in benchmark.sizes.values()
+    return benchmark.source is None and benchmark.folder is None
+
+
+def content_hash(rows: Iterable[Question]) -> str:
+    """SHA-256 of what questions ask and where, in any order and with any ids."""
+    content = sorted(
+        json.dumps([row.dataset, row.scene_name, row.question_type, row.question, row.options, row.ground_truth])
+        for row in rows
+    )
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def named_by(source: Source, benchmark: Benchmark) -> Benchmark:
+    """The benchmark with labels, title and sizes for the questions of a source.
+
+    Other questions than its own have the name of their file, and none of its references. Of its own rows, as many count
+    as the whole benchmark as the source has.
+    """
+    if source.own:
+        return replace(benchmark, sizes={**benchmark.sizes, **_sizes(source, benchmark)})
+    label = f"{re.sub('[^A-Za-z0-9]+', '_', Path(source.name).with_suffix('').as_posix()).strip('_')}_overall"
+    return replace(
+        benchmark, label=label, title=source.name, sizes={}, references=(), datasets=(), scored_as=benchmark.title
+    )
+
+
+def _sizes(source: Source, benchmark: Benchmark) -> dict[str, int]:
+    """The number of rows by the label of an overall over all types that are asked by default, and over all types."""
+    sizes = {}
+    for names in (benchmark.scan_types, list(benchmark.by_name)):
+        if all(source.questions.get(name) for name in names):
+            tasks = {benchmark.by_name[name].task for name in names}
+            sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
+    return sizes
+
+
+def source_of_earlier(path: str | None, rows: Sequence[Question], benchmark: Benchmark) -> Source:
+    """The source of a run that did not record it, from its setting `questions` and the questions that it asks."""
+    own = are_own_rows(rows, benchmark)
+    if path is None and not own:  # a part of its own source, or a list
+        own = all(each.dataset in (benchmark.scans_from or {each.dataset}) for each in rows)
+    name = short_name(path or LIST)
+    return Source(name, own, {}, content_hash(rows))
