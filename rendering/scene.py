@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 # Up to this distance float32 resolves a tenth of a millimetre.
 FAR_M = 1000.0
+# Coordinates that a file stores in coarser steps are warned of.
+COARSEST_M = 0.01
 # A scan whose longest side is not between these is refused. Buildings are scanned too.
 MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0
 USUAL_ROOM_M = (1.5, 25.0)
@@ -253,6 +255,15 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     if np.abs(centre).max() < FAR_M:
         return vertices
     _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
+    step_m = np.spacing(np.abs(centre).max().astype(vertices.dtype))
+    if step_m > COARSEST_M:
+        _log.warning(
+            "%s: its coordinates near %.0f are stored in steps of %.2g m, which distorts the room; export it with "
+            "doubles, or with a local origin",
+            name,
+            np.abs(centre).max(),
+            step_m,
+        )
     return vertices.astype(np.float64) - centre
 
 

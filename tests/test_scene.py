@@ -151,6 +151,13 @@ def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origi
     assert "far: moved the origin to (" in caplog.text
 
 
+@pytest.mark.parametrize(("kind", "warned"), [("float", True), ("double", False)])
+def test_coordinates_that_a_file_stores_too_coarsely_are_warned_of(file, caplog, kind, warned):
+    far = np.array(CORNERS) + np.array([5e5, 5.7e6, 0])
+    load_scene(file("far.ply", ply(far.tolist(), TRIANGLES, kind=kind)))
+    assert ("near 5700001 are stored in steps of 0.5 m, which distorts the room" in caplog.text) == warned
+
+
 @pytest.mark.parametrize(
     ("units_per_metre", "fix"),
     [
