@@ -207,13 +207,14 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     asked = "" if config.server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
+    reading = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)' if prompts else ""
     return (
         f"{blind}{_camera(config.controls)}, {_told(view.tell)} told, {config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, focal {view.focal:g} px, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}, {where}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "
-        f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring"
+        f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring{reading}"
     )
 
 

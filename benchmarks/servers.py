@@ -18,7 +18,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.openai.dialect import CHECK_TEXT
+from roomscout.models.openai.dialect import CHECK_TEXT, EMPTY_REPLY
 from roomscout.models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
@@ -121,8 +121,10 @@ def forwarded(url: str) -> Answering:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """The text of a chat message."""
+    """The text of a chat message, as it was before it was sent."""
     content = message["content"]
+    if content == EMPTY_REPLY:
+        return ""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 

@@ -445,6 +445,9 @@ ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
         ({"content": ""}, "stop", ""),
         ({"content": "", "reasoning": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
         ({"content": None, "reasoning_content": "Hm"}, "length", "spent all 512 tokens .*higher --max-new-tokens"),
+        ({"content": "", "reasoning": ACTION}, "stop", "all of a reply as reasoning,.*--reasoning-parser"),
+        ({"content": None, "reasoning_content": ACTION}, "stop", "all of a reply as reasoning_content,"),
+        ({"content": ACTION, "reasoning_content": "Hm"}, "stop", ACTION),
         ({"content": None, "refusal": "I cannot help."}, "stop", "without text .I cannot help"),
         ({"content": "I s"}, "error", "failed .502"),
         ({"content": None}, "content_filter", "without text .finish_reason 'content_filter'"),
@@ -476,6 +479,27 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
     asked = [request.body.get("response_format") for request in script.requests[-2:]]
     assert [each["type"] for each in asked] == ["json_schema"] * 2
     assert asked[1]["json_schema"]["schema"] == reply_format.schema
+
+
+def test_the_first_check_finds_a_server_that_sends_replies_as_thoughts(script: FaultyServer):
+    def thinking(reason: str) -> bytes:
+        message = {"role": "assistant", "content": None, "reasoning_content": "Hello!"}
+        return json.dumps({"choices": [{"message": message, "finish_reason": reason}]}).encode()
+
+    script.answering = lambda body: thinking("length")  # the check's own limit
+    backend_at(script.url)
+    script.answering = lambda body: thinking("stop")
+    with pytest.raises(ModelError, match="all of a reply as reasoning_content"):
+        backend_at(script.url)
+
+
+def test_an_empty_reply_is_not_sent_back_as_an_empty_message(script: FaultyServer):
+    backend, chat = backend_at(script.url), conversation()
+    chat.append(Message("assistant", "\n"))
+    chat.append(Message("user", "And now?", chat.messages[1].image))
+    backend.generate([chat], action_format())
+    said = [each["content"] for each in script.requests[-1].body["messages"] if each["role"] == "assistant"]
+    assert said == ["(empty reply)"]
 
 
 def test_a_reply_is_kept_as_the_server_sent_it(script: FaultyServer):

@@ -16,7 +16,7 @@ from roomscout.models.openai.bodies import object_at, parsed
 from roomscout.models.openai.causes import NO_MODEL, REFUSED, cause_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.failures import mentions
-from roomscout.models.openai.replies import choice_of, text_of
+from roomscout.models.openai.replies import choice_of, require_reply, text_of
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ CHECK_TOKENS = 16
 """Reply limit of that request; some models refuse lower ones."""
 CHECK_SIDE = 64
 """Side of the images in that request, pixels; some models refuse smaller ones."""
+EMPTY_REPLY = "(empty reply)"
+"""What stands for a reply without text in the requests after it."""
 NAMES_SHOWN = 5
 """Models of a server that an error lists."""
 
@@ -76,7 +78,9 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
             else:
                 raise _explained(error, endpoint, dialect, options) from None
-    choice_of(answer, endpoint)
+    choice = choice_of(answer, endpoint)
+    if choice.get("finish_reason") != "length":  # the short limit may end within the thought of a model that reasons
+        require_reply(object_at(choice, "message"), endpoint)
     served = answer.body.get("model")
     served = served if isinstance(served, str) and served else endpoint.model
     name = endpoint.quoted(served)
@@ -197,8 +201,9 @@ def encoded_message(messages: Sequence[Message], index: int, system_role: bool =
 
 
 def chat_message(message: Message) -> bytes:
-    """A message of a chat as JSON, the images before its text."""
-    text = json.dumps(message.text).encode()
+    """A message of a chat as JSON, the images before its text; servers refuse empty messages of the assistant."""
+    empty = message.role == "assistant" and not message.text.strip()
+    text = json.dumps(EMPTY_REPLY if empty else message.text).encode()
     if not message.views:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
     images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(view) for view in message.views)

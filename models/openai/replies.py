@@ -1,5 +1,6 @@
 """Reads chat completions: the text of a reply, or why there is none."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from roomscout.models import Reply
@@ -24,6 +25,7 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
             "before they reply need a higher --max-new-tokens, in a new run",
             200,
         )
+    require_reply(message, endpoint)
     if content is None:
         refusal, ended = (each if isinstance(each, str) else "" for each in (message.get("refusal"), reason))
         why = endpoint.quoted(refusal) if refusal else f"finish_reason {endpoint.quoted(ended)!r}"
@@ -38,6 +40,25 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
         finish_reason="length" if truncated else "stop",
         retries=answer.retries,
     )
+
+
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where servers put the thoughts of models that reason; they are never read as a reply."""
+
+
+def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
+    """Raise ServerError for a message whose text is all in a field of thoughts.
+
+    A server puts it there if its parser of thoughts does not suit the model, or if the model replied in its thought.
+    """
+    content = text_of(message.get("content"))
+    field = next((name for name in REASONING_FIELDS if message.get(name)), None)
+    if field is not None and not message.get("refusal") and not (content and content.strip()):
+        raise endpoint.error(
+            f"sent all of a reply as {field}, which is the model's thought, and none as content: start the server with "
+            "the --reasoning-parser of this model or without one, or let the model reply without a thought",
+            200,
+        )
 
 
 def text_of(content: object) -> str | None:
