@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import asked_of, model_options, model_policy, with_policy
+from roomscout.agent.builders import asked_of, model_options, server_options, with_policy
 from roomscout.agent.config import (
     FILTERS,
     FOREIGN,
@@ -31,8 +31,11 @@ from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.options import written_options
 from roomscout.data.questions import Asked, Question, QuestionError, normalized
 from roomscout.data.scans import SCAN_SUFFIXES
+from roomscout.models.callables import backend_from, is_torch_module
+from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
@@ -51,7 +54,7 @@ def ask(
     scan: str | Path,
     question: str,
     *,
-    options: Sequence[str] = (),
+    options: Sequence[str] | Mapping[str, str] | str = (),
     question_type: str | None = None,
     ground_truth: str | None = None,
     policy: Policy | type[Policy] | str | None = None,
@@ -75,11 +78,13 @@ def ask(
         raise ConfigError(f"question takes a text, got {question!r}")
     if Path(question).suffix.lower() in SCAN_SUFFIXES and Path(scan).suffix.lower() not in SCAN_SUFFIXES:
         raise ConfigError(f"ask takes the scan before the question: ask({question!r}, {str(scan)!r})")
-    if isinstance(options, str):
-        raise ConfigError(f'options takes a list of choices, such as ["left", "right"]; got the text {options!r}')
+    try:
+        choices = tuple(written_options(options))
+    except ValueError as error:
+        raise QuestionError(f"options: {error}") from None
     if settings.get("samples", 1) != 1:
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
-    about = {"options": tuple(options), "question_type": question_type, "ground_truth": ground_truth}
+    about = {"options": choices, "question_type": question_type, "ground_truth": ground_truth}
     config = _config({"ply": scan, "question": question, **about}, policy, log_root, settings)
     return _trajectories(config, asked_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
@@ -156,34 +161,74 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
 
 
 @errors_in_python_words
-def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
-    """Load a model once for several calls of `ask` and `explore`, or use one that is loaded.
+def load_policy(
+    model: Any = ModelSettings.model, processor: Any = None, *, logprobs: bool = False, **settings: Any
+) -> Policy:
+    """Load a model once for several calls of `ask` and `explore`, or use one that is loaded, or any function.
 
-    `model` is a hub id or folder, "embedded" or "scripted:random", or with its `processor` a model of transformers, as
-    `TransformersBackend` takes it: its weights may change between calls. In run.json it is named by its name_or_path,
-    else its class; if that is a folder with a views.json, views have the size set there. `settings` are RunConfig's
-    model settings, such as `dtype` or `temperature`. Raises ConfigError or ModelError.
+    `model` is one of
+
+    - a hub id or folder, "embedded" or "scripted:random"; with `engine="openai"` and `base_url`, a server's name for a
+      model;
+    - with its `processor`, a model of transformers, as `TransformersBackend` takes it: its weights may change between
+      calls. In run.json it is named by its name_or_path, else its class; if that is a folder with a views.json, views
+      have the size set there;
+    - a function that takes the messages so far, as `roomscout.models.callables.as_dicts` describes them, and returns
+      the text of the reply;
+    - a `roomscout.models.Backend`.
+
+    `settings` are RunConfig's model settings, such as `dtype` or `temperature`, and those of servers; functions and
+    backends take `prompts` only. With `logprobs`, `turn.reply.logprobs` has those of its tokens, which only models in
+    this process give. Raises ConfigError or ModelError.
     """
-    if wrong := [name for name in settings if name in _names() and name not in MODEL_SETTINGS]:
-        raise ConfigError(f"load_policy does not take {', '.join(wrong)}: pass it to ask or explore")
-    plan = Plan(1, "memory is planned per run")
-    if isinstance(model, str | Path):
-        if processor is not None:
-            raise ConfigError(f"load_policy loads the processor of {model} itself: leave out processor")
-        given, config = with_policy(None, _config({"model": str(model)}, None, None, settings))
-        policy = given or model_policy(config, plan, model_prompts(config.model))
-    elif processor is None:
-        raise ConfigError(f"load_policy needs the processor of {type(model).__name__}: pass it as processor")
-    else:
-        name = getattr(model, "name_or_path", "") or type(model).__name__
-        config = _config({"model": name}, None, None, settings)
-        options = model_options(config.model, config.view.max_new_tokens, plan)
-        backend = TransformersBackend(model, processor, options, name=name)
-        policy = ModelPolicy(backend, action_format(config.model.constrained), model_prompts(config.model))
-    policy.name = config.model.model
-    values = {name: getattr(config.model, name) for name in MODEL_SETTINGS if name != "model"}
-    policy.settings = {**values, "max_new_tokens": config.view.max_new_tokens}
+    servers = SECTIONS["server"] if settings.get("engine") == "openai" else ()
+    if settings.get("engine", "openai") not in ("openai", "transformers"):
+        raise ConfigError(f"--engine {settings['engine']} starts with a run: pass engine and model to ask or explore")
+    taken = {*MODEL_SETTINGS, *servers, "engine"}
+    if wrong := [name for name in settings if name in _names() and name not in taken]:
+        fix = 'add engine="openai"' if set(wrong) <= {*SECTIONS["server"]} else "pass it to ask or explore"
+        raise ConfigError(f"load_policy does not take {', '.join(wrong)}: {fix}")
+    if isinstance(model, str | Path) or processor is not None or is_torch_module(model):
+        return _policy_of_model(model, processor, logprobs, settings)
+    if logprobs or (unused := [name for name in settings if name != "prompts"]):
+        names = ", ".join(["logprobs"] if logprobs else unused)
+        raise ConfigError(f"{names} would have no effect on {_shown(model)}: leave it out, or set it in your own code")
+    backend = backend_from(model)
+    policy = ModelPolicy(backend, action_format(False), model_prompts(_config({}, None, None, settings).model))
+    policy.name = backend.name
     return policy
+
+
+def _policy_of_model(model: Any, processor: Any, logprobs: bool, settings: Mapping[str, Any]) -> Policy:
+    """A policy that asks a named model, or a loaded one of transformers; raises ConfigError or ModelError."""
+    plan = Plan(1, "memory is planned per run")
+    is_named = isinstance(model, str | Path)
+    if is_named and processor is not None:
+        raise ConfigError(f"load_policy loads the processor of {model} itself: leave out processor")
+    if not is_named and processor is None:
+        raise ConfigError(f"load_policy needs the processor of {_shown(model)}: pass it as processor")
+    name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
+    given, config = with_policy(None, _config({"model": name}, None, None, settings).checked())
+    if given is not None and logprobs:
+        raise ConfigError(f"{name} is no model, and has no logprobs: leave them out")
+    options = replace(model_options(config.model, config.view.max_new_tokens, plan), logprobs=logprobs)
+    if given is None:
+        if is_named:
+            server = server_options(config) if config.model.engine == "openai" else None
+            backend = make_backend(config.model.model, options, server)
+        else:
+            backend = TransformersBackend(model, processor, options, name=name)
+        given = ModelPolicy(backend, action_format(config.model.constrained), model_prompts(config.model))
+    given.name = config.model.model
+    names = {*MODEL_SETTINGS, "engine", *(SECTIONS["server"] if config.model.engine == "openai" else ())} - {"model"}
+    given.settings = {name: value for name, value in config.settings.items() if name in names} | {
+        "max_new_tokens": config.view.max_new_tokens
+    }
+    return given
+
+
+def _shown(model: object) -> str:
+    return str(getattr(model, "__qualname__", type(model).__name__))
 
 
 def _trajectories(
@@ -197,13 +242,16 @@ def _trajectories(
     made = make_policy(policy, config.model.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the configuration
     if decides is not None and Policy not in type(decides).__mro__:
-        raise ConfigError(f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`")
+        raise ConfigError(
+            f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`, or, for a model or a "
+            "function that replies, pass load_policy(...) of it"
+        )
     questions = asked.questions
     if unfamiliar := unfamiliar_questions(decides, config.model, questions):
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
         journal = answer_in_memory(config, questions, decides, show_progress)
-        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of))
+        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of))
     outcome = main_vsi_bench_loop(config, policy=decides, asked=asked, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error

@@ -4,11 +4,11 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -37,6 +37,8 @@ EXAMPLES = (
     "--continue recent",
 )
 """What --help of the script begins with."""
+ABOUT = "Let a vision-language model explore 3D scans of rooms and answer spatial questions."
+"""The first line of --help where Python leaves docstrings out."""
 FLAGS = {flag(name): (name, True) for name in SECTION_OF} | {
     flag(f"no_{name}"): (name, False) for name, hint in HINTS.items() if alternatives(hint) == [bool]
 }
@@ -75,7 +77,7 @@ def parse_command_line(argv: list[str], verbs: str = "", examples: Sequence[str]
 
 def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
     """Print the help, with the defaults of `default`, and end the process."""
-    about = inspect.cleandoc(RunConfig.__doc__ or "")
+    about = ABOUT if sys.flags.optimize > 1 else inspect.cleandoc(RunConfig.__doc__ or ABOUT)
     if Path(sys.argv[0]).name == SCRIPT.name:
         usage = SCRIPT.name
         parts = [about, "\n".join(f"  python {usage} {each}" for each in EXAMPLES), verbs]
@@ -83,12 +85,25 @@ def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
         usage = "roomscout VERB"
         parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
     parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
+    _print_flags(RunConfig, default, usage, "\n\n".join(each for each in parts if each))
+
+
+def show_flags(verb: str, sections: Sequence[str], description: str) -> None:
+    """Print the flags of the named sections of RunConfig, in their order, as the help of a verb; ends the process."""
+    hints = get_type_hints(RunConfig, include_extras=True)
+    chosen = make_dataclass(
+        "Flags", [(each, hints[each], getattr(RunConfig(), each)) for each in sections], frozen=True
+    )
+    _print_flags(chosen, chosen(), f"roomscout {verb}", description)
+
+
+def _print_flags(settings: Any, default: Any, usage: str, description: str) -> None:
     tyro.cli(
-        RunConfig,
+        settings,
         default=default,
         args=["--help"],
         prog=usage,
-        description="\n\n".join(each for each in parts if each),
+        description=description,
         config=(tyro.conf.OmitArgPrefixes,),
     )
 

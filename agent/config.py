@@ -717,10 +717,29 @@ FOREIGN = {
     "--max-turns": "--steps, which counts moves: a question has one turn more",
     "--max-steps": "--steps",
     "--attn-implementation": "--attention",
-    "--tasks": "--question-types",
+    "--tasks": "--benchmark, or --question-types to ask only some types",
+    "--task": "--benchmark, or --question-types to ask only some types",
+    "--data": "--benchmark, or --questions for a file of your own",
+    "--dataset": "--benchmark, or --datasets to ask only some datasets",
     "--output": "--log-root",
     "--output-path": "--log-root",
     "--question-file": "--questions",
+    "--results-dir": "--log-root",
+    "--save-dir": "--log-root",
+    "--log-dir": "--log-root",
+    "--mesh": "--ply",
+    "--pointcloud": "--ply",
+    "--num-steps": "--steps",
+    "--max-moves": "--steps",
+    "--num-samples": "--num-questions, or --samples for several answers to each",
+    "--max-questions": "--num-questions",
+    "--max-tokens": "--max-new-tokens",
+    "--api-base": "--base-url",
+    "--url": "--base-url",
+    "--api-key": "--api-key-env, which takes the name of an environment variable",
+    "--workers": "--concurrency",
+    "--num-workers": "--concurrency",
+    "--rooms": "--num-questions, which the demo takes; roomscout rooms FOLDER --rooms N makes rooms",
     "--run-name": "--name",
     "--exp-name": "--name",
     "--work-dir": "--log-root",
@@ -762,7 +781,10 @@ def _validated(values: dict[str, Any], shown: Callable[[str], str]) -> dict[str,
     """
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name in values.keys() & SECTION_OF.keys():
-        sections[SECTION_OF[name]][name] = values[name]
+        value = values[name]
+        is_one = isinstance(value, str | Path) and any(get_origin(each) is tuple for each in alternatives(HINTS[name]))
+        keeps = name == "tell" or value == "auto"
+        sections[SECTION_OF[name]][name] = (str(value),) if is_one and not keeps else value
     first: dict[str, Any] = {}  # a union has one problem per member
     valid = {}
     for section, given in sections.items():

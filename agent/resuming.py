@@ -122,7 +122,9 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
     flags = flags_of(changed_settings(begun, now))
-    return shlex.join([sys.executable, *COMMAND, "--continue", str(folder.resolve()), *flags])
+    is_console_command = Path(sys.argv[0]).name == "roomscout"
+    words = ["roomscout", "resume"] if is_console_command else [sys.executable, *COMMAND, "--continue"]
+    return shlex.join([*words, str(folder.resolve()), *flags])
 
 
 def repeat_command(saved: dict[str, Any]) -> str:

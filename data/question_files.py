@@ -160,7 +160,11 @@ def file_rows(
     Raises QuestionError for a folder, a missing file, an unknown extension or a malformed file.
     """
     if path.is_dir():
-        raise QuestionError(f"{path} is a folder; --questions takes a file")
+        inside = [
+            each for each in sorted(path.iterdir()) if each.suffix.lower() in _READERS and "question" in each.name
+        ]
+        fix = f"; did you mean {inside[0]}?" if inside else ""
+        raise QuestionError(f"{path} is a folder; --questions takes a file{fix}")
     if path.suffix.lower() not in _READERS:
         raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
     known = (*columns, *KIND_COLUMNS, *OWN_COLUMNS)

@@ -3,13 +3,14 @@
 import errno
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roomscout import SCRIPT
 from roomscout.rendering.interrupts import INTERRUPTS, deferred_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from roomscout.agent.command_line import Given
     from roomscout.agent.config import RunConfig
@@ -31,6 +32,9 @@ def main(argv: list[str]) -> int:
             from roomscout.agent.config import ConfigError, RunConfig
             from roomscout.verbs import EXAMPLES, overview, read_verb
         refusals += (ConfigError,)
+        if not argv and Path(sys.argv[0]).name != SCRIPT.name:
+            print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
+            return 2
         flags, command = read_verb(argv)
         if command is not None:
             return command(flags)

@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,17 +21,23 @@ from roomscout.data.text import escaped
 class Verb:
     """One verb: what it does, two commands as examples, and what runs.
 
-    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `command` is another
-    command that takes the arguments itself, and returns its exit status.
+    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those of
+    RunConfig whose flags it takes, the main ones first. `command` is another command that takes the arguments itself,
+    and returns its exit status.
     """
 
     does: str
     examples: tuple[str, str]
     takes: str = "[FLAGS]"
     flags: Callable[[Sequence[str]], list[str]] | None = None
+    sections: tuple[str, ...] = ()
     command: Callable[[Sequence[str]], int] | None = None
 
 
+RUN_SECTIONS = (
+    "questions", "views", "model", "schedule", "output", "controls", "server", "vllm", "judge", "cluster",
+)  # fmt: skip
+"""The sections of RunConfig with what a run of many questions takes."""
 EXAMPLE_QUESTION = "How many chairs are in this room?"
 
 
@@ -210,6 +217,7 @@ VERBS = {
         ),
         "SCAN [QUESTION] [FLAGS]",
         _ask,
+        ("model", "views", "schedule", "output", "controls", "server", "vllm", "what_to_run"),
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -218,27 +226,32 @@ VERBS = {
             "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
         ),
         flags=_only_flags("eval", "--batch"),
+        sections=RUN_SECTIONS,
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
         "[RUN] [FLAGS]",
         _resume,
+        ("what_to_run", "output", "schedule", "views", "model", "server", "vllm", "judge", "cluster"),
     ),
     "plan": Verb(
         "Print the size, memory and expected time of a run without starting it.",
         ("roomscout plan --scan-root scans", "roomscout plan --plan-device h100 --model Qwen/Qwen3-VL-8B-Instruct"),
         flags=_only_flags("plan", "--plan"),
+        sections=(*RUN_SECTIONS, "what_to_run"),
     ),
     "check": Verb(
         "Print how many questions have a scan.",
         ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
         flags=_only_flags("check", "--check-data"),
+        sections=("questions", "views"),
     ),
     "demo": Verb(
         "Compare the included small model, with and without sight, on four generated rooms.",
         ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
         flags=_only_flags("demo", "--demo"),
+        sections=("output", "model", "schedule", "questions", "views"),
     ),
     "preview": Verb(
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
@@ -279,7 +292,7 @@ VERBS = {
     "merge": Verb(
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
-        "RUN PART... [FLAGS]",
+        "[RUN] PART... [FLAGS]",
         command=_merge,
     ),
     "wrong": Verb(
@@ -365,6 +378,11 @@ MEANT = {
     "explore": "ask or eval",
     "generate": "rooms",
     "info": "preview",
+    "leader": "leaderboard",
+    "list": "leaderboard or serve",
+    "ls": "leaderboard or serve",
+    "results": "report or serve",
+    "runs": "leaderboard or serve",
     "question": "ask",
     "render": "preview",
     "restart": "resume",
@@ -375,7 +393,8 @@ MEANT = {
     "start": "ask or eval",
     "summary": "report",
     "test": "eval",
-    "view": "preview",
+    "view": "preview, report or serve",
+    "visualize": "preview, report or serve",
 }
 """Verbs of other tools, and what has that meaning here."""
 EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
@@ -397,10 +416,15 @@ def overview() -> str:
 def show_help(name: str) -> int:
     """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
     verb = VERBS[name]
-    print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
     if verb.command is not None:
+        print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
         return verb.command(["--help"])
-    print(f"usage: roomscout {name} {verb.takes}\n\nroomscout --help lists the flags.")
+    from roomscout.agent.command_line import show_flags
+
+    taken = verb.takes.removesuffix("[FLAGS]").strip()
+    usage = f"{name} {taken}".strip()
+    with suppress(SystemExit):  # how tyro ends after its help
+        show_flags(usage, verb.sections, f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}")
     return 0
 
 

@@ -3,7 +3,7 @@
 import argparse
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from roomscout.data.benchmarks import BenchmarkError
@@ -28,8 +28,10 @@ def main(
         description="Merge the parts of a run that --shard made into one run. The parts must have equal settings and "
         "the same full question list; they are not changed. Images become hard links if the file system supports them.",
     )
-    merging.add_argument("out", type=Path, metavar="OUT", help="the folder to create")
-    merging.add_argument("parts", type=Path, nargs="+", metavar="PART", help="the run folders of the parts")
+    merging.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATH",
+        help="the folder to create (by default beside the parts, with _merged in its name), then those of the parts",
+    )  # fmt: skip
     merging.add_argument(
         "--partial",
         action="store_true",
@@ -39,18 +41,33 @@ def main(
     given = parser.parse_args(argv)
     log_to_stream(sys.stdout)
     try:
+        out, parts = _out_and_parts(given.paths)
         if given.allow_code:
-            load_code_of(given.parts)
-        summary = merge(given.out, given.parts, given.partial)
+            load_code_of(parts)
+        summary = merge(out, parts, given.partial)
     except (RunError, BenchmarkError) as error:
         sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
         return 2
-    benchmark = RunReader(given.out).benchmark
+    benchmark = RunReader(out).benchmark
     lines = [*format_summary(summary, benchmark), *format_samples(summary), *reference_lines(summary, benchmark)]
-    for line in (*lines, f"Run folder: {given.out}"):
+    for line in (*lines, f"Run folder: {out}"):
         logging.info("%s", line)
-    then(given.out)
+    then(out)
     return 0
+
+
+def _out_and_parts(paths: Sequence[Path]) -> tuple[Path, Sequence[Path]]:
+    """The folder to create and those of the parts; raises RunError if there are no parts.
+
+    If the first path is a part as well, the folder has its name without _shard1of8, and _merged.
+    """
+    first, *others = paths
+    if (first / "run.json").is_file() and (part := RunReader(first).facts.part) is not None:
+        name = first.name.removesuffix(f"_shard{part.number}of{part.of}")
+        return first.with_name(f"{name}_merged"), paths
+    if not others:
+        raise RunError(f"{first} is no part of a run: merge takes the folders of the parts")
+    return first, others
 
 
 if __name__ == "__main__":

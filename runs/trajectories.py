@@ -1,10 +1,13 @@
 """Trajectories: what the questions of a finished run saw, did and answered."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from roomscout.data.questions import Question
+from roomscout.models.callables import messages_with_views
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.notebook import trajectory_html
@@ -27,6 +30,16 @@ class Trajectory:
     status: str
     error: str | None
     sample: int = 1
+    recorded: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """Returns the recorded messages, in which images are files."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What the model read and wrote, in order: dicts of `role`, `text` and `images`, empty without a model.
+
+        `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there.
+        """
+        return messages_with_views(self.recorded(), lambda turn: self.turns[turn].view)
 
     def __repr__(self) -> str:
         return (
@@ -54,17 +67,27 @@ def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Traj
     if lost := [row.id for row in rows if row.id not in known]:
         source = reader.facts.config.get("questions") or "the benchmark"
         raise RunError(f"{reader.folder} has answered question {lost[0]}, which is not in {source} any more")
-    return trajectories(questions, rows, reader.turns)
+    return trajectories(questions, rows, reader.turns, reader.messages)
 
 
 def trajectories(
-    questions: Sequence[Question], rows: Iterable[ResultRow], turns_of: Callable[[EpisodeId], Sequence[Turn]]
+    questions: Sequence[Question],
+    rows: Iterable[ResultRow],
+    turns_of: Callable[[EpisodeId], Sequence[Turn]],
+    messages_of: Callable[[EpisodeId], Sequence[Mapping[str, Any]]],
 ) -> list[Trajectory]:
-    """The trajectory of each result row; `turns_of` returns the turns of an episode."""
+    """The trajectory of each result row; the functions return the turns and the recorded messages of an episode."""
     by_id = {question.id: question for question in questions}
     return [
         Trajectory(
-            by_id[row.id], tuple(turns_of(row.episode)), row.answer, row.score, row.status, row.error, row.sample
+            by_id[row.id],
+            tuple(turns_of(row.episode)),
+            row.answer,
+            row.score,
+            row.status,
+            row.error,
+            row.sample,
+            partial(messages_of, row.episode),
         )
         for row in rows
     ]

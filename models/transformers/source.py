@@ -1,6 +1,7 @@
 """Where a checkpoint is, as far as this machine knows. Imports neither torch nor transformers."""
 
 import json
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -16,6 +17,11 @@ def existing_source(model: str) -> str:
 
     Raises ModelError for a folder without a checkpoint, and for a name that is neither a folder nor a hub id.
     """
+    if sys.flags.optimize > 1:
+        raise ModelError(
+            "transformers needs docstrings, which Python leaves out with PYTHONOPTIMIZE=2 or -OO: set "
+            "PYTHONOPTIMIZE to 1 or less"
+        )
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -36,6 +42,8 @@ def existing_source(model: str) -> str:
             f"there is no checkpoint folder {model}: --model takes a checkpoint of {names}, as a folder or a hub id "
             f"such as {FAMILIES[0].example}, or {EMBEDDED}"
         )
+    if Path(model).name == EXPLORER.name and model == f"{EXPLORER.parent.name}/{EXPLORER.name}":
+        raise ModelError(f"there is no checkpoint folder {model} here: did you mean --model {EMBEDDED}?")
     return model
 
 

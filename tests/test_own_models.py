@@ -1,0 +1,149 @@
+"""load_policy of functions, backends and servers, and the messages of trajectories."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RoomScans
+
+from roomscout import ask, explore, load_policy, load_trajectories
+from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
+from roomscout.data.questions import QuestionError
+from roomscout.models import ModelError
+from roomscout.models.scripted import ScriptedBackend
+
+ANSWER = '{"answer": "2", "done": true}'
+TURN = '{"rotation_angle_degrees": 90, "answer": null, "done": false}'
+LOOKING: dict[str, Any] = {"renderer": "raycast", "image_size": (32, 24), "focal": 20.0, "steps": 1}
+QUESTION = "How many lamp(s) are in this room?"
+
+
+def scan_of(rooms: RoomScans) -> Path:
+    return min(rooms.root.rglob("*.ply"))
+
+
+def turn_then_answer(messages: list[dict[str, Any]]) -> str:
+    """A model of the user's own: turns once, then answers 2."""
+    return ANSWER if len(messages) > 2 else TURN
+
+
+class Counting:
+    """A model with a call operator, which keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[dict[str, Any]]] = []
+
+    def __call__(self, messages: list[dict[str, Any]]) -> str:
+        self.calls.append(messages)
+        return turn_then_answer(messages)
+
+
+def test_any_function_can_reply(rooms: RoomScans, tmp_path: Path):
+    policy = load_policy(turn_then_answer)
+    trajectory = ask(scan_of(rooms), QUESTION, policy=policy, log_root=tmp_path, name="own", **LOOKING)
+    assert (trajectory.answer, len(trajectory.turns)) == ("2", 2)
+    assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["model"] == "turn_then_answer"
+
+
+def test_a_function_gets_the_messages_with_their_views(rooms: RoomScans):
+    model = Counting()
+    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(model), **LOOKING)
+    first, second = model.calls
+    assert [message["role"] for message in second] == ["system", "user", "assistant", "user"]
+    assert QUESTION in second[0]["text"] + second[1]["text"]
+    assert [len(message["images"]) for message in second] == [0, 1, 0, 1]
+    assert second[1]["images"][0].shape == (24, 32, 3)
+    assert np.array_equal(second[3]["images"][0], trajectory.turns[1].view)
+    assert len(first) == 2
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_trajectory_has_the_messages_that_the_model_read(rooms: RoomScans, tmp_path: Path, on_disk: bool):
+    model = Counting()
+    place = {"log_root": tmp_path} if on_disk else {}
+    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(model), **place, **LOOKING)
+    *read, last = trajectory.messages
+    assert [(each["role"], each["text"]) for each in read] == [(each["role"], each["text"]) for each in model.calls[-1]]
+    assert all(np.array_equal(a["images"], b["images"]) for a, b in zip(read, model.calls[-1], strict=True))
+    assert (last["role"], last["text"]) == ("assistant", ANSWER)
+    if on_disk:
+        [run] = tmp_path.iterdir()
+        assert load_trajectories(run)[0].messages[-1]["text"] == ANSWER
+
+
+def test_a_trajectory_without_a_model_has_no_messages(rooms: RoomScans):
+    assert ask(scan_of(rooms), QUESTION, policy="random", **LOOKING).messages == []
+
+
+def test_a_backend_is_taken_as_it_is(rooms: RoomScans):
+    policy = load_policy(ScriptedBackend(lambda conversation: ANSWER, name="mine"))
+    assert policy.name == "mine"
+    assert explore(rooms.questions, scan_root=rooms.root, policy=policy, num_questions=1, **LOOKING)[0].turns
+
+
+class OnlyGenerates:
+    """A class that lacks most of a backend."""
+
+    def generate(self, conversations: object, reply_format: object) -> list[object]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "error", "words"),
+    [
+        (OnlyGenerates(), {}, ModelError, "OnlyGenerates has generate, but no name, concurrent, release, peak_memory"),
+        (Counting, {}, ModelError, r"Counting is a class: pass an object of it, Counting\(\.\.\.\)"),
+        (7, {}, ModelError, "int is neither a model's name, nor a function"),
+        (turn_then_answer, {"temperature": 0.7}, ConfigError, "temperature would have no effect on turn_then_answer"),
+        (turn_then_answer, {"logprobs": True}, ConfigError, "logprobs would have no effect"),
+        ("embedded", {"base_url": "http://localhost:1/v1"}, ConfigError, 'does not take base_url: add engine="openai"'),
+        ("embedded", {"steps": 3}, ConfigError, "does not take steps: pass it to ask or explore"),
+        (
+            "m",
+            {"engine": "vllm"},
+            ConfigError,
+            'engine="vllm" starts with a run: pass engine and model to ask or explore',
+        ),
+        ("m", {"engine": "openai"}, ConfigError, "it needs base_url"),
+        ("scripted:random", {"logprobs": True}, ConfigError, "scripted:random is no model, and has no logprobs"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_refused(model: Any, settings: dict[str, Any], error: Any, words: str):
+    with pytest.raises(error, match=words):
+        load_policy(model, **settings)
+
+
+def test_a_model_of_pytorch_needs_its_processor():
+    import torch
+
+    with pytest.raises(ConfigError, match="load_policy needs the processor of Linear: pass it as processor"):
+        load_policy(torch.nn.Linear(1, 1))
+
+
+def test_a_function_must_return_a_text(rooms: RoomScans):
+    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(lambda messages: None), **LOOKING)  # type: ignore[arg-type]
+    assert trajectory.status == "failed"
+    assert "returned None: it must return the text of the reply" in str(trajectory.error)
+
+
+def test_what_is_no_policy_is_told_of_load_policy(rooms: RoomScans):
+    with pytest.raises(ConfigError, match=r"is not a policy: .* for a model or a function .* load_policy"):
+        ask(scan_of(rooms), QUESTION, policy=turn_then_answer, **LOOKING)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [["red", "green"], "red|green", {"A": "red", "B": "green"}, ["A.red", "B.green"]])
+def test_options_in_python_have_the_forms_of_files(rooms: RoomScans, options: Any):
+    asked = ask(scan_of(rooms), "Which?", options=options, ground_truth="green", policy="random", **LOOKING).question
+    assert (asked.options, asked.ground_truth) == (("A. red", "B. green"), "B")
+
+
+def test_options_in_python_that_cannot_be_read_are_refused(rooms: RoomScans):
+    with pytest.raises(QuestionError, match=r"^options: options 'red, green' are not a list"):
+        ask(scan_of(rooms), "Which?", options="red, green", policy="random", **LOOKING)
+
+
+def test_one_text_is_a_list_of_one():
+    config = config_from_dict({"base_url": "http://localhost:8000/v1", "scenes": "kitchen", "tell": "pose turns"})
+    assert config == RunConfig.of(base_url=("http://localhost:8000/v1",), scenes=("kitchen",), tell=("pose", "turns"))
