@@ -23,7 +23,7 @@ from typing import Any
 from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.by_dataset import scores_by_dataset
-from roomscout.data.intervals import intervals_of
+from roomscout.data.intervals import intervals_of, uneven_scenes
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
@@ -295,7 +295,9 @@ class RunWriter:
             forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
             by_turn = anytime(answered, forced, self._reader.benchmark, facts)
             summary |= {"anytime": by_turn} if by_turn else {}
-        if warnings := [*_unreadable(answered), *_told(facts, summary, self._reader.benchmark)]:
+        uneven = uneven_scenes(rows, self._reader.benchmark) if "intervals" in summary else ""
+        told = _told(facts, summary, self._reader.benchmark)
+        if warnings := [*_unreadable(answered), *told, *([uneven] if uneven else [])]:
             summary["warnings"] = warnings
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))

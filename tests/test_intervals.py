@@ -20,6 +20,7 @@ from roomscout.data.intervals import (
     estimates,
     holm,
     intervals_of,
+    uneven_scenes,
 )
 from roomscout.data.scoring import aggregate, format_summary, summarize
 from roomscout.runs.reader import RunReader
@@ -160,6 +161,22 @@ def test_an_aggregate_that_fails_on_a_resample_says_so():
     rows = [row(scene, (scene + place) % 3 / 2) for scene in range(12) for place in range(1 + 2 * (scene % 2))]
     overall = estimates(rows, replace(BENCHMARK, title="Strict", aggregate=strict))[-1]
     assert overall.missing.startswith("not every resample can be scored: the aggregate of Strict failed (ValueError")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "warns"),
+    [([1] * 12, False), ([1, 2, 3] * 5, False), ([12, 12, *[1] * 28], True), ([10, *[1] * 30], True), ([9, 1], False)],
+)
+def test_scenes_with_most_of_the_questions_are_warned_of(sizes: list[int], warns: bool):
+    rows = [row(scene, 1.0) for scene, count in enumerate(sizes) for _ in range(count)]
+    assert bool(uneven_scenes(rows, BENCHMARK)) == warns
+
+
+def test_an_interval_that_contradicts_its_p_value_is_known():
+    cases = {((-24.7, -1.3), 0.249): True, ((-24.7, -1.3), 0.01): False, ((-1.0, 2.0), 0.5): False, (None, 0.01): False}
+    for (interval, p_value), contradicts in cases.items():
+        found = Difference("overall", -8.0, 30, interval, 5.0, p_value=p_value)
+        assert found.contradicts == contradicts
 
 
 def test_types_of_ones_own_have_intervals_and_their_mean_as_overall():

@@ -8,7 +8,7 @@ from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
-from roomscout.data.intervals import Difference, differences, holm
+from roomscout.data.intervals import Difference, differences, holm, uneven_scenes
 from roomscout.data.scoring import aggregate, overall_in_words, overall_label, rounded, some_of
 from roomscout.runs import RunError
 
@@ -37,8 +37,8 @@ class Pair:
 
     They cover `questions` questions about `scenes` scenes, by default those that both runs finished. `failed` counts
     the others by run: how many ended in an error. `as_wrong` has the overalls of both runs if these score 0; None if
-    none failed. `label` is that of the overall, empty without one, and `some` says which questions of the benchmark it
-    covers, as `some_of` returns it.
+    none failed. `uneven` says why intervals are too narrow if few scenes have most of the questions. `label` is that of
+    the overall, empty without one, and `some` says which questions of the benchmark it covers, as `some_of` returns it.
     """
 
     first: Answers
@@ -55,6 +55,7 @@ class Pair:
     some: Mapping[str, Any]
     failed: tuple[int, int]
     as_wrong: tuple[float, float] | None
+    uneven: str
 
     @property
     def partial(self) -> str:
@@ -119,6 +120,7 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
             Pair(
                 first, other, differs[place], tasks[place], overalls[place], adjusted[place], *flips,
                 len(kept[place]), _scenes(first, kept[place]), label, some, (failed[0], failed[1]), counted,
+                uneven_scenes(_rows(first, kept[place]), first.benchmark),
             )
         )  # fmt: skip
     every = set().union(*(each.by_question for each in runs))

@@ -124,14 +124,20 @@ def interval_in_words(each: Difference) -> str:
 
 
 def missing_lines(pair: Pair) -> list[str]:
-    """Why differences have no interval: a line for each reason, or if none has any, the commonest one."""
+    """What is wrong with the intervals of differences, or why there are none; a line for each reason."""
     if not any(each.interval for each in pair.differences):
         return [f"no intervals: {max(pair.differences, key=lambda each: each.scenes).missing}"]
+    lines = [pair.uneven] if pair.uneven else []
+    if doubtful := [each.name for each in pair.differences if each.contradicts]:
+        lines.append(
+            f"interval and p disagree at 5 % for {', '.join(doubtful)}: go by p, since intervals are too narrow if few "
+            "answers differ"
+        )
     reasons: dict[str, list[str]] = {}
     for each in pair.differences:
         if each.missing:
             reasons.setdefault(each.missing, []).append(each.name)
-    return [f"no interval of {', '.join(names)}: {why}" for why, names in reasons.items()]
+    return [*lines, *(f"no interval of {', '.join(names)}: {why}" for why, names in reasons.items())]
 
 
 def power_lines(pair: Pair) -> list[str]:
@@ -203,6 +209,7 @@ def json_of(found: Comparison) -> dict[str, Any]:
                 "questions": pair.questions,
                 "scenes": pair.scenes,
                 "overall_label": pair.label,
+                "uneven_scenes": pair.uneven,
                 "failed": {"first": pair.failed[0], "second": pair.failed[1]},
                 "overall_with_failed_as_wrong": (
                     {"first": pair.as_wrong[0], "second": pair.as_wrong[1]} if pair.as_wrong else None
@@ -232,6 +239,7 @@ def _json_of_difference(each: Difference, pair: Pair) -> dict[str, Any]:
         "detectable": each.detectable,
         "scenes_needed": each.scenes_needed,
         "missing": each.missing,
+        "interval_contradicts_p": each.contradicts,
     }
 
 
