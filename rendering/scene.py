@@ -23,7 +23,7 @@ from roomscout.rendering.geometry import (
     wide_box,
 )
 from roomscout.rendering.open3d_import import import_open3d
-from roomscout.rendering.orientation import resolved, turned_upright
+from roomscout.rendering.orientation import name_in_file, resolved, turned_upright, upper_side
 from roomscout.rendering.readers import read_geometry
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ USUAL_ROOM_M = (1.5, 25.0)
 UNITS_M = {"centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0}
 # Above this height, warn about a room that is taller than it is wide: it may lie on its side.
 TALL_ROOM_M = 3.5
+MAX_FACES_SHOWING_UP = 200_000
 SURFACE_SAMPLES = 20_000
 # Side of the grid of downward rays that search for the floor, and the tolerance for a height to count as floor. The
 # tolerance includes steps, rugs and thresholds, but not beds or tables.
@@ -118,7 +119,7 @@ class Scene:
 
         Unlike vertices, they weight a wall of two triangles the same as one of two thousand. The seed is fixed.
         """
-        return _surface_points(self.vertices, self.faces)
+        return _surface_samples(self.vertices, self.faces)[0]
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -186,16 +187,21 @@ class Scene:
         return self.ray_caster().cast_rays(o3d.core.Tensor(rays))["t_hit"].numpy()
 
 
-def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points (K, 3) spread evenly over the faces' area, and a normal (K, 3) of any length and sign at each.
+
+    The vertices and no normals if there is no area.
+    """
+    none = vertices[:0]
     if not len(faces):
-        return vertices
+        return vertices, none
     faces = faces[:: 1 + len(faces) // MAX_FACES_SAMPLED]
     lower, upper = wide_box(vertices)
     near = np.all((vertices >= lower) & (vertices <= upper), axis=1)
     faces = faces[near[faces].all(axis=1)] if not near.all() else faces
     weights = _face_weights(vertices, faces)
     if not weights.sum() > 0:
-        return vertices
+        return vertices, none
     # Stratified sampling: one random point in each of SURFACE_SAMPLES equal shares of the total weight.
     rng = np.random.default_rng(0)
     shares = (np.arange(SURFACE_SAMPLES) + rng.random(SURFACE_SAMPLES)) / SURFACE_SAMPLES
@@ -205,7 +211,8 @@ def _surface_points(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     beyond = a + b > 1
     a, b = np.where(beyond, 1 - a, a), np.where(beyond, 1 - b, b)
     corner = vertices[chosen[:, 0]]
-    return corner + a * (vertices[chosen[:, 1]] - corner) + b * (vertices[chosen[:, 2]] - corner)
+    points = corner + a * (vertices[chosen[:, 1]] - corner) + b * (vertices[chosen[:, 2]] - corner)
+    return points, face_normals(vertices, chosen)
 
 
 def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
@@ -283,13 +290,23 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
     return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
 
 
-def _why_on_its_side(scene: Scene, y_is_up: bool) -> str | None:
-    """Why a scan seems to lie on its side, and the --up-axis to try."""
-    width, depth, height = scene.bounds.extent
-    if height <= TALL_ROOM_M or height <= min(width, depth):
+def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
+    """Why a scan, loaded with `up_axis`, seems not to be upright, and the --up-axis to try."""
+    stride = 1 + len(scene.surface.faces) // MAX_FACES_SHOWING_UP
+    points, normals = _surface_samples(scene.surface.vertices, scene.surface.faces[::stride])
+    side = upper_side(points, normals) if len(normals) else None
+    if side is not None and side != (2, 1):
+        fix = name_in_file(*side, up_axis)
+        how = "hang upside down" if side == (2, -1) else "lie on its side"
+        return f"it seems to {how}, judging by its floor and furniture: if it does, add --up-axis {fix}"
+    extent = scene.bounds.extent
+    if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
-    other = "z" if y_is_up else "y"
-    return f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {other}"
+    axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
+    return (
+        f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {axis}, or -{axis} if it "
+        "then hangs upside down"
+    )
 
 
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -> Scene:
@@ -311,7 +328,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -
         raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
     if wrong := _why_implausible(scene.size, float(max(scene.bounds.extent)), scale):
         raise SceneError(f"{path} cannot be used: {wrong}")
-    if wrong := _why_on_its_side(scene, up == "y"):
+    if wrong := _why_on_its_side(scene, up):
         _log.warning("%s: %s", path, wrong)
     return scene
 
