@@ -54,7 +54,7 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
 
     A wrong side is worse than none. So another side than z is named only if fewer surfaces are upright with z, if the
     room becomes no higher, if z is not a side that is open above a floor, and if the furniture is clearly lower than
-    with z, or the height becomes usual and the side is open.
+    with z, or the height is usual then and the side is open, also of an empty room.
     """
     found = _evidence(points, normals)
     best, now = int(found.total.argmax()), 4
@@ -65,9 +65,10 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
         return 2, 1
     lower = found.low[best] - found.low[now] >= _LOWER_BY
     height, new_height = found.extent[2], found.extent[axis]
-    usual = height > _USUAL_HEIGHT_M[1] >= new_height >= _USUAL_HEIGHT_M[0]
+    usual = axis == 2 or height > _USUAL_HEIGHT_M[1] >= new_height >= _USUAL_HEIGHT_M[0]
+    empty = not found.low.any()
     certain = (
-        found.low[best] >= _LOW_SHARE
+        (empty or found.low[best] >= _LOW_SHARE)
         and (lower or (usual and found.open[best] > _OPEN and margin >= _LARGE_MARGIN))
         and not (found.open[now] > _OPEN and found.low[now] > 0)
         and found.aligned[2] <= found.aligned[axis] + _ALIGNED_BY

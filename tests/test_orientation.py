@@ -14,12 +14,13 @@ from roomscout.rendering.scene import load_scene
 AXES = [axis for axis in get_args(UpAxis) if axis != "auto"]
 
 
-def room(size: tuple[float, float, float], ceiling: bool = False) -> trimesh.Trimesh:
-    """A room with z up, a table, a bed and a shelf, turned by 10 degrees about the vertical."""
+def room(size: tuple[float, float, float], ceiling: bool = False, empty: bool = False) -> trimesh.Trimesh:
+    """A room with z up, a table, a bed and a shelf."""
     x, y, z = size
     slabs = [((0, 0, -0.02), (x, y, 0)), ((0, 0, 0), (0.02, y, z)), ((x, 0, 0), (x + 0.02, y, z)),
              ((0, 0, 0), (x, 0.02, z)), ((0, y, 0), (x, y + 0.02, z)), ((0.5, 0.4, 0), (1.5, 1.2, 0.75)),
              ((x - 1.8, y - 1.1, 0), (x - 0.3, y - 0.2, 0.5)), ((x - 0.7, 0.4, 0), (x - 0.3, 1.2, 1.4))]  # fmt: skip
+    slabs = slabs[:5] if empty else slabs
     slabs += [((0, 0, z), (x, y, z + 0.02))] if ceiling else []
     parts = [trimesh.creation.box(bounds=bounds) for bounds in slabs]
     return trimesh.util.concatenate(parts)
@@ -43,6 +44,12 @@ def test_the_advice_sets_a_room_upright(tmp_path: Path, caplog, up: UpAxis, size
     text = advice(tmp_path, caplog, room(size), up, "z")
     assert f"add --up-axis {up}\n" in text if up != "z" else "--up-axis" not in text
     assert "--up-axis" not in advice(tmp_path, caplog, room(size), up, up)
+
+
+@pytest.mark.parametrize("up", AXES)
+def test_the_advice_needs_no_furniture(tmp_path: Path, caplog: pytest.LogCaptureFixture, up: UpAxis):
+    text = advice(tmp_path, caplog, room((5, 4, 2.5), empty=True), up, "z")
+    assert f"add --up-axis {up}\n" in text if up != "z" else "--up-axis" not in text
 
 
 @pytest.mark.parametrize("given", AXES)
