@@ -125,6 +125,7 @@ def main_vsi_bench_loop(
         report_plan(questions, config)
         return Outcome(0, [])
     if what.check_data:
+        make_scans(questions, config)
         complete = check_scans(questions, config)
         source = find_benchmark(benchmark)
         if config.questions.questions is not None:  # a file of one's own
@@ -134,7 +135,8 @@ def main_vsi_bench_loop(
     summed_up = benchmark if what.ply is None else None
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
-        if what.ply is None:
+        made = what.ply is None and find_benchmark(benchmark).make_scans is not None
+        if what.ply is None and not made:
             report_scans(questions, config.views.scan_root, benchmark, required=folder is None, brief=True)
         run_log = None
         if folder is None:
@@ -148,6 +150,9 @@ def main_vsi_bench_loop(
             prompts = run_prompts(config) if folder is None else saved_prompts(folder)
             unfamiliar = unfamiliar_questions(policy, config.model, questions)
             started = started or start(config, questions, policy, prompts, stack)
+            if made:  # a server that cannot be asked was found above, before minutes of making scans
+                make_scans(questions, config)
+                report_scans(questions, config.views.scan_root, benchmark, brief=True)
             read = prompts_read(started.policy)
             guesses = guesses_of(questions, asked, config) if run_log is None else None
             rows_of = source_of(asked.source, find_benchmark(benchmark)) if run_log is None else None
@@ -197,11 +202,14 @@ def answer_in_memory(
     require_answers(policy, config)
     whole, questions = questions, part_of(questions, config.cluster.shard)
     benchmark, samples = config.questions.benchmark, config.questions.samples
-    if config.what_to_run.ply is None:
+    made = config.what_to_run.ply is None and find_benchmark(benchmark).make_scans is not None
+    if config.what_to_run.ply is None and not made:
         report_scans(questions, config.views.scan_root, benchmark, required=True, brief=True)
     journal = MemoryJournal()
     with ExitStack() as stack:
         started = start(config, questions, policy, run_prompts(config), stack)
+        if made:
+            make_scans(questions, config)
         run = started.run(journal)
         scheduler = schedule(questions, run, config, started.plan.batch_size, whole)
         answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
@@ -323,6 +331,13 @@ def missing_baseline(summary: dict[str, Any]) -> list[str]:
     return ["blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"]
 
 
+def make_scans(questions: Sequence[Question], config: RunConfig) -> None:
+    """Make the scans of the questions, if their benchmark makes scans; raises QuestionError."""
+    maker = find_benchmark(config.questions.benchmark).make_scans
+    if maker is not None and config.what_to_run.ply is None:
+        maker({question.scene for question in questions})
+
+
 def report_scans(
     questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False, brief: bool = False
 ) -> bool:
@@ -390,7 +405,9 @@ def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> 
 
 def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
     """Print the plan of a run, which needs no scans; raises ModelError."""
-    if config.what_to_run.ply is None:
+    if find_benchmark(config.questions.benchmark).make_scans is not None:
+        log.info("Scans: made when the run begins, if they are not there")
+    elif config.what_to_run.ply is None:
         try:
             report_scans(questions, config.views.scan_root, config.questions.benchmark)
         except ScanNotFound as error:

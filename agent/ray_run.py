@@ -28,6 +28,7 @@ from roomscout.agent.evaluation import (
     guesses_of,
     interrupted,
     main_vsi_bench_loop,
+    make_scans,
     open_run,
     report,
     report_scans,
@@ -80,6 +81,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     require_judged(questions, config)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
+        make_scans(questions, config)  # the workers share them
         report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None, brief=True)
         run = RayRun(config, chosen, stack)
         if folder is None:

@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.boxes import boxes_file, read_boxes
 from roomscout.data.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
 from roomscout.data.rooms.__main__ import main
 from roomscout.data.rooms.geometry import points_in_polygon, polygon_area
 from roomscout.data.rooms.levels import LEVELS, Level
 from roomscout.data.rooms.split import split_folder
 from roomscout.data.scans import OWN_ROOTS, find_scan
+from tests.conftest import run_main
 
 COARSE = ScanStyle(resolution_m=0.5)
+
+
+FIRST = [("bare", "room_seed4000000_000"), ("furnished", "room_seed5000000_000"), ("cluttered", "room_seed6000000_000")]
+"""The first scene of each level."""
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first room of each level, made by two callers at once."""
     parent = tmp_path_factory.mktemp("cache")
     with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(lambda _: split_folder(parent, rooms=1), range(2))
-    assert one == two
-    return one
+        list(pool.map(lambda _: split.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
+    return split_folder(parent)
 
 
 @pytest.fixture(scope="module")
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+def rows() -> list[dict[str, Any]]:
+    return list(split.shipped_questions())
 
 
 @pytest.fixture(scope="module")
@@ -104,30 +109,74 @@ def test_impossible_numbers_of_objects_are_refused():
 
 
 def test_each_room_of_the_split_has_a_question_of_each_type(rows: list[dict[str, Any]]):
-    asked = Counter((row["dataset"], row["question_type"]) for row in rows)
-    assert asked == Counter({(level, name): 1 for level in LEVELS for name in QUESTIONS_PER_TYPE})
+    assert [row["id"] for row in rows] == list(range(1, 5401))
+    asked = Counter((row["dataset"], row["scene_name"], row["question_type"]) for row in rows)
+    assert set(asked.values()) == {1} and {key[2] for key in asked} == QUESTIONS_PER_TYPE.keys()
+    assert Counter(level for level, _ in {key[:2] for key in asked}) == dict.fromkeys(LEVELS, split.ROOMS)
 
 
-def test_the_scans_of_the_split_are_found_without_a_scan_root(folder: Path, rows: list[dict[str, Any]]):
-    layouts = {OWN_ROOTS: (str(folder),)}
-    found = {find_scan(Path("nowhere"), row["dataset"], row["scene_name"], layouts) for row in rows}
-    assert {path.parent.name for path in found} == set(LEVELS)
+def test_only_the_rooms_that_are_asked_about_are_made_with_their_boxes(folder: Path):
+    assert sorted(path.stem for path in folder.rglob("*.ply")) == sorted(name for _, name in FIRST)
+    for level, name in FIRST:
+        (room,) = json.loads((folder / level / "rooms.json").read_text())
+        assert room["scene_name"] == name
+        found = find_scan(Path("nowhere"), level, name, {OWN_ROOTS: (str(folder),)})
+        assert boxes_file(found) == folder / level / "rooms.json"
 
 
-def test_the_split_keeps_what_an_interrupted_call_has_made(tmp_path: Path, folder: Path):
-    draft = tmp_path / f".rooms_v{split.VERSION}_1.draft" / "bare"
-    draft.mkdir(parents=True)
-    record = {"room": json.loads((folder / "bare" / "rooms.json").read_text())[0], "questions": []}
-    first = json.loads((folder / "questions.jsonl").read_text().splitlines()[0])
-    record["questions"] = [{**first, "question_type": name} for name in QUESTIONS_PER_TYPE]
-    (draft / "000.json").write_text(json.dumps(record))
-    again = split_folder(tmp_path, rooms=1)
-    assert not list((again / "bare").glob("*.ply"))
+def test_the_questions_that_ship_are_those_that_the_generator_makes(rows: list[dict[str, Any]]):
+    lines = split.choose_questions(rooms=1).splitlines()
+    assert [json.loads(line) for line in lines] == rows[: len(lines)]
+
+
+def test_rooms_that_are_there_are_kept(tmp_path: Path, folder: Path):
+    scan = split_folder(tmp_path) / "bare" / f"{FIRST[0][1]}.ply"
+    scan.parent.mkdir()
+    scan.write_bytes(b"made before")
+    boxes = scan.parent / f"{FIRST[0][1]}.json"
+    boxes.write_text((folder / "bare" / "rooms.json").read_text().strip()[1:-1])
+    (split_folder(tmp_path) / ".unfinished").touch()  # as a call that was killed leaves it
+    split.make_scans(FIRST[:1], tmp_path)
+    assert scan.read_bytes() == b"made before"
+    assert read_boxes(scan.parent / "rooms.json").keys() == {FIRST[0][1]}
+
+
+def test_a_folder_with_all_rooms_of_an_earlier_version_is_used(tmp_path: Path):
+    complete = tmp_path / f"rooms_v{split.VERSION}_{split.SHA256[:8]}"
+    complete.mkdir()
+    assert split_folder(tmp_path) == complete
+
+
+def test_a_machine_that_makes_other_rooms_is_refused(rows: list[dict[str, Any]]):
+    (level, name), asked = FIRST[0], [row for row in rows if row["scene_name"] == FIRST[0][1]]
+    with pytest.raises(split.SplitError, match=f"another room {name} than version 1.*constraints.txt"):
+        split.checked_room(level, name, [*asked, asked[0] | {"ground_truth": "17"}])
+
+
+def test_a_plan_and_a_server_that_is_not_there_make_no_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    asked = [
+        "--benchmark",
+        "rooms",
+        "--num-questions",
+        "9",
+        "--log-root",
+        str(tmp_path / "runs"),
+        "--renderer",
+        "raycast",
+    ]
+    server = ["--engine", "openai", "--model", "served", "--base-url", "http://127.0.0.1:1/v1"]
+    planned = run_main(["--batch", "--plan", *asked, *server])
+    assert planned.returncode == 0 and "Questions: 9 on 1 scan" in planned.stdout
+    ended = run_main(["--batch", *asked, *server])
+    assert ended.returncode == 2 and "cannot be reached" in ended.stderr
+    assert not list(tmp_path.rglob("*.ply")) and not (tmp_path / "runs").exists()
 
 
 def test_a_changed_generator_changes_the_version(folder: Path):
     """If this fails on purpose, count up VERSION in data/rooms/split.py and renew SHA256 there and this value."""
-    made = hashlib.sha256((folder / "questions.jsonl").read_bytes())
+    lines = (folder / "questions.jsonl").read_bytes().splitlines(keepends=True)
+    made = hashlib.sha256(b"".join(lines[: len(LEVELS) * len(QUESTIONS_PER_TYPE)]))
     for level, style in ((each, LEVELS[each].style) for each in LEVELS):
         mesh = make_room(split.SEEDS[level], 0, ScanStyle(0.5, style.noise_m, style.holes), LEVELS[level]).mesh
         made.update(mesh.colours.tobytes() + np.round(mesh.vertices, 3).tobytes())

@@ -110,6 +110,16 @@ def test_a_server_without_a_system_role_is_found_by_the_check(server: FaultyServ
         chat.append(Message("user", "And now?", view))
 
 
+@pytest.mark.parametrize("content", [None, [], [{"type": "thinking", "thinking": "Hello!"}]])
+def test_a_server_whose_replies_have_no_text_is_found_by_the_check(server: FaultyServer, content: Any):
+    choice = {"finish_reason": "stop", "message": {"content": content, "reasoning_content": "Hello!"}}
+    server.answering = lambda body: json.dumps({"choices": [choice]}).encode()
+    with pytest.raises(ModelError):
+        backend_at(server)
+    choice["finish_reason"] = "length"  # it may be about to reply
+    backend_at(server)
+
+
 @pytest.mark.parametrize("most", [1, 2, 8])
 def test_a_server_that_takes_fewer_images_than_a_question_has_is_found_by_the_check(server: FaultyServer, most: int):
     server.fault = only_if(lambda request: images_in(request) > most, "Nope.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
 from roomscout.benchmarks.servers import FaultyServer, scripted
 from roomscout.models import ModelError, ModelOptions, ServerOptions
 from roomscout.models.openai.backend import OpenAIBackend
@@ -190,6 +190,10 @@ def test_unusual_urls_are_taken(url: str):
     (taken,) = RunConfig.of(base_url=(url,)).server.base_url
     assert taken == url.strip()
     Endpoint(taken, "served", ServerOptions(()))
+
+
+def test_one_url_of_a_yaml_file_needs_no_list():
+    assert config_from_dict({"base_url": "http://h/v1"}).server.base_url == ("http://h/v1",)
 
 
 @pytest.mark.parametrize("seconds", ["1e10", "2e6", "nan", "inf", "0", "-1"])

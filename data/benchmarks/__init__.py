@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -212,6 +212,8 @@ class Benchmark:
       beside it. It raises QuestionError. If None, the file itself must be a list of rows.
     - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
       .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
+    - `make_scans` makes the scans of these scenes (dataset and name) there, if they are made rather than given. A run
+      calls it for the scenes that it asks about, once its model can be asked. It raises QuestionError.
     - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
     - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
@@ -242,6 +244,7 @@ class Benchmark:
     read_row: Callable[[Row], Row] = as_it_is
     asks: Callable[[Row], bool] = every_row
     folder: Callable[[], Path] | None = None
+    make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
     questions_from: Origin | None = None
     scans_from: Mapping[str, Origin] = field(default_factory=dict)
     aggregate: Aggregate = mean_over_tasks

@@ -6,7 +6,7 @@ Its datasets are the levels: bare, furnished and cluttered. See `roomscout.data.
 from roomscout.data.benchmarks import Benchmark, FrequentAnswers, Origin
 from roomscout.data.rooms.levels import LEVELS
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE
-from roomscout.data.rooms.split import ROOMS, SHA256, VERSION, split_folder
+from roomscout.data.rooms.split import ROOMS, SHA256, VERSION, make_scans, split_folder
 from roomscout.data.vsi_types import VSI_TYPES
 
 MADE_HERE = Origin("made on this machine", "no terms")
@@ -104,6 +104,7 @@ BENCHMARK = Benchmark(
     title="Rooms",
     types=tuple(each for each in VSI_TYPES if each.name in QUESTIONS_PER_TYPE),
     folder=split_folder,
+    make_scans=make_scans,
     questions_from=MADE_HERE,
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
     label=f"rooms_v{VERSION}_{SHA256[:8]}_overall",

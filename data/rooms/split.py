@@ -1,23 +1,25 @@
 """The fixed test split of the benchmark `rooms`: 200 rooms of each level, with a question of each type about each room.
 
-`split_folder` starts processes `python -m roomscout.data.rooms.split DRAFT ROOMS PART OF`, which make a part each.
+The questions ship with the package; rooms are made when they are asked about. `make_scans` starts processes
+`python -m roomscout.data.rooms.split FOLDER`, which read the rooms to make from their standard input.
 """
 
 import fcntl
-import hashlib
 import json
 import logging
+import lzma
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from roomscout.data.files import replace_bytes
 from roomscout.data.question_files import QuestionError
 from roomscout.data.rooms.levels import LEVELS
 from roomscout.data.rooms.questions import QUESTIONS_PER_TYPE, room_questions
@@ -30,7 +32,11 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Counted up whenever a room or a question changes. The scores of different versions are not comparable."""
 SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
-"""Of the questions and the rooms' geometry in millimetres."""
+"""Of the questions and the rooms' geometry in millimetres, when they were first made: part of the label of scores."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"
+"""The questions."""
+OWN_COLUMNS = ("id", "dataset")
+"""Columns that a question gets in the split."""
 ROOMS = 200
 """Rooms of each level, with a question of each of the nine types about each."""
 SEEDS = {"bare": 4_000_000, "furnished": 5_000_000, "cluttered": 6_000_000}
@@ -54,27 +60,21 @@ def cache_root() -> Path:
     return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "roomscout"
 
 
-def split_folder(parent: Path | None = None, rooms: int = ROOMS) -> Path:
-    """The folder of the first `rooms` rooms of each level below `parent`, by default `cache_root()`.
+def split_folder(parent: Path | None = None) -> Path:
+    """The folder of the split below `parent`, by default `cache_root()`. Raises SplitError.
 
-    Makes them if they are not there, in one process per core; an interrupted call is continued by the next one, and of
-    several at once one makes them while the others wait. The folder has <level>/<scene>.ply, <level>/rooms.json with
-    the objects' boxes, and questions.jsonl. Raises SplitError.
+    It has questions.jsonl, and of the rooms that `make_scans` made <level>/<scene>.ply and <level>/rooms.json with the
+    objects' boxes.
     """
     parent = cache_root() if parent is None else parent
-    name = f"rooms_v{VERSION}_{SHA256[:8] if rooms == ROOMS else rooms}"
-    folder = parent / name
-    if folder.is_dir():
-        return folder
+    complete = parent / f"rooms_v{VERSION}_{SHA256[:8]}"
+    if complete.is_dir():  # all rooms, made by an earlier version
+        return complete
+    folder = parent / f"{complete.name}_by_room"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with (parent / f".{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():  # another process may have made it while this one waited
-                draft = parent / f".{name}.draft"
-                _make_all(draft, folder, rooms)
-                _finish(draft, rooms)
-                draft.rename(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / QUESTIONS_FILE).exists():
+            replace_bytes(folder / QUESTIONS_FILE, lzma.decompress(SHIPPED.read_bytes()))
     except OSError as error:
         raise SplitError(
             f"{parent}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
@@ -82,23 +82,63 @@ def split_folder(parent: Path | None = None, rooms: int = ROOMS) -> Path:
     return folder
 
 
-def _make_all(draft: Path, folder: Path, rooms: int) -> None:
-    """Run one process per core until all rooms are in the folder `draft`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
-    total, workers = rooms * len(LEVELS), min(cores, MOST_WORKERS)
-    log.info("Making %d rooms once, in %s; on two cores this takes some minutes", total, folder)
-    command = [sys.executable, "-m", "roomscout.data.rooms.split", str(draft), str(rooms)]
-    env = environment() | {"OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen([*command, str(part), str(workers)], env=env, stderr=subprocess.PIPE, text=True)
-        for part in range(workers)
-    ]
+def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
+    """Make the rooms of these scenes (level and name) that are not in `split_folder(parent)` yet, one process per core.
+
+    Ignores scenes that are not in the split. An interrupted call is continued by the next one, and of several at once
+    one makes rooms while the others wait. Raises SplitError.
+    """
+    folder = split_folder(parent)
+    known = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
+    wanted = sorted(known.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))
+    unfinished = folder / ".unfinished"
     try:
+        if not _missing(folder, wanted) and not unfinished.exists():
+            return
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unfinished.touch()
+            if missing := _missing(folder, wanted):  # another process may have made them while this one waited
+                _make(folder, missing)
+            _write_boxes(folder)
+            unfinished.unlink()
+    except OSError as error:
+        raise SplitError(
+            f"{folder}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
+        ) from None
+
+
+@cache
+def shipped_questions() -> tuple[dict[str, Any], ...]:
+    """The questions of the split as rows, in their order."""
+    return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
+
+
+def _missing(folder: Path, scenes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(level, name) for level, name in scenes if not (folder / level / f"{name}.ply").exists()]
+
+
+def _make(folder: Path, scenes: Sequence[tuple[str, str]]) -> None:
+    """Run one process per core until these rooms are in the folder."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
+    workers = min(cores, MOST_WORKERS, len(scenes))
+    log.info("Rooms to make once, in %s: %d; on two cores 100 take about a minute", folder, len(scenes))
+    command = [sys.executable, "-m", "roomscout.data.rooms.split", str(folder)]
+    env = environment() | {"OMP_NUM_THREADS": "1"}
+    started = []
+    try:
+        for part in range(workers):
+            process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            started.append(process)
+            assert process.stdin is not None
+            process.stdin.write("".join(f"{level} {name}\n" for level, name in scenes[part::workers]))
+            process.stdin.close()
+            process.stdin = None  # communicate() would flush it
         reported = time.monotonic()
         while any(process.poll() is None for process in started):
             time.sleep(0.2)
             if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
-                log.info("%d of %d rooms made", len(list(draft.glob("*/*.json"))), total)
+                log.info("%d of %d rooms made", len(scenes) - len(_missing(folder, scenes)), len(scenes))
                 reported = time.monotonic()
         errors = [process.communicate()[1] for process in started]
     finally:
@@ -112,20 +152,53 @@ def _make_all(draft: Path, folder: Path, rooms: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Make each room of a part that is not in the folder yet: DRAFT ROOMS PART OF. Ends early if the caller died."""
-    caller = os.getppid()
-    draft, (rooms, part, of) = Path(arguments[0]), map(int, arguments[1:])
-    jobs = [(level, place) for place in range(rooms) for level in LEVELS]
-    for level, place in jobs[part::of]:
+    """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
+    caller, folder = os.getppid(), Path(arguments[0])
+    asked: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in shipped_questions():
+        asked.setdefault((row["dataset"], row["scene_name"]), []).append(row)
+    for line in sys.stdin:
         if os.getppid() != caller:
             return
-        record = draft / level / f"{place:03d}.json"
-        if not record.exists():
-            room, rows = made_room(level, place, SEEDS[level])
-            write_ply(room.mesh, draft / level / f"{room.name}.ply")
-            unfinished = record.with_suffix(".tmp")
-            unfinished.write_text(json.dumps({"room": room_record(room), "questions": rows}), encoding="utf-8")
-            unfinished.replace(record)
+        level, name = line.split()
+        room = checked_room(level, name, asked[level, name])
+        (folder / level).mkdir(exist_ok=True)
+        replace_bytes(folder / level / f"{name}.json", json.dumps(room_record(room)).encode())
+        write_ply(room.mesh, folder / level / f"{name}.ply")
+
+
+def checked_room(level: str, name: str, asked: Sequence[dict[str, Any]]) -> Room:
+    """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here."""
+    seed, index = map(int, name.removeprefix("room_seed").split("_"))
+    room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
+    rows = json.loads(json.dumps(room_questions(room, (seed, index), CANDIDATES)))
+    candidates = [{key: value for key, value in row.items() if key not in OWN_COLUMNS} for row in rows]
+    if not all({key: value for key, value in row.items() if key not in OWN_COLUMNS} in candidates for row in asked):
+        raise SplitError(
+            f"this machine makes another room {name} than version {VERSION} of the benchmark, so scores would not be "
+            "comparable; install the NumPy and SciPy of constraints.txt"
+        )
+    return room
+
+
+def _write_boxes(folder: Path) -> None:
+    """Write the boxes of the rooms made so far."""
+    for level in LEVELS:
+        records = sorted((folder / level).glob("room_*.json"))
+        boxes = [json.loads(path.read_text(encoding="utf-8")) for path in records]
+        if boxes:
+            replace_bytes(folder / level / "rooms.json", (json.dumps(boxes) + "\n").encode())
+
+
+def choose_questions(rooms: int = ROOMS) -> str:
+    """The lines of the split's questions, made anew: `python -m roomscout.data.rooms.split` without a folder."""
+    chosen: list[dict[str, Any]] = []
+    used = {level: Counter[tuple[str, str]]() for level in LEVELS}
+    for place in range(rooms):
+        for level in LEVELS:
+            _, rows = made_room(level, place, SEEDS[level])
+            chosen += [row | {"dataset": level} for row in balanced(rows, used[level])]
+    return "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
 
 
 def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, Any]]]:
@@ -139,35 +212,6 @@ def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, A
     raise SplitError(f"no room at place {place} of level {level} has a question of each type")
 
 
-def _finish(draft: Path, rooms: int) -> None:
-    """Write the questions and boxes of all rooms, and remove the records of each; raises SplitError."""
-    chosen: list[dict[str, Any]] = []
-    boxes: dict[str, list[Any]] = {}
-    used = {level: Counter[tuple[str, str]]() for level in LEVELS}
-    for place in range(rooms):
-        for level in LEVELS:
-            record = json.loads((draft / level / f"{place:03d}.json").read_text(encoding="utf-8"))
-            boxes.setdefault(level, []).append(record["room"])
-            chosen += [row | {"dataset": level} for row in balanced(record["questions"], used[level])]
-    lines = "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
-    digest = hashlib.sha256((lines + json.dumps(_in_millimetres(boxes))).encode()).hexdigest()
-    if rooms == ROOMS and digest != SHA256:
-        shutil.rmtree(draft)
-        raise SplitError(
-            f"this machine makes other rooms ({digest[:8]}) than version {VERSION} of the benchmark ({SHA256[:8]}), so "
-            "scores would not be comparable; install the NumPy and SciPy of constraints.txt"
-        )
-    for level in LEVELS:
-        (draft / level / "rooms.json").write_text(json.dumps(boxes[level]) + "\n", encoding="utf-8")
-        for path in _records(draft / level):
-            path.unlink()
-    (draft / QUESTIONS_FILE).write_text(lines, encoding="utf-8")
-
-
-def _records(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob("*.json") if path.stem.isdigit())
-
-
 def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
     """A question of each type: the one whose answer was chosen least often so far, the first one on a tie."""
     chosen = []
@@ -178,14 +222,8 @@ def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -
     return chosen
 
 
-def _in_millimetres(value: Any) -> Any:
-    """JSON values with all numbers rounded, so that they do not depend on the last bits of a processor's results."""
-    if isinstance(value, dict):
-        return {name: _in_millimetres(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_in_millimetres(each) for each in value]
-    return round(value, 3) + 0.0 if isinstance(value, float) else value
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:]:
+        main(sys.argv[1:])
+    else:
+        SHIPPED.write_bytes(lzma.compress(choose_questions().encode(), preset=9))
