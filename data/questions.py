@@ -112,8 +112,7 @@ class Question:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options, in order."""
-        found = (LETTERED_OPTION.match(option) for option in self.options)
-        return tuple(match[1] for match in found if match)
+        return _letters(self.options)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -151,11 +150,20 @@ class Question:
         return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
 
 
+def _letters(options: Iterable[str]) -> tuple[str, ...]:
+    found = (LETTERED_OPTION.match(option) for option in options)
+    return tuple(match[1] for match in found if match)
+
+
 class _Undeclared:
     """The kind of a question whose type has not been looked up in its benchmark yet."""
 
     def __repr__(self) -> str:
         return "undeclared"
+
+    def __reduce__(self) -> str:
+        """The one object of this class, also after a copy or a pickle."""
+        return "UNDECLARED"
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # what copy and pickle look for
@@ -313,6 +321,8 @@ def _rows_asked(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark) ->
                 yield number, row
         except ValueError as error:
             yield number, QuestionError(f"{name}, row {number}: {error}")
+        except Exception as error:  # noqa: BLE001 (the function is not ours)
+            yield number, QuestionError(f"{name}, row {number}: the asks of {benchmark.title} failed ({error!r})")
 
 
 def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
@@ -356,14 +366,14 @@ def _saved_row(question: Question) -> dict[str, Any]:
 def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
     """The questions of a file that `saved` wrote, exactly as they were; raises QuestionError if it is damaged."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
         raise QuestionError(f"{path} cannot be read ({error}); restore it, or start a new run") from None
     questions = []
     for number, line in enumerate(lines, start=1):
         try:
             questions.append(_restored(json.loads(line), benchmark))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             why = f"missing {error}" if isinstance(error, KeyError) else error
             raise QuestionError(f"{path}, line {number} is damaged ({why}); restore it, or start a new run") from None
     return questions
@@ -371,7 +381,16 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
 
 def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
+    lists = [row["options"], row.get(EXTRA_ANSWERS, [])]
+    texts = [row[name] for name in (*COLUMNS, "answer_kind", "unit") if name not in ("options", "ground_truth")]
+    texts += [row.get(SCAN_COLUMN, ""), "" if row["ground_truth"] is None else row["ground_truth"]]
+    if not all(isinstance(each, list) for each in lists):
+        raise ValueError("its options and extra answers must be lists")
+    if not all(isinstance(each, str) for each in (*texts, *lists[0], *lists[1])):
+        raise ValueError("its columns must be texts")
     kind, known = _kind_of(row["answer_kind"], row["unit"], row["question_type"], benchmark)
+    if row["ground_truth"] is not None and (wrong := kind.wrong_truth(row["ground_truth"], _letters(row["options"]))):
+        raise ValueError(f"its ground truth {row['ground_truth']!r} is {wrong}")
     columns = {name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])}
     start = Start.read(row.get(START_COLUMN))
     frame = ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
@@ -522,8 +541,9 @@ def _row_of(question: object, number: int) -> Row | QuestionError:
     options = list(question.options) if isinstance(question.options, tuple) else question.options
     declared = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     columns = {name: getattr(question, name) for name in COLUMNS}
-    start = {START_COLUMN: question.start.to_json()} if isinstance(question.start, Start) else {}
-    more: Row = {EXTRA_ANSWERS: list(question.extra_answers), **start, **question.frame.columns}
+    start = question.start.to_json() if isinstance(question.start, Start) else question.start
+    extra = list(question.extra_answers) if isinstance(question.extra_answers, tuple) else question.extra_answers
+    more: Row = {EXTRA_ANSWERS: extra, START_COLUMN: start, **question.frame.columns}
     return {**columns, "options": options, SCAN_COLUMN: question.scan, AS_GIVEN: True, **declared, **more}
 
 

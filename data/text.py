@@ -21,6 +21,8 @@ from typing import Any, TextIO
 _UNSAFE = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _UNSAFE_IN_LINE = re.compile(f"[{_UNSAFE}]")
 _UNSAFE_IN_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBERS = re.compile(r"[-+]?[0-9][-+0-9.,eE\s]*")
 _NOT_INDENTED = re.compile("\n(?=[^ \n])")
 
 
@@ -43,6 +45,19 @@ def escaped_lines(text: str) -> str:
     Indents each later line that is not, so that no line can pass for a message.
     """
     return _NOT_INDENTED.sub("\n  ", escaped_text(text))
+
+
+def in_markdown(line: str) -> str:
+    """A line of Markdown with outside text as `escaped`, in which nothing is HTML, a link or an image."""
+    return escaped(line).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")
+
+
+def csv_cell(value: Any) -> Any:
+    """A value as a cell of a table that may be opened in a spreadsheet: text that would be a formula begins with "'".
+
+    Numbers and positions stay as they are, also as text. Source: https://owasp.org/www-community/attacks/CSV_Injection.
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else value
 
 
 def _escape(match: re.Match[str]) -> str:

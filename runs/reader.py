@@ -1,6 +1,5 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from roomscout.data.scoring import relabelled
 from roomscout.data.sources import Source, named_by, source_of_earlier
 from roomscout.data.text import on_disk
 from roomscout.runs import NEWEST, RunError
+from roomscout.runs.contents import CheckedSummary, Message, parsed, read_json, require_form
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
@@ -56,7 +56,7 @@ class RunReader:
         """The contents of run.json; raises RunError also if it is missing or has another schema."""
         path = self.folder / "run.json"
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts = read_json(path)
             schema = facts["schema"]
             if schema == SCHEMA:
                 return RunFacts.from_json(facts)
@@ -145,7 +145,22 @@ class RunReader:
     def recorded_rows(self) -> list[ResultRow]:
         """The last result of each finished episode, in their order, as recorded."""
         last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow.from_json)}
-        return sorted(last.values(), key=lambda row: row.episode)
+        rows = sorted(last.values(), key=lambda row: row.episode)
+        lacking = self._lacking_scores([row for row in rows if row.score is None and row.ground_truth is not None])
+        for row in lacking:
+            self._damage(f"{self.folder / 'results.jsonl'} is damaged ({row.episode} has no score); remove that line")
+        return [row for row in rows if row not in lacking] if lacking else rows
+
+    def _lacking_scores(self, unscored: Sequence[ResultRow]) -> list[ResultRow]:
+        """Those of the rows whose answers no judge marks; none if the benchmark is not known."""
+        if not unscored:
+            return []
+        try:
+            types = benchmark_of(self.facts).by_name
+        except QuestionError:
+            return []
+        judged = {name for name, each in types.items() if each.kind.needs_judge}
+        return [row for row in unscored if row.question_type not in judged]
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -155,21 +170,24 @@ class RunReader:
         """
         path = self.folder / "summary.json"
         try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(summary, dict):
-                raise ValueError("it is not a JSON object")
+            summary = read_json(path)
+            require_form(CheckedSummary, summary)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); resuming the run writes it again") from None
-        return summary if self.facts.source else relabelled(summary, self._recorded_benchmark, self.benchmark)
+        try:
+            before = None if self.facts.source else benchmark_of(self.facts)
+        except QuestionError:  # a benchmark that is not known has the labels that it gave
+            before = None
+        return dict(summary) if before is None else relabelled(summary, before, self.benchmark)
 
     @property
     def guesses(self) -> Guesses | None:
         """The most frequent answer for each question; None for a run of an earlier version or of a single question."""
         path = self.folder / BASELINES_FILE
         try:
-            return Baselines.from_json(json.loads(path.read_text(encoding="utf-8"))).most_frequent
+            return Baselines.from_json(read_json(path)).most_frequent
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -188,8 +206,11 @@ class RunReader:
 
     def turns(self, episode: EpisodeId) -> list[Turn]:
         """An episode's finished turns; empty if it has not begun."""
-        folder = self.folder / str(episode)
-        turns = self._records(journal_path(self.folder, episode), Turn.from_json)
+        folder, path = self.folder / str(episode), journal_path(self.folder, episode)
+        turns = self._records(path, Turn.from_json)
+        for place, turn in enumerate(turns):
+            if turn.turn != place and self._damaged is None:
+                raise RunError(f"{path} is damaged (turn {place} is missing, or is there twice); fix it")
         return [replace(turn, seen=SavedView(folder / image_name(turn.turn))) for turn in turns]
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
@@ -206,11 +227,17 @@ class RunReader:
         """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
         return SavedView(self.folder / str(episode) / image_name(turn)).load()
 
+    def view_file(self, episode: EpisodeId, turn: int) -> Path | None:
+        """The file of a turn's view; None if there is none, or if links lead from it out of the run folder."""
+        return SavedView(self.folder / str(episode) / image_name(turn)).file
+
     def messages(self, episode: EpisodeId) -> list[dict[str, Any]]:
         """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""
         path = self.folder / str(episode) / "messages.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            messages = read_json(path)
+            require_form(list[Message], messages)
+            return list(messages)
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
@@ -229,18 +256,21 @@ class RunReader:
         records = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
             try:
-                record = json.loads(line)
+                record = parsed(line)
                 if not isinstance(record, dict):
                     raise ValueError("it is not a JSON object")
                 records.append(from_json(record))
             except (KeyError, TypeError, ValueError) as error:
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-                message = f"{path}, line {number} is damaged ({why}); fix or remove that line"
-                if self._damaged is None:
-                    raise RunError(message) from None
-                if message not in self._damaged:
-                    self._damaged.append(message)
+                self._damage(f"{path}, line {number} is damaged ({why}); fix or remove that line")
         return records
+
+    def _damage(self, message: str) -> None:
+        """Report a damaged record that is left out; raises RunError unless there is a list of what is `damaged`."""
+        if self._damaged is None:
+            raise RunError(message) from None
+        if message not in self._damaged:
+            self._damaged.append(message)
 
 
 def journal_path(run: Path, episode: EpisodeId) -> Path:

@@ -3,9 +3,11 @@
 docs/results.md documents each key.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import cache
 from operator import not_
 from pathlib import Path
@@ -26,6 +28,7 @@ from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
+from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
@@ -55,6 +58,12 @@ OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
 """A field that is left out of the JSON of a run folder while it is 0, empty or None."""
 
 
+Place = Annotated[int, Field(ge=1, le=10**9)]
+"""A number that counts from 1."""
+FARTHEST_M = 1e9
+"""No camera is farther from the origin, in metres."""
+
+
 class Record:
     """A dataclass that is read from a JSON object, and written to one, by pydantic and its own type hints alone."""
 
@@ -64,7 +73,7 @@ class Record:
         try:
             return _adapter(cls).validate_python(values)
         except ValidationError as error:
-            raise ValueError(_reasons(error)) from None
+            raise ValueError(reasons(error)) from None
 
     def to_json(self) -> dict[str, Any]:
         """The record as an object for `json.dumps`."""
@@ -72,21 +81,6 @@ class Record:
 
 
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
-
-
-def _reasons(error: ValidationError) -> str:
-    """What is wrong with an object: its missing keys, then its wrong values, by key."""
-    missing, wrong = [], []
-    for problem in error.errors(include_url=False):
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
-            missing.append(key)
-            continue
-        why = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] != "value_error":  # those of our own name the value
-            why += f", got {repr(problem['input'])[:80]}"
-        wrong.append(f"{key}: {why}" if key else why)
-    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
 
 
 class EpisodeId(NamedTuple):
@@ -105,7 +99,7 @@ class EpisodeId(NamedTuple):
     @classmethod
     def parse(cls, folder: str) -> Self | None:
         """The episode of a folder's name; None for any other name."""
-        found = re.fullmatch(r"q([0-9]+)(?:_s([0-9]+))?", folder)
+        found = re.fullmatch(r"q([0-9]{1,9})(?:_s([0-9]{1,9}))?", folder)
         return cls(int(found[1]), int(found[2] or 1)) if found else None
 
 
@@ -119,9 +113,9 @@ class ResultRow(Record):
     `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
     """
 
-    number: int
+    number: Place
     id: str
-    sample: int = field(default=1, kw_only=True)
+    sample: Place = field(default=1, kw_only=True)
     dataset: str
     scene_name: str
     question_type: str
@@ -132,8 +126,8 @@ class ResultRow(Record):
     status: str
     failed_part: str | None
     error: str | None
-    turns: int
-    parse_errors: int
+    turns: Annotated[int, Field(ge=0, le=100_000)]
+    parse_errors: Count
     seconds: float
     seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
@@ -202,12 +196,20 @@ class SavedView:
 
     path: Path
 
+    @property
+    def file(self) -> Path | None:
+        """The file; None if there is none, or if links lead from it out of the run folder."""
+        run = self.path.parent.parent
+        return self.path if self.path.is_file() and self.path.resolve().is_relative_to(run.resolve()) else None
+
     def load(self) -> np.ndarray | None:
-        """The view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
+        """The view, (H, W, 3) uint8 RGB; None without a `file`, or if it is truncated or a bomb."""
+        if self.file is None:
+            return None
         try:
             with Image.open(self.path) as image:
                 return np.array(image.convert("RGB"))
-        except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's own for broken chunks
             return None
 
 
@@ -222,7 +224,7 @@ class ForcedAnswer:
     answer: str | None
     score: float | None
     reply: Annotated[Reply, WrapSerializer(_as_marked)]
-    batch: tuple[str, ...]
+    batch: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -237,20 +239,31 @@ class Turn(Record):
     With --anytime, all turns but the last have `forced`, what would be answered if they were.
     """
 
-    turn: int
+    turn: Annotated[int, Field(ge=0, le=100_000)]
     pose: CameraPose
     action: CameraAction
     clamped: tuple[str, ...]
     parse_error: str | None
     move: MoveOutcome | None
     reply: Annotated[Reply, WrapSerializer(_as_marked)]
-    batch: tuple[str, ...]
+    batch: Annotated[tuple[str, ...], Field(min_length=1)]
     seconds: TurnSeconds
     requested: OmittedIfEmpty[CameraAction | None] = None
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     seen: NotRecorded[Any] = field(default=None, compare=False)
     """The view or the file that has it, see `view`."""
+
+    def __post_init__(self) -> None:
+        for pose in (self.pose, *([self.move.pose] if self.move else [])):
+            if not all(abs(value) <= FARTHEST_M for value in (pose.x_m, pose.y_m, pose.z_m)):
+                raise ValueError(f"its pose is {pose}, which is nowhere in a scan")
+            if not all(map(math.isfinite, (pose.heading_deg, pose.pitch_deg))):
+                raise ValueError(f"its pose is {pose}, whose angles are not finite")
+        if self.move and not all(0 <= value <= FARTHEST_M for value in (self.move.moved_m, self.move.requested_m)):
+            raise ValueError("its move is of no length")
+        if not all(0 <= value <= LARGEST for value in (self.reply.seconds, *vars(self.seconds).values())):
+            raise ValueError("its seconds are not those of a turn")
 
     @property
     def is_final(self) -> bool:
@@ -372,7 +385,7 @@ class RunFacts(Record):
     schema: int
     started: str
     config: dict[str, Any]
-    questions: int
+    questions: Annotated[int, Field(ge=0, le=10**9)]
     questions_sha256: str
     protocol: str
     git_revision: str | None
@@ -385,6 +398,12 @@ class RunFacts(Record):
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
     source: OmittedIfEmpty[Source | None] = None
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.started)
+        require_form(Settings, self.config)
+        require_form(tuple[Resumption, ...], self.resumed)
+        require_form(RecordedPrompts | None, self.prompts)
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""
@@ -411,7 +430,7 @@ class RunFacts(Record):
         size, focal_px = self.setting("image_size"), self.setting("focal")
         if not isinstance(size, list) or not isinstance(focal_px, int | float):
             return None
-        return Intrinsics(int(size[0]), int(size[1]), float(focal_px))
+        return Intrinsics(size[0], size[1], float(focal_px))
 
     @property
     def last_versions(self) -> dict[str, Any]:
@@ -423,7 +442,7 @@ class RunFacts(Record):
     @property
     def last_host(self) -> str:
         """The machine that last ran."""
-        return self.resumed[-1]["host"] if self.resumed else self.host
+        return self.resumed[-1].get("host", self.host) if self.resumed else self.host
 
     def with_resumption(self, resumption: dict[str, Any]) -> Self:
         """The facts after one more resumption."""

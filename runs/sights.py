@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from roomscout.data.benchmarks import mean
-from roomscout.runs.records import EpisodeId, Record, ResultRow
+from roomscout.runs.contents import Count
+from roomscout.runs.records import EpisodeId, Place, Record, ResultRow
 
 SIGHTS = {
     "never_saw": "an object that the question needs was never in view",
@@ -32,8 +35,12 @@ class SeenObjects(Record):
     """
 
     category: str
-    needed: int
-    pixels: tuple[tuple[int, ...], ...]
+    needed: Place
+    pixels: tuple[tuple[Count, ...], ...]
+
+    def __post_init__(self) -> None:
+        if self.needed > len(self.pixels):
+            raise ValueError(f"pixels has {len(self.pixels)} objects of {self.category!r}, and needed is {self.needed}")
 
     @property
     def seen(self) -> int:
@@ -70,13 +77,17 @@ class Sight(Record):
     seen well. `made_of` is a hash of the turns, the scan and the boxes.
     """
 
-    number: int
-    sample: int
-    surface: tuple[float, ...]
+    number: Place
+    sample: Place
+    surface: tuple[Annotated[float, Field(ge=0, le=1)], ...]
     boxes: bool
     objects: tuple[SeenObjects, ...]
-    enough: int
+    enough: Count
     made_of: str
+
+    def __post_init__(self) -> None:
+        if any(len(pixels) != len(self.surface) for each in self.objects for pixels in each.pixels):
+            raise ValueError("its pixels and its surface have different numbers of turns")
 
     @property
     def episode(self) -> EpisodeId:

@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import fcntl
 import io
 import json
 import logging
@@ -28,10 +27,12 @@ from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.samples import summarize_samples
 from roomscout.data.scoring import summarize
 from roomscout.data.sources import Source
-from roomscout.runs import RunError, RunInUse
+from roomscout.data.text import csv_cell
+from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import costs
+from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import (
@@ -69,7 +70,7 @@ class RunWriter:
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[dict[str, Any]] = []
-        self._lock = _lock(folder)
+        self._lock = locked(folder / "run.lock", "start a new run")
         try:
             for journal in (folder / "results.jsonl", folder / MARKS_FILE, *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)
@@ -347,7 +348,7 @@ class RunWriter:
         except OSError as error:
             begun = (self.folder / "run.json").exists()
             then = f"resume with {self.resume_command}" if begun else "start a new run"
-            self._broken = _unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
+            self._broken = unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
             raise self._broken from error
 
 
@@ -419,48 +420,9 @@ def _of_part(part: tuple[int, int] | None) -> str:
     return f"_shard{part[0]}of{part[1]}" if part else ""
 
 
-def _unwritable(path: Path, error: OSError, what_to_do: str) -> RunError:
-    why = "it is a link" if error.errno == errno.ELOOP else error.strerror or error
-    return RunError(f"{path} cannot be written ({why}){what_to_do}")
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a file of a run folder, which may be somebody else's, unless it is a link to another file."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-def _lock(folder: Path) -> io.TextIOWrapper:
-    """Take the folder's lock, which the system releases when this process ends. The file names the holder."""
-    try:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        handle = os.fdopen(_no_link(str(folder / "run.lock"), flags), "a+", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(folder, error, "; fix that, or start a new run") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.seek(0)
-        holder = handle.read().strip() or "another process"
-        handle.close()
-        raise RunInUse(f"{folder} is being written by {holder}; wait for it, or start a new run") from None
-    except OSError as error:
-        handle.close()
-        raise RunError(
-            f"{folder} cannot be locked ({error.strerror}): its file system does not support locks, so two processes "
-            "could write to it at once; use another --log-root, or mount it with locks (Lustre: -o flock)"
-        ) from None
-    try:
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}\n")
-        handle.flush()
-    except OSError as error:
-        raise _unwritable(folder, error, "; make room, then run the same command again") from None
-    return handle
-
-
 def _cut_torn_line(journal: Path) -> None:
     try:
-        with open(journal, "rb+", opener=_no_link) as handle:
+        with open(journal, "rb+", opener=open_own) as handle:
             content = handle.read()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
@@ -493,7 +455,7 @@ def _now() -> str:
 
 
 def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
-    with open(path, "a", encoding="utf-8", opener=_no_link) as handle:
+    with open(path, "a", encoding="utf-8", opener=open_own) as handle:
         handle.write(json.dumps(record) + "\n")
         handle.flush()
         if durable:
@@ -513,7 +475,7 @@ def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
     """Write a turn's view; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
-    with open(folder / image_name(turn), "wb", opener=_no_link) as handle:
+    with open(folder / image_name(turn), "wb", opener=open_own) as handle:
         handle.write(png())
     return round(time.perf_counter() - started, 4)
 
@@ -545,5 +507,5 @@ def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
     for row in rows:
         scores = {f"scores.{name}": value for name, value in row.get("scores", {}).items()}
         options = {"options": json.dumps(row["options"], ensure_ascii=False)} if row.get("options") else {}
-        writer.writerow(row | options | scores)
+        writer.writerow({name: csv_cell(value) for name, value in (row | options | scores).items()})
     return text.getvalue()

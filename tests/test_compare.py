@@ -119,8 +119,8 @@ def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: p
     ("name", "text", "says"),
     [
         ("results.jsonl", "{}\n", "results.jsonl, line 1 is damaged"),
-        ("summary.json", "{}", "summary.json is damaged: resume the run, which writes it again"),
-        ("summary.json", "[]", "summary.json is damaged (it is not a JSON object)"),
+        ("summary.json", "{}", "summary.json is damaged (missing keys: pending, asked, with_scan, types)"),
+        ("summary.json", "[]", "summary.json is damaged (Input should be a valid dictionary, got [])"),
     ],
 )
 def test_the_leaderboard_refuses_damaged_files(

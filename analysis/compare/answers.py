@@ -116,14 +116,14 @@ def read_lmms_eval(path: Path) -> Answers:
     name of the file's folder. Raises RunError naming the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # texts may have other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path} cannot be read ({error})") from None
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(_row_of_sample(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise RunError(
                 f"{path}, line {number} is not a sample of lmms-eval's task vsibench ({why}); --log_samples writes them"

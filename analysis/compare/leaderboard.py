@@ -20,7 +20,7 @@ from roomscout.analysis.compare.conditions import (
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.data.files import replace_text
 from roomscout.data.scoring import aggregate, overall_in_words, rounded
-from roomscout.data.text import escaped, replace_unencodable
+from roomscout.data.text import csv_cell, escaped, in_markdown, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import RunReader, run_folders
@@ -88,8 +88,6 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
     rows = reader.rows  # refuses a run with damaged results, whose summary may be of others
-    if summary is not None and not {"asked", "types"} <= summary.keys():
-        raise RunError(f"{folder / 'summary.json'} is damaged: resume the run, which writes it again")
     if summary is not None and summary["asked"].get("awaiting_judge") and not summary["asked"]["overall_label"]:
         raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or not (label := summary["asked"]["overall_label"]):
@@ -166,7 +164,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         if without := [each for each in table if each.interval is None]:
             reasons = dict.fromkeys(each.no_interval for each in without)
             lines += [f"No interval: {'; '.join(reasons)}.", ""]
-    return "".join(f"{escaped(line)}\n" for line in lines[:-1])
+    return "".join(f"{in_markdown(line)}\n" for line in lines[:-1])
 
 
 def _protocol_lines(table: Sequence[Standing]) -> list[str]:
@@ -241,12 +239,13 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
     for number, table in enumerate(tables, start=1):
         for each in table:
             low, high = each.interval or (None, None)
-            writer.writerow([
+            cells = [
                 number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
                 each.finished_only, _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds),
                 each.label, each.benchmark, each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
                 each.facts.last_versions["git_revision"], *(each.by_dataset.get(name) for name in datasets),
-            ])  # fmt: skip
+            ]  # fmt: skip
+            writer.writerow(map(csv_cell, cells))
     return text.getvalue()
 
 

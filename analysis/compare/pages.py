@@ -12,7 +12,7 @@ from roomscout.analysis.compare.conditions import in_words
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
 from roomscout.data.intervals import LEVEL, POWER, Difference
 from roomscout.data.scoring import BASELINES
-from roomscout.data.text import escaped, escaped_text
+from roomscout.data.text import escaped, escaped_text, in_markdown
 
 SHOWN_FLIPS = 5
 """How many flips each way the console shows."""
@@ -268,12 +268,12 @@ def markdown_of(found: Comparison) -> str:
             cells = [name, f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each)]
             cells += [_p(each.p_value), _p(pair.adjusted.get(each.name))]
             cells += [_percent(percents.get(each.name)) for _, percents in columns]
-            lines.append("| " + " | ".join(cells) + " |")
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         conditions = f"Conditions differ in {in_words(pair.differs)}" if pair.differs else "Same conditions"
         notes = [conditions, *coverage_lines(pair, second, found), *missing_lines(pair), *power_lines(pair)]
         notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
         lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
-    return "".join(f"{escaped(line)}\n" for line in lines)
+    return "".join(f"{in_markdown(line)}\n" for line in lines)
 
 
 def page_values(found: Comparison, out: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the formats have in common: the finished answers of a run, and what a file holds of them."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,17 +50,19 @@ def without_others(run: RunContents, found: list[QuestionContents]) -> tuple[str
 
 def id_of(answer: QuestionContents) -> int | str:
     """The id as VSI-Bench has it, where ids are whole numbers."""
-    is_number = answer.id.isascii() and answer.id.isdigit() and str(int(answer.id)) == answer.id
-    return int(answer.id) if is_number else answer.id
+    return int(answer.id) if re.fullmatch("0|[1-9][0-9]{0,17}", answer.id) else answer.id
 
 
-def index_of(answer: QuestionContents) -> int:
-    """The index of a question in VSI-Bench, which is its id; for an id that is not a number, its place in the run.
+def indices_of(run: RunContents, found: Sequence[QuestionContents]) -> list[int]:
+    """The indices of answers in VSI-Bench, which are the ids, or else their places in the run; both count from 0.
 
-    Both count from 0.
+    Ids are indices only if each is a whole number, and each question has one answer.
     """
-    id = id_of(answer)
-    return id if isinstance(id, int) else answer.episode.number - 1
+    ids = [id_of(each) for each in found]
+    numbers = [id for id in ids if isinstance(id, int)]
+    if len(set(numbers)) == len(found):
+        return numbers
+    return [(each.episode.number - 1) * run.facts.samples + each.episode.sample - 1 for each in found]
 
 
 def plain_answer(answer: QuestionContents) -> str:
@@ -78,5 +81,10 @@ def camera_path_of(answer: QuestionContents) -> list[dict[str, Any]]:
 
 
 def view_of(run: RunContents, answer: QuestionContents, message: dict[str, str]) -> Path | None:
-    """The file of a message's view; None for a message without one."""
-    return run.folder / str(answer.episode) / message["image"] if "image" in message else None
+    """The file of a message's view; None for a message without one. Raises RunError for a link out of the run."""
+    if "image" not in message:
+        return None
+    path = run.folder_of(answer.episode) / message["image"]
+    if not path.resolve().is_relative_to(run.reader_of(answer.episode).folder.resolve()):
+        raise RunError(f"{path} is a link out of the run folder: replace it by a file")
+    return path

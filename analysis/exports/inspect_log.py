@@ -108,7 +108,7 @@ def _model(run: RunContents) -> str:
 
 def _id(answer: QuestionContents) -> int | str:
     id = id_of(answer)
-    return escaped(id) if isinstance(id, str) else id
+    return escaped(id).replace("/", "%2F").replace("\\", "%5C") if isinstance(id, str) else id  # it names a file
 
 
 def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "EvalSample":

@@ -14,7 +14,7 @@ from typing import Any
 from roomscout.analysis.exports.answers import (
     Exported,
     id_of,
-    index_of,
+    indices_of,
     plain_answer,
     vsi_bench_answers,
     without_others,
@@ -40,12 +40,12 @@ def write(run: RunContents, out: Path) -> Exported:
     """Write the file; raises RunError if no question is of VSI-Bench's types."""
     found = vsi_bench_answers(run)
     with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
-        for answer in found:
-            file.write(json.dumps(_sample(answer), ensure_ascii=False) + "\n")
+        for answer, index in zip(found, indices_of(run, found), strict=True):
+            file.write(json.dumps(_sample(answer, index), ensure_ascii=False) + "\n")
     return Exported(len(found), without_others(run, found))
 
 
-def _sample(answer: QuestionContents) -> dict[str, Any]:
+def _sample(answer: QuestionContents, index: int) -> dict[str, Any]:
     """An answer as lmms-eval saves it. `resps` has the last reply, unless that is the answer alone."""
     assert answer.row is not None, "a finished answer has a result"
     doc = {
@@ -62,7 +62,7 @@ def _sample(answer: QuestionContents) -> dict[str, Any]:
     metric = ACCURACY if find_benchmark(DEFAULT).by_name[answer.question_type].kind.takes_options else MRA
     scored = {**doc, "prediction": prediction, metric: answer.row.score}
     return {
-        "doc_id": index_of(answer),
+        "doc_id": index,
         "target": answer.truth,
         **({"resps": [reply]} if reply not in ("", prediction) else {}),
         "filtered_resps": prediction,

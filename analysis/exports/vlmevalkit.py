@@ -12,7 +12,7 @@ from typing import Any
 from roomscout.analysis.exports.answers import (
     Exported,
     id_of,
-    index_of,
+    indices_of,
     plain_answer,
     vsi_bench_answers,
     without_others,
@@ -42,15 +42,15 @@ def write(run: RunContents, out: Path) -> Exported:
     with out.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         table.writerow(COLUMNS)
-        for answer in found:
-            cells = _cells(answer)
+        for answer, index in zip(found, indices_of(run, found), strict=True):
+            cells = _cells(answer, index)
             table.writerow(escaped(cell) if isinstance(cell := cells[name], str) else cell for name in COLUMNS)
     return Exported(len(found), without_others(run, found))
 
 
-def _cells(answer: QuestionContents) -> dict[str, Any]:
+def _cells(answer: QuestionContents, index: int) -> dict[str, Any]:
     return {
-        "index": index_of(answer),
+        "index": index,
         "id": id_of(answer),
         "dataset": answer.dataset,
         "scene_name": answer.scene,

@@ -34,12 +34,16 @@ OUTCOMES = {
 """The outcomes of a question, with their meaning."""
 
 
+LARGEST_SHOWN = 1e15
+"""No plot has room for larger numbers."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """An answer without its turns: what the table and the plots show.
 
-    `numbers` are the answer and the truth if both are numbers, in `unit`. `cost` is its share of the run's seconds and
-    tokens, as `costs` returns them.
+    `numbers` are the answer and the truth if both are numbers that a plot can show, in `unit`. `cost` is its share of
+    the run's seconds and tokens, as `costs` returns them.
     """
 
     name: str
@@ -136,9 +140,10 @@ class QuestionContents:
         if self.kind != "number" or answer is None or truth is None:
             return None
         try:
-            return float(answer), float(truth)
+            numbers = float(answer), float(truth)
         except ValueError:
             return None
+        return numbers if all(abs(each) < LARGEST_SHOWN for each in numbers) else None
 
 
 @dataclass(frozen=True)

@@ -169,14 +169,13 @@ def turn_values(
     turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]
 ) -> dict[str, Any]:
     """What was seen, said and done in a turn; texts are escaped for display. A missing view is added to `missing`."""
-    view = run.folder_of(question.episode) / image_name(turn.turn)
-    there = view.is_file()
-    if not there:
-        missing.append(f"The view {view.name} is missing.")
+    view = run.reader_of(question.episode).view_file(question.episode, turn.turn)
+    if view is None:
+        missing.append(f"The view {image_name(turn.turn)} is missing.")
     pose, reply, seconds = turn.pose, turn.reply, turn.seconds
     return {
         "turn": turn.turn,
-        "view": link(view) if there else None,
+        "view": link(view) if view else None,
         "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),

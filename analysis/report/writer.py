@@ -172,7 +172,7 @@ def _data_address(path: Path, kind: str) -> str | None:
     try:
         with Image.open(path) as image:
             image.convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
-    except (OSError, SyntaxError):  # Pillow raises SyntaxError for some broken PNG chunks
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's own for broken chunks
         return None
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 

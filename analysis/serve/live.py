@@ -104,7 +104,7 @@ class LiveRun:
             if since == self._version_name:
                 return {"version": since, **progress}
             begun, _, number = since.partition(".")
-            known = int(number) if begun == self._begun and number.isdecimal() else 0
+            known = int(number) if begun == self._begun and re.fullmatch(r"[0-9]{1,9}", number) else 0
             values, page = self._values(), template()
             context = page.new_context(values)
             return {
@@ -117,16 +117,15 @@ class LiveRun:
     def view(self, name: str, file: str) -> Path | None:
         """The file of a view; None if it is not one of this run's."""
         run, episode = self._find(name)
-        if episode is None or not re.fullmatch(r"render_\d+\.png", file):
+        turn = re.fullmatch(r"render_([0-9]{2,6})\.png", file)
+        if episode is None or turn is None:
             return None
-        folder = run.folder_of(episode).resolve()
-        path = (folder / file).resolve()
-        return path if path.parent == folder and path.is_file() else None
+        return run.reader_of(episode).view_file(episode, int(turn[1]))
 
     def map(self, file: str) -> Path | None:
         """The file of a floor plan; None if it is not drawn."""
         path = self._maps / file
-        return path if re.fullmatch(r"[0-9a-f]+\.png", file) and path.is_file() else None
+        return path if re.fullmatch(r"[0-9a-f]{16}\.png", file) and path.is_file() else None
 
     def _find(self, name: str) -> tuple[RunContents, EpisodeId | None]:
         """The run as it is now, and its answer of a name; None if it has none."""

@@ -1,7 +1,7 @@
 """How far a run is: when it last wrote something, and whether it has finished."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -53,11 +53,15 @@ class Progress:
     @classmethod
     def of(cls, run: RunContents) -> "Progress":
         """The progress of a run by its answers and by the newest of its files."""
-        of = run.facts.episodes
-        done, asked = of - run.pending, f"{of:,} answer{'s' if of > 1 else ''}"
-        if run.pending == 0:
+        return cls.at(run.folder, run.facts.episodes, run.pending, tuple(turn_stamps(run)))
+
+    @classmethod
+    def at(cls, folder: Path, of: int, pending: int, journals: Iterable[Path]) -> "Progress":
+        """The progress of a run of so many answers, of which some are pending; `journals` are those in progress."""
+        done, asked = of - pending, f"{of:,} answer{'s' if of > 1 else ''}"
+        if pending == 0:
             return cls("finished", f"Finished: {asked}.")
-        written = _last_written(run)
+        written = _last_written(folder, journals)
         if time.time() - written < QUIET_S:
             return cls("running", f"In progress: {done:,} of {asked}.")
         at = datetime.fromtimestamp(written).strftime("%Y-%m-%d %H:%M")
@@ -65,8 +69,8 @@ class Progress:
         return cls("quiet", f"{done:,} of {asked}. Nothing written since {at}: {why}.")
 
 
-def _last_written(run: RunContents) -> float:
-    """When the run last wrote to its log or a journal, in seconds since 1970."""
-    stamps = [stamp_of(folder / name) for folder in _with_parts(run.folder) for name in (*FILES, "run.log")]
-    stamps += turn_stamps(run).values()
+def _last_written(folder: Path, journals: Iterable[Path]) -> float:
+    """When a run last wrote to its log or a journal, in seconds since 1970."""
+    stamps = [stamp_of(each / name) for each in _with_parts(folder) for name in (*FILES, "run.log")]
+    stamps += map(stamp_of, journals)
     return max(stamp[1] for stamp in stamps if stamp is not None) / 1e9

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import ScoreRow, about_in_words, scores_of
 from roomscout.analysis.report.writer import style_addresses, templates
-from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of
+from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of, turn_stamps
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.baselines import is_blind
@@ -32,13 +32,24 @@ class ListedRun:
     progress: Progress | None = None
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the list keeps of a run that it has read: not its questions and answers, which may take gigabytes."""
+
+    stamps: dict[Path, Stamp]
+    listed: ListedRun
+    episodes: int
+    pending: int
+    journals: tuple[Path, ...]
+
+
 class RunList:
     """The runs directly below a folder, newest first. Its methods may be called from several threads."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._lock = threading.Lock()
-        self._read: dict[Path, tuple[dict[Path, Stamp], RunContents]] = {}
+        self._read: dict[Path, _Known] = {}
 
     def page(self) -> str:
         """The page that lists them."""
@@ -66,30 +77,34 @@ class RunList:
         return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
 
     def _listed(self, folder: Path) -> ListedRun:
-        name, address = escaped(folder.name), f"runs/{address_of(folder)}/"
-        try:
-            run = self._contents(folder)
-        except RunError as error:
-            return ListedRun(name, address, escaped(str(error)))
-        facts, scores = run.facts, scores_of(run.summary)
-        return ListedRun(
-            name,
-            address,
-            about=about_in_words(run),
-            badges=tuple(filter(None, ("blind" if is_blind(run.facts.protocol) else "", str(facts.part or "")))),
-            started=facts.started[:16].replace("T", " "),
-            fingerprint=facts.questions_sha256[:8],
-            overall=scores.overall if scores else None,
-            progress=Progress.of(run),
-        )
-
-    def _contents(self, folder: Path) -> RunContents:
         """A run as it is now; reads it only if it has changed."""
-        stamps = stamps_of(folder)
-        if folder not in self._read or self._read[folder][0] != stamps:
-            earlier = self._read[folder][1] if folder in self._read else None
-            self._read[folder] = stamps, RunContents.read(folder, earlier)
-        return self._read[folder][1]
+        stamps, known = stamps_of(folder), self._read.get(folder)
+        if known is None or known.stamps != stamps:
+            try:
+                known = _read(folder, stamps)
+            except RunError as error:
+                return ListedRun(*_named(folder), escaped(str(error)))
+            self._read[folder] = known
+        return replace(known.listed, progress=Progress.at(folder, known.episodes, known.pending, known.journals))
+
+
+def _named(folder: Path) -> tuple[str, str]:
+    """The name and the address of a run."""
+    return escaped(folder.name), f"runs/{address_of(folder)}/"
+
+
+def _read(folder: Path, stamps: dict[Path, Stamp]) -> _Known:
+    run = RunContents.read(folder)
+    facts, scores = run.facts, scores_of(run.summary)
+    listed = ListedRun(
+        *_named(folder),
+        about=about_in_words(run),
+        badges=tuple(filter(None, ("blind" if is_blind(facts.protocol) else "", str(facts.part or "")))),
+        started=facts.started[:16].replace("T", " "),
+        fingerprint=facts.questions_sha256[:8],
+        overall=scores.overall if scores else None,
+    )
+    return _Known(stamps, listed, facts.episodes, run.pending, tuple(turn_stamps(run)))
 
 
 def address_of(folder: Path) -> str:

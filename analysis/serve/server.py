@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
 HOSTS = (ADDRESS, "localhost")
 """The names of this computer that requests may use. A page elsewhere whose name leads here by DNS uses its own."""
+REST_S = 0.2
+"""How long the server waits before it tries again to accept a connection."""
 TEXT = "text/plain; charset=utf-8"
 HEADERS = {
     "Cache-Control": "no-store",
@@ -51,6 +54,14 @@ class _Server(ThreadingHTTPServer):
         """Bind without a DNS query for the name of this computer."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.socket.getsockname()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection. Without a free descriptor this waits, since the server would ask again at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(REST_S)
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log the traceback of an unexpected error; browsers that leave a page are none."""

@@ -2,8 +2,10 @@
 
 import json
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from importlib import resources
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +17,8 @@ from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
 LIVE_SCRIPT = "live.js"
+MOST_OPENED = 4
+"""The most runs of a folder whose questions and answers are kept in memory; others are read again."""
 HTML, JAVASCRIPT, PNG = "text/html; charset=utf-8", "text/javascript; charset=utf-8", "image/png"
 TYPES = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT}
 
@@ -71,7 +75,8 @@ class FolderSite:
 
     def __init__(self, runs: RunList, repeat: Repeat, drafts: Path):
         self._runs, self._repeat, self._drafts = runs, repeat, drafts
-        self._opened: dict[Path, RunSite] = {}
+        self._opened: OrderedDict[Path, RunSite] = OrderedDict()
+        self._numbers = count()
         self._lock = threading.Lock()
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
@@ -93,8 +98,11 @@ class FolderSite:
     def _site(self, folder: Path) -> RunSite:
         with self._lock:
             if folder not in self._opened:
-                maps = self._drafts / str(len(self._opened))
+                maps = self._drafts / str(next(self._numbers))
                 self._opened[folder] = RunSite(LiveRun(folder, self._repeat, maps, home="../../"))
+            self._opened.move_to_end(folder)
+            if len(self._opened) > MOST_OPENED:
+                self._opened.popitem(last=False)
             return self._opened[folder]
 
 

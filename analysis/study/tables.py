@@ -14,7 +14,7 @@ from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.data.intervals import LEVEL, Difference, Estimate, estimates
-from roomscout.data.text import escaped
+from roomscout.data.text import csv_cell, escaped, in_markdown
 from roomscout.runs import RunError
 
 OVERALL = "overall"
@@ -157,7 +157,7 @@ def csv_of(results: Results) -> str:
             low, high = estimate.interval or (None, None)
             writer.writerow(
                 [
-                    each.cell.name, task, *_rounded(estimate.percent, low, high),
+                    each.cell.name, csv_cell(task), *_rounded(estimate.percent, low, high),
                     *_rounded(*(gain.percent, *(gain.interval or (None, None))) if gain else (None, None, None)),
                     *_rounded(gain.p_value if gain else None, score.p_holm), estimate.scenes,
                     *([*_rounded(each.moves, each.never_saw), each.failed] if task == OVERALL else ["", "", ""]),
@@ -280,10 +280,10 @@ def markdown_of(results: Results, title: str) -> str:
     tables = [cell_table(results), *([turn_table(results)] if results.turns else []), task_table(results)]
     for heads, rows in tables:
         lines += ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
         lines.append("")
     lines += [f"- {note}" for note in notes_of(results)]
-    return "".join(f"{escaped(line)}\n" for line in lines)
+    return "".join(f"{in_markdown(line)}\n" for line in lines)
 
 
 def about(results: Results) -> str:

@@ -1,0 +1,325 @@
+"""The forms of the files of a run folder that are plain JSON values: settings, summary.json and messages.json.
+
+Pydantic checks each of these where `RunReader` reads its file, and nowhere else. Unknown keys are not looked at, and
+keys that earlier versions lack are optional.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Required
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from roomscout import UpAxis
+
+LARGEST = 1e300
+"""Larger numbers would overflow in sums; none is one of a run."""
+DEEPEST = 40
+"""Levels of lists and objects in a file; deeper ones overflow the stack where they are shown."""
+TOO_DEEP = "it is nested too deeply"
+
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
+
+
+class Settings(TypedDict, total=False):
+    """The settings in `config` of run.json that verbs read by name."""
+
+    ply: Required[str | None]
+    model: Required[str]
+    benchmark: str
+    policy: str | None
+    engine: str
+    dtype: str
+    questions: str | None
+    scan_root: str
+    name: str | None
+    samples: Annotated[int, Field(ge=1, le=10_000)]
+    steps: Annotated[int, Field(ge=0, le=10**6)]
+    min_turns: Count
+    seed: int
+    temperature: Number
+    renderer: str
+    up_axis: UpAxis
+    scale: Annotated[float, Field(gt=0, le=1e6)]
+    image_size: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=2)]
+    focal: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)]
+    moves: str
+    moves_of: str | None
+    anytime: bool
+    base_url: list[str]
+    datasets: list[str]
+    question_types: list[str]
+    scenes: list[str]
+    ids: list[str]
+    num_questions: int | None
+
+
+class Resumption(TypedDict, total=False):
+    """An entry of `resumed` in run.json."""
+
+    at: str
+    host: str
+    git_revision: str | None
+    packages: dict[str, str | None]
+    python: str
+
+
+class RecordedPrompts(TypedDict):
+    """`prompts` in run.json."""
+
+    sha256: str
+    templates: dict[str, Any]
+
+
+class Message(TypedDict, total=False):
+    """A message of messages.json. Its views are files of its own folder."""
+
+    role: Required[str]
+    text: Required[str]
+    image: Annotated[str, Field(pattern=r"^render_\d+\.png$")]
+    images: Annotated[list[Annotated[str, Field(pattern=r"^render_\d+\.png$")]], Field(min_length=1)]
+
+
+class Percentages(TypedDict, total=False):
+    """The scores of all questions, or of some; the overall is under the key that `overall_label` names."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]  # for the overall
+    questions: Required[Count]
+    scored: Required[Count]
+    scored_own: Count
+    failed: Count
+    awaiting_judge: Count
+    overall_label: Required[str | None]
+    tasks: Required[dict[str, Number]]
+    some: "Some"
+
+
+class Some(TypedDict, total=False):
+    """Which questions a partial overall covers."""
+
+    questions: Count
+    datasets: list[str]
+
+
+def _with_overall(found: Percentages) -> Percentages:
+    label, values = found["overall_label"], dict[str, Any](found)
+    if label is not None and type(values.get(label)) not in (int, float):
+        raise ValueError(f"the overall {label} is not a number")
+    return found
+
+
+Part = Annotated[Percentages, AfterValidator(_with_overall)]
+
+
+class OfType(TypedDict, total=False):
+    """How the questions of a type ended."""
+
+    questions: Required[Count]
+    answered: Required[Count]
+    exhausted: Required[Count]
+    failed: Required[Count]
+    without_scan: Required[Count]
+    mean_turns: Required[Number | None]
+    percent: Number | None
+    scores: dict[str, Number]
+
+
+class Intervals(TypedDict, total=False):
+    """The intervals of scores, or why there are none."""
+
+    level: Required[int]
+    method: Required[str]
+    scenes: Required[dict[str, Count]]
+    percent: Required[dict[str, Interval]]
+    missing: Required[dict[str, str]]
+
+
+def _with_scenes(found: Intervals) -> Intervals:
+    if not {*found["percent"], *found["missing"]} <= found["scenes"].keys():
+        raise ValueError("scenes lacks a score of percent or missing")
+    if not found["percent"] and not found["missing"]:
+        raise ValueError("percent and missing are both empty")
+    return found
+
+
+CheckedIntervals = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[Intervals, AfterValidator(_with_scenes)]
+
+
+class OfDataset(TypedDict, total=False):
+    """The scores of a dataset."""
+
+    scored: Required[Count]
+    failed: Count
+    overall: Required[Number | None]
+    tasks: Required[dict[str, Number | None]]
+    intervals: Required[CheckedIntervals]
+
+
+class Baseline(TypedDict, total=False):
+    """The scores of a baseline."""
+
+    source: Required[str]
+    tasks: Required[dict[str, Number]]
+    overall: Number
+
+
+class BySight(TypedDict, total=False):
+    """The answers of a type by what was in view."""
+
+    answers: Required[Count]
+    below_full: Required[Count]
+    percent: Required[Number]
+
+
+class SightSplit(TypedDict, total=False):
+    """How scores depend on what was in view."""
+
+    enough_pixels: Required[Count]
+    surface_percent: Required[Number]
+    types: Required[dict[str, dict[str, BySight]]]
+
+
+class AtTurn(TypedDict, total=False):
+    """The scores if a turn were the last."""
+
+    turn: Required[Count]
+    forced: Required[Count]
+    percent: Required[Number | None]
+    interval: Required[Interval | None]
+
+
+class Anytime(TypedDict, total=False):
+    """What the answers after each turn say."""
+
+    answers: Required[Count]
+    by_turn: Required[list[AtTurn]]
+    too_early: dict[str, Count]
+    too_late: Required[dict[str, Number | None]]
+    better_earlier: Required[Count]
+
+
+class Samples(TypedDict, total=False):
+    """The scores of several answers to each question."""
+
+    of_each: Required[Annotated[int, Field(ge=1)]]
+    questions: Required[Count]
+
+
+class Cost(TypedDict, total=False):
+    """What a run cost."""
+
+    prefilled_tokens: Required[Annotated[int, Field(ge=-(10**12), le=10**12)]]
+    generated_tokens: Required[Count]
+
+
+class Session(TypedDict, total=False):
+    """The figures of a process of a run."""
+
+    seconds: Required[Number]
+    batch_size: int | None
+
+
+class Judge(TypedDict, total=False):
+    """Who marked the answers in free text."""
+
+    model: Required[str]
+    prompts_sha256: Required[str]
+
+
+class Summary(TypedDict, total=False):
+    """summary.json."""
+
+    pending: Required[Count]
+    asked: Required[Part]
+    with_scan: Required[Part]
+    finished: Part
+    types: Required[dict[str, OfType]]
+    intervals: CheckedIntervals
+    datasets: dict[str, OfDataset]
+    samples: Samples
+    judge: Judge
+    baselines: dict[str, Baseline]
+    sight: SightSplit
+    anytime: Anytime
+    warnings: list[str]
+    cost: Cost
+    sessions: list[Session]
+
+
+def _counted(found: Summary) -> Summary:
+    if "all" not in found["types"]:
+        raise ValueError("types lacks all")
+    if found["asked"]["overall_label"] is not None and not found["types"]["all"]["questions"]:
+        raise ValueError("there is an overall of no questions")
+    return found
+
+
+CheckedSummary = Annotated[Summary, AfterValidator(_counted)]
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def require_form(form: Any, values: Any) -> None:
+    """Raise ValueError, which says all that is wrong, unless JSON values have a form of this module."""
+    try:
+        _adapter(form).validate_python(values, strict=True)
+    except ValidationError as error:
+        raise ValueError(reasons(error)) from None
+
+
+def reasons(error: ValidationError) -> str:
+    """What is wrong with an object: its missing keys, then its wrong values, by key."""
+    missing, wrong = [], []
+    for problem in error.errors(include_url=False):
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            missing.append(key)
+            continue
+        why = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] != "value_error":  # those of our own name the value
+            why += f", got {repr(problem['input'])[:80]}"
+        wrong.append(f"{key}: {why}" if key else why)
+    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
+
+
+def parsed(text: str | bytes) -> Any:
+    """The values of JSON text; raises ValueError also for numbers that no run has and for deep nesting."""
+    try:
+        return json.loads(text, parse_float=_float, parse_int=_int)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+def read_json(path: Path) -> Any:
+    """The values of a JSON file; raises OSError, and ValueError as `parsed` does and for NaN and Infinity."""
+    values = parsed(path.read_bytes())
+    level, depth = [values], 0
+    while level := [each for value in level for each in _inside(value)]:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(TOO_DEEP)
+        if any(isinstance(each, float) and not abs(each) <= LARGEST for each in level):
+            raise ValueError("it has a number that is not finite")
+    return values
+
+
+def _inside(value: Any) -> Any:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if abs(value) > LARGEST:
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(f"the number {digits[:20]}... is too large")
+    return int(digits)
