@@ -23,6 +23,7 @@ from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
 from roomscout.data.text import escaped, log_to_stream
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.plan_view import PlanView, plan_view
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -45,9 +46,10 @@ def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
     log_to_stream(sys.stdout)
     try:
         scans = _named_scans(options) if options.scans else _scans_of_questions(options)
+        import_open3d()
         options.out.mkdir(parents=True, exist_ok=True)
         return _draw(scans, options)
-    except (QuestionError, ScanNotFound) as error:
+    except (QuestionError, ScanNotFound, Open3DError) as error:
         why = str(error)
     except OSError as error:
         why = f"--out {options.out} cannot be written ({error.strerror or error}): name another folder"

@@ -14,6 +14,7 @@ from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_
 from roomscout.envs.object_boxes import geometry_of, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.coverage import SurfaceCoverage
+from roomscout.rendering.open3d_import import Open3DError
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.visibility import object_pixels
 from roomscout.runs import RunError
@@ -43,7 +44,7 @@ def see(reader: RunReader) -> Seen:
     """Work out what was in view in each finished answer of a run; changes nothing.
 
     Keeps what seen.jsonl has of the same turns, scan and boxes. Raises RunError for a run without cameras or of grey
-    views, and if no answer has turns.
+    views, if no answer has turns, and without Open3D.
     """
     facts = reader.facts
     camera = camera_of(facts, reader.folder)
@@ -62,13 +63,15 @@ def see(reader: RunReader) -> Seen:
         if len(fresh) < len(wanted):
             try:
                 views = _ScanViews(scan, answers[0].row.scene_name, boxes, facts, camera)
+                for answer in answers:
+                    if (episode := answer.row.episode) not in fresh:
+                        fresh[episode] = _sight_of(answer, views, wanted[episode])
+                        computed += 1
+            except Open3DError as error:
+                raise RunError(str(error)) from None
             except (SceneError, BoxError) as error:
                 missing.append(f"{error}.")
                 continue
-            for answer in answers:
-                if (episode := answer.row.episode) not in fresh:
-                    fresh[episode] = _sight_of(answer, views, wanted[episode])
-                    computed += 1
         sights |= fresh
     if not sights and not missing:
         if reader.rows and any(reader.turns(row.episode) for row in reader.rows):

@@ -6,23 +6,36 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from roomscout.rendering.geometry import SceneError
+from roomscout.rendering.interrupts import deferred_interrupts
+
 _lock = threading.Lock()
+# Debian packages of the shared libraries that its wheels need.
+_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
+
+
+class Open3DError(SceneError):
+    """Open3D cannot be loaded. The message says what to install."""
 
 
 def import_open3d() -> ModuleType:
-    """Open3D. Raises ImportError, or OSError if a shared library is missing.
+    """Open3D; raises Open3DError if it cannot be loaded. Defers interrupts, which break the import.
 
     Open3D imports Dash for `open3d.visualization.draw_plotly_server` and has no option to leave it out. So while Open3D
     is imported, a stand-in for Dash is in `sys.modules`; the function still works and then imports Dash.
     """
-    with _lock:
-        if "open3d" not in sys.modules and "dash" not in sys.modules:
-            sys.modules["dash"] = _StandIn("dash")
-            try:
-                import open3d
-            finally:
-                del sys.modules["dash"]
-        import open3d
+    with _lock, deferred_interrupts():
+        try:
+            if "open3d" not in sys.modules and "dash" not in sys.modules:
+                sys.modules["dash"] = _StandIn("dash")
+                try:
+                    import open3d
+                finally:
+                    del sys.modules["dash"]
+            import open3d
+        except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
+            fix = f"apt-get install {_PACKAGES}" if "shared object" in str(error) else "pip install open3d"
+            raise Open3DError(f"scans need open3d, which cannot be loaded ({error}): {fix}") from error
     return open3d
 
 

@@ -366,7 +366,7 @@ def test_a_run_without_open3d_or_its_libraries_says_what_to_install(rooms: RoomS
         env=without_open3d(tmp_path, error),
     )
     assert all(f"{name} 2\n" in ended.stdout for name in RENDERER_NAMES)
-    said = f"error: every renderer needs open3d, which cannot be loaded ({reason}): {fix}"
+    said = f"error: scans need open3d, which cannot be loaded ({reason}): {fix}"
     assert [line[: len(said)] for line in ended.stderr.splitlines()] == [said] * len(RENDERER_NAMES)
     assert not list(tmp_path.glob("logs/*"))
 

@@ -5,7 +5,8 @@ import logging
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from roomscout.data.files import replace_text
 from roomscout.data.text import escaped
 from roomscout.processes import environment
 from roomscout.runs import RunError
+from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId
 
@@ -192,6 +194,30 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
+
+
+@contextmanager
+def only_one(study: Study, part: tuple[int, int] | None) -> Iterator[None]:
+    """Hold the lock of a study, or of a part of it, inside this block: two processes would resume each other's cells.
+
+    Raises RunInUse if another process has it, and RunError if that began another study in the folder meanwhile.
+    """
+    name = "study.lock" if part is None else f"study_shard{part[0]}of{part[1]}.lock"
+    with closing(locked(study.folder / name, "name another folder")):
+        begun = _read(study.folder / STUDY_FILE)
+        if begun is None or (begun["preset"], begun["questions_sha256"]) != (study.name, study.questions_sha256):
+            raise RunError(f"{study.folder} has another study now: name another folder")
+        yield
+
+
+@contextmanager
+def only_one_writes(study: Study, part: tuple[int, int] | None) -> Iterator[None]:
+    """Wait until no other part of a study merges runs and writes tables, inside this block."""
+    if part is None:  # has the lock of the whole study
+        yield
+        return
+    with closing(locked(study.folder / "study.lock", "name another folder", wait=True)):
+        yield
 
 
 def done_file(run: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from roomscout.analysis.report.writer import style_of, templates
-from roomscout.analysis.study.cells import MainCommand, finished_runs, open_study, run_cells
+from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one, only_one_writes, open_study, run_cells
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import (
     Results,
@@ -61,13 +61,16 @@ def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout 
             raise RunError(f"there is no study {given.preset}; use {_listed()}")
         asked = command.read(flags, folder)
         study = open_study(folder, given.preset, asked, command)
-        status = run_cells(study, asked, command)
-        if status > 1 or (runs := finished_runs(study, asked, command)) is None:
-            return status
-        results = results_of(study.preset, runs, command.answer_settings)
-        _write(folder / CSV, csv_of(results))
-        _write(folder / TABLE, markdown_of(results, _title(study.name, results)))
-        _write(folder / PAGE, _page(results, _title(study.name, results), folder))
+        with only_one(study, asked.part):
+            if (status := run_cells(study, asked, command)) > 1:
+                return status
+            with only_one_writes(study, asked.part):
+                if (runs := finished_runs(study, asked, command)) is None:
+                    return status
+                results = results_of(study.preset, runs, command.answer_settings)
+                _write(folder / CSV, csv_of(results))
+                _write(folder / TABLE, markdown_of(results, _title(study.name, results)))
+                _write(folder / PAGE, _page(results, _title(study.name, results), folder))
     except (RunError, BenchmarkError) as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
         return 2

@@ -2,8 +2,7 @@
 
 import logging
 
-from roomscout.rendering.interrupts import deferred_interrupts
-from roomscout.rendering.open3d_import import import_open3d
+from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.rendering.renderers.base import Renderer, RenderError
 from roomscout.rendering.renderers.child import ChildRenderer
@@ -11,8 +10,6 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
-# Debian packages of the shared libraries that Open3D's wheels need.
-_OPEN3D_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
 # Mesa's software rasterisers. On a CPU, ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 
@@ -71,12 +68,9 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
 
 def _load_open3d() -> None:
     try:
-        with deferred_interrupts():  # they crash an import of Open3D or make it fail
-            import_open3d()
-    except (ImportError, OSError) as error:  # Open3D 0.19 loads a library with ctypes, which raises OSError
-        library_missing = "shared object" in str(error)
-        fix = f"apt-get install {_OPEN3D_PACKAGES}" if library_missing else "pip install open3d"
-        raise RenderError(f"every renderer needs open3d, which cannot be loaded ({error}): {fix}") from error
+        import_open3d()
+    except Open3DError as error:
+        raise RenderError(str(error)) from error
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:
