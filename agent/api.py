@@ -54,7 +54,7 @@ def ask(
     scan: str | Path,
     question: str,
     *,
-    options: Sequence[str] | Mapping[str, str] | str = (),
+    options: Sequence[str] | Mapping[str, str] | str | None = (),
     question_type: str | None = None,
     ground_truth: str | None = None,
     policy: Policy | type[Policy] | str | None = None,

@@ -31,6 +31,8 @@ def shows_pictures() -> bool:
     """Whether the terminal shows pictures: as pixels, or as coloured half blocks."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and console.is_terminal):  # it is asked how it shows them
         return False
+    if 0 in os.get_terminal_size(sys.stdout.fileno()):  # a terminal without a size has no room for a picture
+        return False
     return os.environ.get("TERM") != "dumb" and console.color_system in ("256", "truecolor")
 
 

@@ -10,7 +10,19 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Reads all values except null as text, and refuses tags that would make them something else."""
+    """Reads all values except null as text; refuses tags that would make them something else.
+
+    Also refuses aliases of lists and mappings: a few lines of aliases of aliases take gigabytes.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """See yaml.SafeLoader."""
+        alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
+        node = super().compose_node(parent, index)
+        if alias is not None and isinstance(node, yaml.CollectionNode):
+            problem = f"*{alias.anchor} stands for a list or a mapping: write it there again"
+            raise yaml.composer.ComposerError(None, None, problem, alias.start_mark)
+        return node
 
 
 _TextLoader.yaml_implicit_resolvers = {

@@ -367,7 +367,7 @@ def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
             continue
         if name not in known:
             raise KeyError(name)
-        if conversion or "{" in (form or "") or re.search("[0-9]{3}", form or ""):
+        if conversion or "{" in (form or "") or re.search(r"\d{3}", form or ""):
             raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
 
 

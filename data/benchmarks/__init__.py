@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from string import Formatter
 
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
@@ -317,9 +318,11 @@ def _check_layout(dataset: str, paths: object) -> None:
         raise ValueError(f"scan_layouts of {dataset!r} must be a tuple of paths")
     for path in paths:
         try:
-            path.format(scene="")
-        except (LookupError, ValueError) as error:
+            names = {part[1:] for part in Formatter().parse(path) if part[1] is not None}
+        except ValueError as error:
             raise ValueError(f"scan_layouts of {dataset!r}: {path!r} may use {{scene}} only ({error!r})") from None
+        if names - {("scene", "", None)}:
+            raise ValueError(f"scan_layouts of {dataset!r}: {path!r} may use {{scene}} only")
 
 
 def _check_rescans(dataset: str, pattern: object) -> None:
