@@ -99,9 +99,11 @@ def test_help_of_the_console_command_begins_with_the_verbs():
 
 
 def test_help_of_a_verb_can_be_asked_for_either_way(capsys: pytest.CaptureFixture[str]):
-    assert main(["help", "eval"]) == main(["eval", "--help"]) == 0
-    first, _, second = capsys.readouterr().out.partition(VERBS["eval"].does)[2].partition(VERBS["eval"].does)
-    assert first == second
+    said = []
+    for typed in (["help", "eval"], ["eval", "--help"]):
+        assert main(typed) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != ""
 
 
 def test_the_package_lists_its_public_names_only():
