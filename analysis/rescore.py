@@ -174,7 +174,8 @@ def _parsed(
         return Rescored(row, row, f"only {len(turns)} of {row.turns} turns can be read, so its recorded answer stays")
     note, errors = "", 0
     for turn in turns:
-        if not turn.is_final and not turn.reply.text and not turn.reply.prompt_tokens:
+        asked_nothing = not turn.reply.text and not turn.reply.prompt_tokens and turn.parse_error is None
+        if not turn.is_final and asked_nothing:
             continue  # with --present once, the model saw this view in the last turn
         must_answer = turn.turn == steps or (turn.is_final and (counted_from is None or not turn.action.done))
         counts = counted_from is not None and turn.turn >= counted_from
