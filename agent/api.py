@@ -81,7 +81,7 @@ def ask(
     try:
         choices = tuple(written_options(options))
     except ValueError as error:
-        raise QuestionError(f"options: {error}") from None
+        raise ConfigError(str(error)) from None
     if settings.get("samples", 1) != 1:
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
     about = {"options": choices, "question_type": question_type, "ground_truth": ground_truth}

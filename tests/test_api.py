@@ -348,7 +348,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
         ({"policy": TurnAndAnswer, "model": "embedded"}, "so model would have no effect"),
         ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
-        ({"options": "left"}, r"options takes a list of choices, such as \["),
+        ({"options": "left"}, "options 'left' are not a list"),
     ],
 )
 def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):

@@ -10,7 +10,6 @@ from conftest import RoomScans
 
 from roomscout import ask, explore, load_policy, load_trajectories
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
-from roomscout.data.questions import QuestionError
 from roomscout.models import ModelError
 from roomscout.models.scripted import ScriptedBackend
 
@@ -140,7 +139,7 @@ def test_options_in_python_have_the_forms_of_files(rooms: RoomScans, options: An
 
 
 def test_options_in_python_that_cannot_be_read_are_refused(rooms: RoomScans):
-    with pytest.raises(QuestionError, match=r"^options: options 'red, green' are not a list"):
+    with pytest.raises(ConfigError, match=r"^options 'red, green' are not a list"):
         ask(scan_of(rooms), "Which?", options="red, green", policy="random", **LOOKING)
 
 
