@@ -12,6 +12,8 @@ CUT_M = 2.0
 """The height above the floor from which one looks down; in lower rooms the cut is at CUT_SHARE of the height."""
 CUT_SHARE = 0.85
 MARGIN_M = 0.2
+MOST_CUT = 0.5
+"""The largest share of a plan that furniture which the cut goes through covers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +31,10 @@ class PlanView:
 
 
 def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
-    """Cast a ray down for each pixel; `longest_px` is the longer side of the image."""
-    o3d = import_open3d()
+    """Cast a ray down for each pixel; `longest_px` is the longer side of the image.
 
+    What the cut goes through shows its top, if its surface is closed and faces outwards.
+    """
     lower, upper = scene.bounds.lower[:2] - MARGIN_M, scene.bounds.upper[:2] + MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
     columns, rows = (np.arange(lower[axis], upper[axis], metres_per_pixel) for axis in (0, 1))
@@ -39,7 +42,24 @@ def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
     rays = np.zeros((len(rows), len(columns), 6), dtype=np.float32)
     rays[..., 0], rays[..., 1] = np.meshgrid(columns, rows[::-1])
     rays[..., 2] = scene.floor_z_m + min(CUT_M, CUT_SHARE * height)
-    rays[..., 5] = -1
+    image, behind = _looking(scene, rays, -1)
+    if len(scene.faces):
+        tops, above = _looking(scene, rays, 1)
+        cut = behind & above
+        if cut.mean() < MOST_CUT:  # else it is the room whose surface faces outwards
+            image[cut] = tops[cut]
+    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
+
+
+def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray]:
+    """(H, W, 3) uint8 colours that vertical rays hit, and (H, W) where they hit the back of a surface.
+
+    `way` is 1 for up and -1 for down.
+    """
+    o3d = import_open3d()
+
+    rays[..., 5] = way
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
     image = colours_of_hits(scene, hits).reshape(*rays.shape[:2], 3)
-    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
+    back = np.isfinite(hits["t_hit"].numpy()) & (hits["primitive_normals"].numpy()[..., 2] * way > 0)
+    return image, back

@@ -130,8 +130,9 @@ class Sight(Record):
 def _in_words(objects: SeenObjects) -> str:
     name, most = objects.category, objects.most_pixels
     if objects.needed > 1:
-        counted = f"{objects.seen} of {objects.needed} {name}"
-        return f"{counted}, each at {most} pixels or more" if most else f"{counted} in view"
+        if not most:
+            return f"{objects.needed - objects.seen} of {objects.needed} {name} never in view"
+        return f"{objects.needed} of {objects.needed} {name}, each at {most} pixels or more"
     return f"{name} at {most} pixels" if most else f"{name} never in view"
 
 

@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from browsing import OpenPage
 from conftest import RoomScans, run_in_process
-from simple_rooms import RED, box, scene_of
+from simple_rooms import BLUE, RED, box, scene_of
 
 from roomscout.agent.config import RunConfig
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import Place, map_of
+from roomscout.analysis.report.pages import unseen_of
 from roomscout.analysis.report.scores import interval_of, scores_of
 from roomscout.analysis.report.svg import ticks
 from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.titles import title_of
 from roomscout.command import main
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import ObjectBox, boxes_file, named_in, read_boxes
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
@@ -28,6 +31,7 @@ from roomscout.rendering.plan_view import plan_view
 from roomscout.reports import finish, repeat_command_of, write_after_run
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
+from roomscout.runs.sights import SeenObjects, Sight
 
 OLD_RUN = Path(__file__).parent / "data" / "run_schema1" / "interrupted"
 MARKUP = "<script>window.hacked = true</script><img src=x onerror='window.hacked = true'><!-- \u2028 </script>"
@@ -403,3 +407,57 @@ def test_the_table_agrees_with_the_csv_of_the_run(one_run: Path, reported: Path)
     with (one_run / "results.csv").open() as table:
         rows = list(csv.DictReader(table))
     assert [row[5] for row in index["rows"]] == [round(float(row["score"]), 4) for row in rows]
+
+
+def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path, opened: Any, tmp_path: Path):
+    summary = json.loads((copied / "summary.json").read_text())
+    label = summary["asked"]["overall_label"]
+    summary["baselines"] = {"most_frequent": {"source": "elsewhere", "tasks": {}, "overall": summary["asked"][label]}}
+    (copied / "summary.json").write_text(json.dumps(summary | {"warnings": ["no reply could be read"]}))
+    shown = opened(write_report(copied, repeat_command_of, tmp_path / "report.html").path).page
+    text = shown.inner_text("body")
+    percent = f"{summary['asked'][label]:.1f} %"
+    assert percent in shown.inner_text("h1") and copied.name not in shown.inner_text("h1")
+    assert shown.inner_text(".lead").startswith(percent)
+    assert f"Not better than this baseline: most frequent answer, {percent}." in shown.inner_text(".lead")
+    assert text.index("No reply could be read") < text.index("Before you compare")
+
+
+@pytest.mark.parametrize(
+    ("config", "title"),
+    [
+        ({"name": "free"}, "free"),
+        ({"model": "Qwen/Qwen3-VL-8B"}, "Qwen3-VL-8B · Rooms · 33.3 %"),
+        ({"model": "a", "moves": "spin", "min_turns": 3}, "a (spin, no answer before turn 3) · Rooms · 33.3 %"),
+        ({"policy": "random", "translation": False}, "random (turning only) · Rooms · 33.3 %"),
+        ({"model": "a", "ply": "room.ply"}, "a · 33.3 %"),
+    ],
+)
+def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
+    one_run: Path, config: dict[str, Any], title: str
+):
+    facts = RunReader(one_run).facts
+    facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
+    summary = {"asked": {"overall_label": "x", "x": 33.33}}
+    assert title_of(facts, find_benchmark("rooms"), summary) == title
+
+
+def test_a_map_marks_the_objects_that_no_view_showed(one_run: Path):
+    run = RunContents.read(one_run)
+    question = replace(run.question(run.episodes[0]), question="How many chairs are there?", options=())
+    chairs = [ObjectBox("chair", (float(x), 0.0, 0.0), (1.0, 1.0, 1.0)) for x in range(3)]
+    seen = SeenObjects("chair", 3, ((5, 0), (0, 0), (0, 9)))
+    sight = Sight(1, 1, surface=(0.1, 0.2), boxes=True, objects=(seen,), enough=1, made_of="")
+    assert unseen_of(replace(question, sight=sight), chairs) == [chairs[1]]
+    assert sight.in_words == "1 of 3 chair never in view"
+    assert unseen_of(replace(question, sight=sight), chairs[:2]) == []  # other boxes than the sight was worked out with
+    assert unseen_of(replace(question, sight=None), chairs) == []
+
+
+def test_a_floor_plan_shows_the_top_of_what_its_cut_goes_through():
+    room, cupboard = box((0, 0, 0), (4, 4, 2.5)), box((1, 1, 0.01), (2, 2, 2.2), BLUE)
+    room = replace(room, faces=room.faces[:, ::-1])  # a room is seen from inside
+    cupboard.colours[1::2] = RED  # its upper corners
+    plan = plan_view(scene_of(room, cupboard), 80)
+    column, row = plan.pixel(1.5, 1.5)
+    assert plan.image[round(row), round(column)].tolist() == list(RED)

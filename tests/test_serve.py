@@ -133,7 +133,7 @@ def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: A
     until_said(shown, "In progress: 19 of 21 answers.")
     row = next(row for row in RunReader(unfinished.folder).rows if row.folder == name)
     assert outcome(shown, name).split()[-1] == {0: "wrong", 1: "right"}.get(row.score, "partly")
-    assert "Over 19 scored answers" in shown.page.inner_text("#scores")
+    assert "over 19 scored answers" in shown.page.inner_text("#scores")
     assert "2 of 21 pending" in shown.page.inner_text("header")
 
 

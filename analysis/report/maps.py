@@ -13,7 +13,7 @@ from roomscout import UpAxis
 from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.data.files import replacing
-from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, plan_view
+from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, MOST_CUT, plan_view
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.records import ScanRecord, Turn
 
@@ -90,7 +90,15 @@ class FloorPlans:
 
     def _key(self, scan: ScanRecord) -> str:
         """A name that changes with the scan and with how it is drawn."""
-        how = (scan.sha256, *scan.frame.over(self._up_axis, self._scale), LONGEST_PX, CUT_M, CUT_SHARE, MARGIN_M)
+        how = (
+            scan.sha256,
+            *scan.frame.over(self._up_axis, self._scale),
+            LONGEST_PX,
+            CUT_M,
+            CUT_SHARE,
+            MARGIN_M,
+            MOST_CUT,
+        )
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
 
     def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:

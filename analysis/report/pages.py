@@ -9,7 +9,7 @@ from typing import Any
 
 from roomscout.analysis.report.contents import OUTCOMES, Entry, QuestionContents, RunContents
 from roomscout.analysis.report.maps import FloorPlans, map_of
-from roomscout.data.boxes import BoxError, ObjectBox
+from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
@@ -46,7 +46,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
                 entry.name,
                 type_at[entry.question_type],
                 scene_at[entry.scene],
-                escaped(entry.question),
+                escaped(" ".join(entry.question.split())),
                 outcomes.index(entry.outcome),
                 None if entry.score is None else round(entry.score, 4),
                 escaped(entry.answer),
@@ -66,7 +66,8 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
     "replay" is for the address of its replay, if there is one.
     """
     missing: list[str] = []
-    plan, drawn, about_map = _map(question, run.facts, plans, missing)
+    plan, drawn, named = _map(question, run.facts, plans, missing)
+    unseen = unseen_of(question, named)
     turns = [
         turn_values(turn, question, run, link, missing) | _in_view(turn, question.sight) for turn in question.turns
     ]
@@ -77,7 +78,14 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         "folder": str(run.folder_of(question.episode)),
         "replay": None,
         "replay_command": escaped(_replay_command(question, run)),
-        "map": drawn and {**drawn, "image": link(plan) if plan else None, "about": about_map},
+        "map": drawn
+        and {
+            **drawn,
+            "image": link(plan) if plan else None,
+            "boxes": [[*box, named[place] in unseen] for place, box in enumerate(drawn["boxes"])],
+            "about": counted_names(named),
+            "unseen": counted_names(unseen),
+        },
         "sight": _sight_in_words(question.sight),
         "turns": turns,
         "missing": missing,
@@ -131,8 +139,8 @@ def _system(question: QuestionContents) -> str:
 
 def _map(
     question: QuestionContents, facts: RunFacts, plans: FloorPlans, missing: list[str]
-) -> tuple[Path | None, dict[str, Any] | None, str]:
-    """The file of the floor plan if there is one, the map, and the objects on it in words."""
+) -> tuple[Path | None, dict[str, Any] | None, list[ObjectBox]]:
+    """The file of the floor plan if there is one, the map, and the objects on it."""
     scan = question.turns[0].scan if question.turns else None
     path = place = None
     named: list[ObjectBox] = []
@@ -147,7 +155,21 @@ def _map(
             missing.append(escaped(f"{error}."))
     elif question.turns:
         missing.append("The map has no floor plan: the run does not record which scan it used.")
-    return path, map_of(question.turns, place, named, hfov_deg(facts)), counted_names(named)
+    return path, map_of(question.turns, place, named, hfov_deg(facts)), named
+
+
+def unseen_of(question: QuestionContents, named: Sequence[ObjectBox]) -> list[ObjectBox]:
+    """Those of the `named` boxes whose objects no view showed; none if that is not known, or of other boxes."""
+    if question.sight is None:
+        return []
+    found = []
+    for needed, seen in zip(
+        needed_for(question.question, question.options, named), question.sight.objects, strict=False
+    ):
+        if needed.category != seen.category or len(needed.boxes) != len(seen.pixels):
+            return []
+        found += [box for box, pixels in zip(needed.boxes, seen.pixels, strict=True) if not any(pixels)]
+    return found
 
 
 def counted_names(boxes: Sequence[ObjectBox]) -> str:
@@ -229,7 +251,7 @@ def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
 
 
 def _sight_in_words(sight: Sight | None) -> str:
-    """What was in view of the objects that the question needs, such as "never saw: lamp never in view"."""
+    """What was in view of the objects that the question needs, such as "never saw: 2 of 7 picture never in view"."""
     if sight is None or sight.verdict is None:
         return ""
     words = sight.verdict.replace("_", " ")

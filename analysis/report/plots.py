@@ -36,8 +36,18 @@ class Plot:
     """A plot with its title and a sentence below it, which says what it covers."""
 
     title: str
-    svg: str
+    drawing: Drawing
     note: str
+
+    @property
+    def svg(self) -> str:
+        """The finished picture."""
+        return self.drawing.svg
+
+    @property
+    def width(self) -> float:
+        """Its width in pixels before it is scaled."""
+        return self.drawing.width
 
 
 def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]:
@@ -107,7 +117,7 @@ def _score_per_type(summary: Mapping[str, Any]) -> Plot | None:
     note = "Mean score of each type; numbers score by their relative error. n counts its answers."
     if any(interval_of(summary, name) for name in types):
         note += " Whiskers are 95 % intervals over scenes."
-    return Plot("Score per type", drawing.svg, note)
+    return Plot("Score per type", drawing, note)
 
 
 def _turns_used(entries: Sequence[Entry]) -> Plot | None:
@@ -133,7 +143,7 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
     note = f"n = {len(entries)}, mean {fmean(entry.turns for entry in entries):.1f}"
     note += f"; hatched: {exhausted} exhausted." if exhausted else "; none was exhausted."
-    return Plot("Turns used", drawing.svg, note)
+    return Plot("Turns used", drawing, note)
 
 
 def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
@@ -159,7 +169,7 @@ def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
     _base(drawing, up, "turns")
     note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
     note += "not show what one more turn is worth."
-    return Plot("Score by number of turns", drawing.svg, note)
+    return Plot("Score by number of turns", drawing, note)
 
 
 def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
@@ -184,7 +194,7 @@ def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
     note += "to; a question that has ended keeps its own. The last point is the overall of the run."
     if any(each["interval"] for each in by_turn):
         note += " Lines are 95 % intervals over scenes."
-    return Plot("Overall if each turn were the last", drawing.svg, note)
+    return Plot("Overall if each turn were the last", drawing, note)
 
 
 def _distance(entries: Sequence[Entry]) -> Plot | None:
@@ -214,7 +224,7 @@ def _histogram(title: str, values: Sequence[float], label: str, note: str) -> Pl
     for value in ticks(0, bins * width, 6):
         drawing.text(across(value), up(0) + 16, number(value), "tick middle")
     _base(drawing, up, label)
-    return Plot(title, drawing.svg, f"n = {len(values)}, {note}")
+    return Plot(title, drawing, f"n = {len(values)}, {note}")
 
 
 def _numbers(entries: Sequence[Entry]) -> list[Plot]:
@@ -251,7 +261,7 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
     note = f"n = {len(numbers)}; the line is a perfect answer."
     if beyond:
         note += f" {_counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
-    return Plot(f"Answer and truth: {escaped(name)}", drawing.svg, note)
+    return Plot(f"Answer and truth: {escaped(name)}", drawing, note)
 
 
 def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot | None:
@@ -267,7 +277,7 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
         drawing.text(left - 8, middle + 4, name, "name end")
         drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
         drawing.text(WIDTH - 2, middle + 4, f"{_amount(value)} ({100 * value / total:.0f} %)", "value end")
-    return Plot(title, drawing.svg, note)
+    return Plot(title, drawing, note)
 
 
 def _amount(value: float) -> str:

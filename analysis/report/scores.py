@@ -7,8 +7,9 @@ from typing import Any
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
+from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.data.by_dataset import interval_of as dataset_interval
-from roomscout.data.scoring import failed_in_words, no_interval_lines, part_lines, reference_lines
+from roomscout.data.scoring import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
 from roomscout.data.text import escaped
 from roomscout.runs.baselines import is_blind
 
@@ -122,11 +123,68 @@ def percent_by_baseline(summary: Mapping[str, Any], key: str) -> dict[str, float
     return dict(summary.get("baselines", {}).get(key, {}).get("tasks", {}))
 
 
+@dataclass(frozen=True)
+class Lead:
+    """How good a run is, before all tables: the overall, what it is, and `verdicts` on it, a sentence each.
+
+    `beside` has the names and the overalls of the baselines. `verdicts` say that it is not above one of them, and that
+    questions failed.
+    """
+
+    percent: float
+    interval: Interval | None
+    label: str
+    scored: int
+    beside: tuple[tuple[str, float], ...]
+    verdicts: tuple[str, ...]
+
+
+def lead_of(run: RunContents, scores: Scores) -> Lead:
+    """What a reader wants to know first; escaped for display."""
+    asked, overall = run.summary["asked"], scores.overall
+    label = scores.label
+    if run.benchmark is not None:
+        label = overall_in_words(label, asked["tasks"], run.benchmark, asked.get("some"))
+    beside = tuple(
+        (name, percent)
+        for (name, _), percent in zip(scores.baselines, overall.baselines, strict=True)
+        if percent is not None
+    )
+    verdicts = [_against(overall, name, percent) for name, percent in beside]
+    if words := failed_in_words(run.summary):
+        verdicts.append(f"{words}.")
+    if "own_percent" in asked:
+        verdicts.append(f"{asked['own_percent']:.1f} % over {asked['scored_own']:,} answers in types of your own.")
+    return Lead(
+        overall.percent,
+        overall.interval,
+        escaped(label),
+        scores.scored,
+        beside,
+        tuple(map(escaped, filter(None, verdicts))),
+    )
+
+
+def _against(overall: ScoreRow, name: str, percent: float) -> str:
+    """Says that an overall is not above a baseline, or that its interval does not tell; else empty."""
+    if overall.percent <= percent:
+        return f"Not better than this baseline: {name.lower()}, {percent:.1f} %."
+    if overall.interval and overall.interval[0] <= percent:
+        return f"The interval includes a baseline: {name.lower()}, {percent:.1f} %."
+    return ""
+
+
+def title_in_words(run: RunContents) -> str:
+    """The title of a run's page; escaped for display."""
+    return title_of(run.facts, run.benchmark, run.summary)
+
+
 def about_in_words(run: RunContents) -> str:
-    """A run in a line: its model, benchmark, number of questions and date."""
-    benchmark = run.benchmark.title if run.benchmark else str(run.facts.setting("benchmark"))
-    asked = f"{run.facts.questions:,} question{'' if run.facts.questions == 1 else 's'}"
-    return escaped(f"{run.facts.setting('model')} · {benchmark} · {asked} · {run.facts.started[:10]}")
+    """A run in a line: what its title lacks of model, benchmark, number of questions, folder and start."""
+    facts = run.facts
+    asked = f"{facts.questions:,} question{'' if facts.questions == 1 else 's'}"
+    named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
+    return escaped(" · ".join([*named, asked, facts.started[:16].replace("T", " "), run.folder.name]))
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
@@ -150,7 +208,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
         ("Filters", "; ".join(filters)),
-        ("Scans", str(setting("ply") or setting("scan_root"))),
+        ("Scans", _scans(run)),
         (
             "View",
             f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px ({hfov_deg(facts):g}° wide)"
@@ -171,6 +229,13 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Folder", str(run.folder)),
     ]
     return [(name, escaped(text)) for name, text in found if text]
+
+
+def _scans(run: RunContents) -> str:
+    """The scan, or the folder of the scans; empty if the benchmark brings them."""
+    setting = run.facts.setting
+    brings = run.benchmark is not None and run.benchmark.folder is not None and setting("questions") is None
+    return str(setting("ply") or ("" if brings else setting("scan_root")))
 
 
 def _source_of_benchmark(run: RunContents) -> str:
@@ -219,8 +284,10 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if command := judge_command(run):
         awaiting = run.summary["asked"]["awaiting_judge"]
         found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
-    if words := failed_in_words(run.summary):
-        found.append(f"Of the questions, {words}: an error of the scan, the renderer or the server ended them.")
+    if failed_in_words(run.summary):
+        found.append(
+            "An error of the scan, the renderer or the server ended the failed questions: it says nothing of the model."
+        )
     if scores is not None:
         found.append(_label_in_words(scores.label, bool(run.summary["asked"].get("some"))))
     if run.benchmark is not None and run.benchmark.scored_as:

@@ -39,9 +39,10 @@ class Drawing:
 
     def __init__(self, width: float, height: float, label: str):
         """`label` describes the picture to those who cannot see it."""
+        self.width = width
         self._parts = [
             f'<svg class="plot" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}" '
-            f'style="max-width:{width:g}px;min-width:{0.8 * width:g}px">'
+            f'style="max-width:{1.3 * width:g}px;min-width:{0.75 * width:g}px">'
         ]
 
     def rect(self, x: float, y: float, width: float, height: float, css: str, about: str = "") -> None:

@@ -26,13 +26,15 @@ from roomscout.analysis.report.scores import (
     datasets_of,
     facts_in_words,
     judge_command,
+    lead_of,
     scores_of,
+    title_in_words,
 )
+from roomscout.analysis.titles import controls_of
 from roomscout.data.files import replace_bytes, replace_text, replacing
 from roomscout.data.question_files import listed
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.records import RunFacts
 from roomscout.runs.sights import SIGHTS
 
@@ -185,9 +187,9 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
     except ValueError as error:
         command = f"cannot be rebuilt: {escaped(str(error))}"
     return {
-        "title": escaped(run.folder.name),
+        "title": title_in_words(run),
         "about": about_in_words(run),
-        "blind": is_blind(run.facts.protocol),
+        "controls": controls_of(run.facts),
         "part": str(run.facts.part) if run.facts.part else "",
         "pending": run.pending,
         "episodes": run.facts.episodes,
@@ -195,6 +197,8 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "more_facts": facts[MAIN_FACTS:],
         "command": command,
         "scores": scores,
+        "lead": lead_of(run, scores) if scores else None,
+        "warnings": list(map(escaped, run.summary.get("warnings", ()))),
         "judge_command": escaped(judge_command(run)),
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run, scores),

@@ -1,7 +1,7 @@
 "use strict";
 /* The table of a report and the pages of its questions. All text of a run is set as text, never as markup. */
 const roomscout = (() => {
-  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", awaiting: "?", exhausted: "⌛", failed: "!", unfinished: "…", pending: "·" };
+  const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", awaiting: "?", exhausted: "∅", failed: "!", unfinished: "…", pending: "·" };
   const QUESTION = /^#(q\d+(?:_s\d+)?)$/;
   const SVG = "http://www.w3.org/2000/svg";
   const run = document.getElementById("run");
@@ -33,6 +33,7 @@ const roomscout = (() => {
     return made;
   }
 
+  const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
   const fixed = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
   /* The table */
@@ -109,6 +110,9 @@ const roomscout = (() => {
     const link = (cell) => element("a", { href: "#" + cell.getValue() }, cell.getValue());
     const sight = (cell) => element("span", { class: cell.getValue() || null }, cell.getValue().replaceAll("_", " "));
     const words = (cell) => element("span", { title: cell.getValue() }, cell.getValue());
+    const scenes = [...new Set(rows.map((row) => row.scene))];
+    const shared = sharedStart(scenes);
+    const scene = (cell) => element("span", { title: cell.getValue() }, (shared ? "…" : "") + cell.getValue().slice(shared));
     const digits = (count) => (cell) => (cell.getValue() === null ? "" : fixed(cell.getValue(), count));
     const right = { hozAlign: "right", headerHozAlign: "right" };
     const by = (key) => (a, b, first, second) => first.getData()[key] - second.getData()[key];
@@ -117,16 +121,16 @@ const roomscout = (() => {
     const sort = new URLSearchParams(location.hash.split("?")[1] || "").get("sort") || "";
     const [column, direction] = sort.split(".");
     const columns = [
-      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 116, responsive: 0 },
-      { title: "Type", field: "type", formatter: words, minWidth: 222, responsive: 3 },
-      { title: "Scene", field: "scene", formatter: words, minWidth: 136, responsive: 6 },
-      { title: "Text", field: "question", formatter: words, widthGrow: 4, minWidth: 130, responsive: 1 },
-      { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 118, responsive: 0 },
-      { title: "Score", field: "score", formatter: digits(2), width: 86, responsive: 2, sorter: "number", ...right },
-      { title: "Given", field: "answer", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
-      { title: "Truth", field: "truth", formatter: words, widthGrow: 1.2, minWidth: 108, responsive: 4 },
+      { title: "Question", field: "name", formatter: link, sorter: by("position"), width: 108, responsive: 0 },
+      { title: "Text", field: "question", formatter: words, widthGrow: 6, minWidth: 130, responsive: 1 },
+      { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 116, responsive: 0 },
+      { title: "Score", field: "score", formatter: digits(2), width: 84, responsive: 2, sorter: "number", ...right },
+      { title: "Given", field: "answer", formatter: words, widthGrow: 1, minWidth: 92, responsive: 3 },
+      { title: "Truth", field: "truth", formatter: words, widthGrow: 1, minWidth: 92, responsive: 3 },
+      ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 98, responsive: 4 }] : []),
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
-      ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 112, responsive: 4 }] : []),
+      { title: "Type", field: "type", formatter: words, width: 150, responsive: 4 },
+      ...(scenes.length > 1 ? [{ title: "Scene", field: "scene", formatter: scene, width: 96, responsive: 6 }] : []),
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
     ];
     table = new Tabulator(holder, {
@@ -145,6 +149,14 @@ const roomscout = (() => {
     form.addEventListener("input", () => { applyFilters(); rememberState(); });
     form.addEventListener("reset", () => setTimeout(() => { applyFilters(); rememberState(); }));
     form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  /* How many characters all names begin with, up to a separator, if leaving them out saves some. */
+  function sharedStart(names) {
+    let same = 0;
+    while (names.every((name) => same < name.length - 1 && name[same] === names[0][same])) same += 1;
+    while (same && !"_-/. ".includes(names[0][same - 1])) same -= 1;
+    return same > 4 ? same : 0;
   }
 
   function sortableByKeyboard(column) {
@@ -179,7 +191,7 @@ const roomscout = (() => {
 
   function count(filters, found) {
     const scores = found.map((row) => row.getData().score).filter((score) => score !== null);
-    const mean = scores.length ? `, mean score ${fixed((100 * scores.reduce((a, b) => a + b, 0)) / scores.length, 1)} %` : "";
+    const mean = scores.length ? `, their mean ${fixed((100 * scores.reduce((a, b) => a + b, 0)) / scores.length, 1)} %` : "";
     document.getElementById("count").value = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} answers${mean}`;
   }
 
@@ -316,12 +328,12 @@ const roomscout = (() => {
     fact("Outcome", `${SYMBOLS[data.outcome]} ${data.outcome}${score}`, `verdict ${data.outcome}`);
     fact("Answer", data.answer);
     fact("Truth", data.truth);
-    for (const [label, value] of Object.entries(data.scores)) fact(label.replaceAll("_", " "), String(value));
-    fact("In view", data.sight, data.sight.startsWith("never") ? "noted" : null);
+    for (const [label, value] of Object.entries(data.scores)) fact(capital(label.replaceAll("_", " ")), String(value));
+    fact("In view", data.sight, data.map && data.map.unseen ? "noted" : null);
     fact("Failed at", data.failed);
     fact("Error", data.error, "noted");
     fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
-    fact("Time", `${fixed(data.seconds, 1)} s, its share of batched calls`);
+    fact("Time", `${fixed(data.seconds, 1)} s${data.turns.some((turn) => turn.batch > 1) ? ", its share of batched calls" : ""}`);
     fact("Scene", `${data.scene} (${data.dataset})`);
     fact("Id", data.id);
     fact("Folder", data.folder);
@@ -358,9 +370,13 @@ const roomscout = (() => {
     }
     const [prompt, reused, generated] = turn.tokens;
     const [preprocess, prefill, decode, render] = turn.seconds;
-    const spent = `${prompt.toLocaleString("en")} prompt tokens (${reused.toLocaleString("en")} reused), ${generated.toLocaleString("en")} generated; `
-      + `prefill ${fixed(preprocess + prefill, 2)} s, decoding ${fixed(decode, 2)} s in a batch of ${turn.batch}; move and view ${fixed(render, 2)} s`
-      + (turn.retries ? `; ${turn.retries} failed requests before this reply` : "");
+    const before = preprocess + prefill; // a server does not say how long it decoded
+    const spent = [
+      generated ? `${prompt.toLocaleString("en")} prompt tokens${reused ? ` (${reused.toLocaleString("en")} reused)` : ""}, ${generated.toLocaleString("en")} generated` : "",
+      decode ? `prefill ${fixed(before, 2)} s, decoding ${fixed(decode, 2)} s` + (turn.batch > 1 ? ` in a batch of ${turn.batch}` : "") : before ? `reply after ${fixed(before, 2)} s` : "",
+      `move and view ${fixed(render, 2)} s`,
+      turn.retries ? `${turn.retries} failed requests before this reply` : "",
+    ].filter(Boolean).join("; ");
     const noted = [turn.requested && `The model asked for: ${turn.requested}`, turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)].filter(Boolean);
     const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, view, element("div", { class: "text" },
       element("h3", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action)),
@@ -380,15 +396,15 @@ const roomscout = (() => {
   /* The top-down map */
 
   function map(data) {
-    const { width, height, metre, hfov, path, poses, stops, boxes, image, about } = data.map;
+    const { width, height, metre, hfov, path, poses, stops, boxes, image, about, unseen } = data.map;
     const words = `The room from above, with the camera's path over ${poses.length} turns` + (about ? ` and the objects that the question names: ${about}` : "");
     const svg = drawn("svg", { viewBox: `0 0 ${width} ${height + 30}`, role: "img", "aria-label": words });
     if (image) {
       const inline = image.startsWith("#") ? document.getElementById("map-" + image.slice(1)) : null;
       svg.append(drawn("image", { href: inline ? JSON.parse(inline.textContent) : image, width, height }));
     }
-    for (const [name, corners] of boxes) {
-      svg.append(drawn("polygon", { class: "box", points: corners.map((corner) => corner.join(",")).join(" ") }));
+    for (const [name, corners, unseen] of boxes) {
+      svg.append(drawn("polygon", { class: unseen ? "box unseen" : "box", points: corners.map((corner) => corner.join(",")).join(" ") }));
       const middle = [0, 1].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / corners.length);
       const half = 3.6 * name.length + 4;
       const x = Math.min(Math.max(middle[0], half), Math.max(width - half, half));
@@ -412,7 +428,8 @@ const roomscout = (() => {
     const legend = ["Numbers are turns, cones show where the camera looked."];
     if (stops.length) legend.push("✕ marks where a move was stopped, the dashed line where it should have gone.");
     if (about) legend.push(`Boxes: ${about}.`);
-    return element("figure", { class: "map" }, svg, element("figcaption", { class: "note" }, legend.join(" ")));
+    return element("figure", { class: "map" }, svg, element("figcaption", { class: "note" }, legend.join(" "),
+      unseen ? element("strong", { class: "wrong" }, ` Red: never in view (${unseen}).`) : null));
   }
 
   /* Poses at one place, which share a disc. */

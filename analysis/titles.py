@@ -1,0 +1,59 @@
+"""What a run is called where people read it: its name, or what answered, on which benchmark, with which score."""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from roomscout.data.benchmarks import Benchmark
+from roomscout.data.text import escaped
+from roomscout.runs.baselines import is_blind
+from roomscout.runs.records import RunFacts
+
+_MOVERS = {"spin": "spin", "random": "random moves", "coverage": "coverage", "none": "first view only"}
+
+
+def answering(facts: RunFacts) -> str:
+    """What answered: the model, by the last part of its name, or the policy."""
+    named = str(facts.setting("policy") or facts.setting("model"))
+    return named.rstrip("/").rsplit("/", 1)[-1]
+
+
+def controls_of(facts: RunFacts) -> tuple[str, ...]:
+    """What a run with controls does otherwise than its model alone would, such as "blind" and "spin"."""
+    setting = facts.setting
+    moves_of, at_once = setting("moves_of"), setting("present") == "once"
+    found = [
+        "blind" if is_blind(facts.protocol) else "",
+        "moves of another run" if moves_of else _MOVERS.get(setting("moves"), ""),
+        "all views at once" if at_once else "",
+        "" if setting("translation") else "turning only",
+        f"no answer before turn {setting('min_turns')}" if setting("min_turns") else "",
+    ]
+    return tuple(filter(None, found))
+
+
+def short_title(facts: RunFacts) -> str:
+    """The name of a run, or what answered and under which controls; not escaped."""
+    controls = controls_of(facts)
+    return facts.name or answering(facts) + (f" ({', '.join(controls)})" if controls else "")
+
+
+def title_of(facts: RunFacts, benchmark: Benchmark | None, summary: Mapping[str, Any]) -> str:
+    """The name of a run, or what answered, the benchmark and the overall; escaped for display."""
+    if facts.name:
+        return escaped(facts.name)
+    asked = summary.get("asked", {})
+    label = asked.get("overall_label")
+    score = f"{asked[label]:.1f} %" if label else ""
+    about = "" if facts.setting("ply") else asked_in_words(facts, benchmark)
+    return escaped(" · ".join(filter(None, [short_title(facts), about, score])))
+
+
+def asked_in_words(facts: RunFacts, benchmark: Benchmark | None) -> str:
+    """The benchmark of a run, or the file of its questions: its folder, if the file is called questions."""
+    if benchmark is None:
+        return str(facts.setting("benchmark"))
+    path = PurePosixPath(benchmark.title)
+    return (
+        str(path.parent) if benchmark.scored_as and path.stem == "questions" and path.parent.name else benchmark.title
+    )
