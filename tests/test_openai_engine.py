@@ -420,6 +420,34 @@ def test_a_server_that_answers_as_another_model_is_reported(script: FaultyServer
         assert sum(record.levelname == "WARNING" for record in caplog.records) == warnings
 
 
+@pytest.mark.parametrize(("context", "warnings"), [(900, 1), (10**6, 0)])
+def test_a_server_that_drops_views_is_reported(
+    script: FaultyServer, caplog: pytest.LogCaptureFixture, context, warnings
+):
+    answer = script.answering
+
+    def read_at_most_context(body: bytes) -> bytes:
+        read = min(500 * sum(each["role"] == "user" for each in json.loads(body)["messages"]), context)
+        return json.dumps(json.loads(answer(body)) | {"usage": {"prompt_tokens": read}}).encode()
+
+    script.answering = read_at_most_context
+    backend, asked = backend_at(script.url), conversation()
+    for turn in range(4):
+        (reply,) = backend.generate([asked], action_format())
+        asked.append(Message("assistant", reply.text))
+        asked.append(Message("user", f"Turn {turn + 1}", asked.images[0]))
+    said = [each.getMessage() for each in caplog.records if "drop the beginning of conversations" in each.getMessage()]
+    assert len(said) == warnings
+    assert all("read 900 tokens of a conversation of 2 views, and 900 of one of 3" in each for each in said)
+
+
+def test_a_conversation_beyond_the_context_is_not_blamed_on_its_images(script: FaultyServer):
+    refusal = "400:This model's maximum context length is 4096 tokens."
+    script.fault = lambda request: refusal if len(request.body["messages"]) > 2 else None
+    with pytest.raises(ModelError, match=r"finds this conversation too long .*4096 tokens.*longer context"):
+        backend_at(script.url, images=9)
+
+
 @pytest.mark.parametrize("fault", ["gzip", "closing"])
 def test_a_server_may_compress_bodies_and_close_connections(script: FaultyServer, fault: str):
     script.fault = lambda request: fault
@@ -448,9 +476,11 @@ ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
         ({"content": "", "reasoning": ACTION}, "stop", "all of a reply as reasoning,.*--reasoning-parser"),
         ({"content": None, "reasoning_content": ACTION}, "stop", "all of a reply as reasoning_content,"),
         ({"content": ACTION, "reasoning_content": "Hm"}, "stop", ACTION),
+        ({"content": "I cannot"}, "content_filter", "withheld a reply .*content filter"),
         ({"content": None, "refusal": "I cannot help."}, "stop", "without text .I cannot help"),
         ({"content": "I s"}, "error", "failed .502"),
-        ({"content": None}, "content_filter", "without text .finish_reason 'content_filter'"),
+        ({"content": None}, "content_filter", "withheld a reply .*content filter"),
+        ({"content": None}, "odd", "without text .finish_reason 'odd'"),
         ({"content": []}, "stop", "without text"),
         ({}, "stop", "without text"),
     ],

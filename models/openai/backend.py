@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from roomscout.models.openai.dialect import agreed_dialect, encoded_message, req
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.replies import read_reply
 from roomscout.models.openai.router import EndpointRouter
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -77,6 +80,9 @@ class OpenAIBackend:
         self._options, self._server = options, server
         self._calls = AbandonableCalls()
         self._encoded: dict[int, list[tuple[Message, bytes]]] = {}
+        self._read: dict[int, tuple[int, int]] = {}
+        """By conversation: the views and the tokens that the server read for the last reply."""
+        self._warned_of_dropped_views = False
         self._endpoints = [Endpoint(url, model, server) for url in server.urls]
         self._router = EndpointRouter(self._endpoints)
         self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
@@ -96,6 +102,7 @@ class OpenAIBackend:
         """Forget the conversation's URL and its encoded messages; unknown ones are ignored."""
         self._router.release(conversation.key)
         self._encoded.pop(conversation.key, None)
+        self._read.pop(conversation.key, None)
 
     def peak_memory_bytes(self) -> int:
         """Always 0: the server's memory is not known here."""
@@ -147,4 +154,27 @@ class OpenAIBackend:
         answer = endpoint.post("/chat/completions", body)
         reply = read_reply(answer, endpoint, self._options.max_new_tokens)
         ended = time.perf_counter()
+        if conversation.origin is None:
+            self._warn_of_dropped_views(conversation, reply, endpoint)
         return replace(reply, seconds=ended - started, preprocess_seconds=built_at - started, dropped=dialect.dropped)
+
+    def _warn_of_dropped_views(self, conversation: Conversation, reply: Reply, endpoint: Endpoint) -> None:
+        """Warn once of a server that reads no more tokens of a conversation although a view has come in.
+
+        Ollama and llama.cpp drop the beginning of a conversation that is longer than their context, with status 200.
+        """
+        views, tokens = len(conversation.images), reply.prompt_tokens
+        views_before, tokens_before = self._read.get(conversation.key, (views, 0))
+        self._read[conversation.key] = views, tokens
+        if views > views_before and 0 < tokens <= tokens_before and not self._warned_of_dropped_views:
+            self._warned_of_dropped_views = True
+            log.warning(
+                "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
+                "of conversations that are longer than its context and to answer without those views; give it a longer "
+                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller --image-size or fewer --steps",
+                endpoint.url,
+                tokens_before,
+                views_before,
+                tokens,
+                views,
+            )

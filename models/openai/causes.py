@@ -11,6 +11,10 @@ OUT_OF_CREDIT = (
     "has no quota or credit left for this API key ({status}: {said}): add credit to the account, or name another key "
     "with --api-key-env, then resume with --continue and --retry-failed"
 )
+TOO_LONG = (
+    "finds this conversation too long ({status}: {said}): give the server a longer context, or run with a smaller "
+    "--image-size, fewer --steps or a lower --max-new-tokens"
+)
 NO_MODEL = (
     "does not have {model} ({status}: {said}): give the name under which the server has it with --model, or correct "
     "--base-url, which usually ends in /v1"
@@ -116,8 +120,7 @@ CAUSES = (
     ),
     Cause(
         (*REFUSED, 413),
-        "finds this conversation too long ({status}: {said}): give the server a longer context, or run with a smaller "
-        "--image-size, fewer --steps or a lower --max-new-tokens",
+        TOO_LONG,
         (
             r"context[ _-]?(length|size|window)|maximum context|context the overflows",
             r"max_model_len|max_seq_len|n_ctx|n_keep",

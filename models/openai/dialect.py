@@ -13,7 +13,7 @@ import numpy as np
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message, View
 from roomscout.models.openai.bodies import object_at, parsed
-from roomscout.models.openai.causes import NO_MODEL, REFUSED, cause_in
+from roomscout.models.openai.causes import NO_MODEL, REFUSED, TOO_LONG, cause_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.failures import mentions
 from roomscout.models.openai.replies import choice_of, require_reply, text_of
@@ -104,6 +104,8 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
     if error.status not in REFUSED:
         return error
     said, cause = f"({error.status}: {endpoint.quoted(error.text)})", cause_in(error.text, error.status)
+    if cause is not None and cause.advice is TOO_LONG:
+        return error
     no_model = error.status == 404 if cause is None else cause.advice is NO_MODEL
     names = endpoint.model_names() if no_model else []
     if names and endpoint.model not in names:

@@ -19,6 +19,11 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     choice = choice_of(answer, endpoint)
     message, reason = object_at(choice, "message"), choice.get("finish_reason")
     content = text_of(message.get("content"))
+    if reason == "content_filter":
+        raise endpoint.error(
+            "withheld a reply (finish_reason 'content_filter'): relax its content filter, or choose another --model",
+            200,
+        )
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
