@@ -164,6 +164,8 @@ def file_rows(
             each for each in sorted(path.iterdir()) if each.suffix.lower() in _READERS and "question" in each.name
         ]
         fix = f"; did you mean {inside[0]}?" if inside else ""
+        if (path / "dataset_info.json").is_file():  # as save_to_disk writes it
+            fix = "; save the dataset with to_parquet, and name that file"
         raise QuestionError(f"{path} is a folder; --questions takes a file{fix}")
     if path.suffix.lower() not in _READERS:
         raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import re
 import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,8 +91,10 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
                     return found
     except OSError as error:
         raise ScanNotFound(f"cannot search for the scan of {dataset} {scene_name}: {error}") from error
+    rounded = ": a spreadsheet has rounded a long number; format its column as text, or save the file as .jsonl"
     raise ScanNotFound(
         f"no scan of {dataset} {scene_name} in {' or '.join(map(str, roots))}: tried {', '.join(tried)} in each"
+        + rounded * bool(re.fullmatch(r"\d([.,]\d+)?E\+?\d+", scene_name, re.IGNORECASE))
     )
 
 

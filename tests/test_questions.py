@@ -742,3 +742,8 @@ def test_unknown_columns_are_named(tmp_path: Path, kind: str, caplog: pytest.Log
     assert len(load_questions(path)) == 1
     assert "answr_kind (did you mean answer_kind?)" in caplog.text
     assert "colour" in caplog.text
+
+
+def test_a_folder_written_by_save_to_disk_is_named(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    assert "is a folder; --questions takes a file; save the dataset with to_parquet" in error_of(tmp_path)
