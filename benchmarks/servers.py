@@ -65,8 +65,8 @@ class Response:
 
 
 Fault = Callable[[Request], str | Response | None]
-"""The fault of a request (None: none): a whole `Response`, one of PASSING or ENDLESS, "html", "no choices", "null",
-"closing" (a whole response, then a connection that closes without notice), "gzip", "redirect", an HTTP status,
+"""The fault of a request (None: none): a whole `Response`, one of PASSING or ENDLESS, "html", "stream", "no choices",
+"null", "closing" (a whole response, then a connection that closes without notice), "gzip", "redirect", an HTTP status,
 "status:message" or "status:" and an error object as JSON."""
 Answering = Callable[[bytes], bytes]
 """A response's body from that of a request."""
@@ -224,6 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, owner.answering(body), seconds=owner.drip_s)
             case "html":
                 self._send(200, b"<html><body>Welcome to nginx!</body></html>", kind="text/html")
+            case "stream":
+                self._send(200, b'data: {"choices": []}\n\ndata: [DONE]\n\n', kind="text/event-stream")
             case "no choices":
                 self._send(200, b'{"object": "chat.completion", "choices": []}')
             case "null":

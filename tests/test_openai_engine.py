@@ -162,6 +162,7 @@ def test_a_web_page_is_quoted_by_its_title():
         ("403", "denies access to served"),
         ("404", "does not have served .404: The model does not exist.*--model, or correct --base-url"),
         ("html", "--base-url takes the root of an OpenAI-compatible API, which usually ends in /v1"),
+        ("stream", "answered with a stream, although none was asked for .*turn streaming off"),
     ],
 )
 def test_what_no_question_can_survive_is_found_before_the_first(script: FaultyServer, fault: str, words: str):
@@ -367,7 +368,7 @@ def test_a_server_may_want_another_name_for_the_limit_and_no_seed(script: Faulty
 
     script.fault = picky
     (reply,) = backend_at(script.url).generate([conversation()], action_format())
-    assert script.requests[-1].body.keys() == {"model", "messages", "temperature", "max_completion_tokens"}
+    assert script.requests[-1].body.keys() == {"model", "messages", "stream", "temperature", "max_completion_tokens"}
     assert reply.dropped == ("seed",)
 
 
@@ -439,6 +440,11 @@ def test_a_server_that_drops_views_is_reported(
     said = [each.getMessage() for each in caplog.records if "drop the beginning of conversations" in each.getMessage()]
     assert len(said) == warnings
     assert all("read 900 tokens of a conversation of 2 views, and 900 of one of 3" in each for each in said)
+
+
+def test_a_server_is_told_not_to_stream(script: FaultyServer):
+    backend_at(script.url).generate([conversation()], action_format())
+    assert [request.body["stream"] for request in script.requests] == [False, False]
 
 
 def test_a_conversation_beyond_the_context_is_not_blamed_on_its_images(script: FaultyServer):

@@ -41,7 +41,13 @@ class Dialect:
 
     def settings(self, options: ModelOptions, seed: int) -> dict[str, Any]:
         """The parameters of a request."""
-        settings = {"temperature": options.temperature, "seed": seed, self.limit: options.max_new_tokens}
+        # Some proxies stream unless they are told not to.
+        settings = {
+            "stream": False,
+            "temperature": options.temperature,
+            "seed": seed,
+            self.limit: options.max_new_tokens,
+        }
         return {name: value for name, value in settings.items() if name not in self.dropped}
 
     def adapted(self, refusal: ServerError, options: ModelOptions) -> "Dialect | None":

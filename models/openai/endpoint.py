@@ -168,9 +168,9 @@ class Endpoint:
             return response
         text, body = response.text, parsed(response.content)
         if body is None:
-            return Failure(
-                Unusable.NOT_JSON, page_in_words(text), kind=response.headers.get("content-type", "no content type")
-            )
+            kind = response.headers.get("content-type", "no content type")
+            cause = Unusable.STREAMED if kind.startswith("text/event-stream") else Unusable.NOT_JSON
+            return Failure(cause, page_in_words(text), kind=kind)
         if failure := reported_failure(body, text):
             return replace(failure, asked_s=asked_delay(response.headers))
         return Answer(body, text, failures)

@@ -33,6 +33,7 @@ class Unusable(StrEnum):
     TOO_LARGE = "too large"
     NOT_DECODABLE = "not decodable"
     NOT_JSON = "not JSON"
+    STREAMED = "streamed"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     "before it",
     Unusable.NOT_JSON: "answered with {kind} that is not a JSON object ({said!r}): --base-url takes the root of an "
     "OpenAI-compatible API, which usually ends in /v1",
+    Unusable.STREAMED: "answered with a stream, although none was asked for ({said!r}): turn streaming off in the "
+    "server or in the proxy before it",
 }  # fmt: skip
 """What an error says of a failure, after the URL, with the flag to change. Other statuses: `advice_on`."""
 
