@@ -19,7 +19,7 @@ from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
 from roomscout.analysis.compare.conditions import differing
 from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
-from roomscout.analysis.compare.pages import json_of, markdown_of
+from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.report.writer import write_report
 from roomscout.command import main
 from roomscout.data.rooms import ScanStyle, write_rooms
@@ -303,6 +303,21 @@ def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path
     assert [row[blind] for row in cells[2:]] == ["12.5", "-", "-", "33.3"]
     expected = summary["baselines"]["most_frequent"]
     assert cells[-1][frequent] == f"{expected['overall']:.1f}"
+
+
+def test_the_page_begins_with_the_difference_and_what_differs(runs: dict[str, Path], tmp_path: Path):
+    spun = copy_with(runs["second"], tmp_path / "other", slice(None))
+    facts = json.loads((spun / "run.json").read_text())
+    config = facts["config"] | {"moves": "spin", "seed": 5}
+    (spun / "run.json").write_text(json.dumps(facts | {"config": config}))
+    found = compared(runs["first"], spun, even_if=("moves",))
+    values = page_values(found, tmp_path / "compare.html")
+    (pair,) = values["pairs"]
+    assert values["title"] == "scripted:random (spin) against scripted:random"
+    assert pair["lead"]["difference"] == f"{overall(runs['second']) - overall(runs['first']):+.1f}"
+    assert {"name": "moves", "first": "model", "second": "spin"} in pair["differs"]
+    assert "seed" in [each["name"] for each in pair["differs"]] and pair["conditions"] == "moves"
+    assert lines_of(found)[1].endswith(", spin)")
 
 
 def test_outside_text_cannot_become_markup(runs: dict[str, Path], tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
+from roomscout.analysis.titles import controls_of, short_title
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from roomscout.data.scoring import is_scored
 from roomscout.runs import RunError
@@ -37,10 +38,12 @@ class Answers:
     """The scored answers of a run or of another tool's file.
 
     `rows` have the keys of a line of results.jsonl as far as `path` has them. `conditions` is None if they are not
-    recorded. `about` names what answered: the settings of WHAT_IS_COMPARED. `summary` is empty without a summary.json.
+    recorded. `about` names what answered: the settings of WHAT_IS_COMPARED, and "controls" in words, empty for a run
+    without. `summary` is empty without a summary.json. `title` is the name of a run, or what answered.
     """
 
     name: str
+    title: str
     path: Path
     benchmark: Benchmark
     rows: tuple[dict[str, Any], ...]
@@ -96,12 +99,13 @@ def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
     report = folder / REPORT_FILE
     return Answers(
         folder.resolve().name,
+        short_title(facts),
         folder,
         reader.benchmark,
         rows,
         facts.episodes - len(rows),
         conditions_of(reader, answer_settings),
-        {name: facts.setting(name) for name in WHAT_IS_COMPARED},
+        {name: facts.setting(name) for name in WHAT_IS_COMPARED} | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
         with_blind(reader.summary or {}, reader),
         report if report.is_file() else None,
@@ -130,9 +134,21 @@ def read_lmms_eval(path: Path) -> Answers:
             ) from None
     if not rows:
         raise RunError(f"{path} has no lines: name a file of samples that lmms-eval wrote with --log_samples")
-    about = dict.fromkeys(WHAT_IS_COMPARED) | {"model": path.resolve().parent.name, "engine": "lmms-eval"}
+    model = path.resolve().parent.name
+    about = dict.fromkeys(WHAT_IS_COMPARED) | {"model": model, "engine": "lmms-eval", "controls": ""}
     benchmark = find_benchmark(DEFAULT)
-    return Answers(path.stem, path, benchmark, tuple(rows), 0, None, about, "lmms-eval, on video frames", {})
+    return Answers(
+        path.stem,
+        f"{model} (lmms-eval)",
+        path,
+        benchmark,
+        tuple(rows),
+        0,
+        None,
+        about,
+        "lmms-eval, on video frames",
+        {},
+    )
 
 
 def _row_of_sample(sample: Mapping[str, Any]) -> dict[str, Any]:

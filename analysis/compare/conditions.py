@@ -67,10 +67,13 @@ def _alike(name: str, first: Any, second: Any) -> bool:
 
 def in_words(found: Differing) -> str:
     """What differs, such as "steps (8, 0), renderer (raycast, blind)"."""
-    return ", ".join(f"{name} ({_value(values[0])}, {_value(values[1])})" for name, values in found.items())
+    return ", ".join(
+        f"{name} ({value_in_words(values[0])}, {value_in_words(values[1])})" for name, values in found.items()
+    )
 
 
-def _value(value: Any) -> str:
+def value_in_words(value: Any) -> str:
+    """A setting as text: "none" for None and for an empty list."""
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

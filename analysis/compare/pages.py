@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
-from roomscout.analysis.compare.conditions import in_words
+from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, in_words, value_in_words
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
 from roomscout.data.intervals import LEVEL, POWER, Difference
 from roomscout.data.scoring import BASELINES
@@ -34,12 +34,56 @@ def lines_of(found: Comparison) -> list[str]:
 
 def _about(run: Answers) -> str:
     """A run in a line: its folder, its model and how it ran."""
-    known = [f"{name} {value}" for name, value in run.about.items() if value is not None and name in ABOUT]
-    return f"{run.path} ({', '.join(known)})"
+    known = [f"{name} {run.about[name]}" for name in ABOUT if run.about.get(name) is not None]
+    controls = run.about.get("controls")
+    return f"{run.path} ({', '.join([*known, *([controls] if controls else [])])})"
 
 
 ABOUT = ("model", "policy", "engine", "dtype")
-"""What the first lines say of a run."""
+"""What the first lines say of a run, before its controls."""
+
+
+def titles_of(runs: Sequence[Answers]) -> list[str]:
+    """The titles of runs, with the name of the folder where two have the same."""
+    titles = [run.title for run in runs]
+    return [
+        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
+        for run in runs
+    ]
+
+
+def _differing(pair: Pair) -> list[dict[str, str]]:
+    """What answers in the two runs and their conditions, as far as they differ: a name and both values.
+
+    Leaves out the hashes of prompts, which say nothing to a reader.
+    """
+    first, second = (
+        {name: value for name, value in run.about.items() if name in WHAT_IS_COMPARED}
+        for run in (pair.first, pair.second)
+    )
+    found = {name: (value, second.get(name)) for name, value in first.items() if value != second.get(name)}
+    return [
+        {"name": escaped(name), "first": escaped(value_in_words(one)), "second": escaped(value_in_words(other))}
+        for name, (one, other) in {**found, **pair.differs}.items()
+        if name != "prompts"
+    ]
+
+
+def _lead(pair: Pair, second: str) -> dict[str, Any] | None:
+    """The difference of the overalls, and whether its interval says which run is better."""
+    if (overall := pair.overall) is None:
+        return None
+    verdict = ""
+    if overall.interval:
+        low, high = overall.interval
+        verdict = f"{second} is better." if low > 0 else "A is better." if high < 0 else "The interval includes 0."
+    return {
+        "first": f"{overall.first:.1f}",
+        "second": f"{overall.second:.1f}",
+        "difference": f"{overall.percent:+.1f}",
+        "interval": interval_in_words(overall) if overall.interval else "",
+        "verdict": verdict,
+    }
 
 
 def _questions_in_words(found: Comparison) -> str:
@@ -278,7 +322,7 @@ def markdown_of(found: Comparison) -> str:
 
 def page_values(found: Comparison, out: Path) -> dict[str, Any]:
     """What the template shows. Links are relative to the folder of `out`."""
-    pairs = []
+    pairs, titles = [], titles_of(found.runs)
     for place, pair in enumerate(found.pairs, start=1):
         second = letter(place)
         columns = _baseline_columns(pair, second)
@@ -298,8 +342,10 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
         pairs.append(
             {
                 "second": second,
-                "name": escaped(pair.second.name),
-                "differs": escaped(in_words(pair.differs)),
+                "name": escaped(titles[place]),
+                "differs": _differing(pair),
+                "conditions": ", ".join(map(escaped, pair.differs)),
+                "lead": _lead(pair, second),
                 "covers": [escaped(f"{line[0].upper()}{line[1:]}.") for line in coverage_lines(pair, second, found)],
                 "columns": [name for name, _ in columns],
                 "rows": rows,
@@ -312,13 +358,16 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
             }
         )
     return {
-        "title": " against ".join(escaped(run.name) for run in found.runs),
+        "title": " against ".join(map(escaped, reversed(titles)))
+        if len(titles) == 2
+        else ", ".join(map(escaped, titles)),
         "about": _questions_in_words(found),
         "level": round(100 * LEVEL),
         "passing": PASSING,
         "runs": [
             {
                 "letter": letter(place),
+                "title": escaped(titles[place]),
                 "name": escaped(run.name),
                 "about": escaped(_about(run)),
                 "protocol": escaped(run.protocol),
