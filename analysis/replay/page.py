@@ -14,8 +14,9 @@ from PIL import Image
 
 from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import QuestionContents, RunContents
-from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values
+from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.titles import short_title
 from roomscout.data.boxes import ObjectBox
 from roomscout.data.text import escaped
 from roomscout.envs.object_boxes import geometry_of
@@ -57,7 +58,7 @@ class Replay:
     @property
     def title(self) -> str:
         """The run and the answer, for a heading."""
-        return f"{self.question.episode} of {self.run.folder.name}"
+        return f"{self.question.episode} of {short_title(self.run.facts)}"
 
 
 def page(replay: Replay) -> str:
@@ -78,6 +79,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
     """What the scripts of the page read."""
     turns, missing = replay.question.turns, replay.missing
     views = _jpegs(turns)
+    unseen = unseen_of(replay.question, replay.objects)
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
     shown = [
         turn_values(turn, replay.question, replay.run, views.get, missing)
@@ -93,8 +95,10 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "title": escaped(replay.title),
         "question": answer_values(replay.question),
         "turns": shown,
-        "objects": _objects(replay.objects),
+        "run": escaped(replay.run.folder.name),
+        "objects": _objects(replay.objects, unseen),
         "objects_in_words": counted_names(replay.objects),
+        "unseen_in_words": counted_names(unseen),
         "missing": missing,
         "scan": _scan(replay.scene, MOST_BYTES - sum(map(len, views.values()))),
     }
@@ -117,11 +121,18 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
     }
 
 
-def _objects(boxes: Sequence[ObjectBox]) -> list[dict[str, Any]]:
-    """The name and the corners of each box, world metres; an edge joins places that differ in one bit."""
+def _objects(boxes: Sequence[ObjectBox], unseen: Sequence[ObjectBox]) -> list[dict[str, Any]]:
+    """The name and the corners of each box, world metres, and whether no view showed its object.
+
+    An edge joins places that differ in one bit.
+    """
     geometry = geometry_of(boxes)
     return [
-        {"name": escaped(box.category), "corners": [_rounded(corner) for corner in geometry.corners(place)]}
+        {
+            "name": escaped(box.category),
+            "corners": [_rounded(corner) for corner in geometry.corners(place)],
+            "unseen": box in unseen,
+        }
         for place, box in enumerate(boxes)
     ]
 

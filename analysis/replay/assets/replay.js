@@ -29,8 +29,8 @@
       options.length && element("ul", { class: "options" }, ...options.map(([text, given, right]) => element("li", { class: css(given, right) },
         text, given && element("em", {}, "given"), right && element("em", {}, "right answer")))),
       list(["Outcome", score === null ? outcome : `${outcome}, score ${score.toFixed(2)}`, outcome], ["Answer", question.answer], ["Truth", question.truth],
-        ["Error", question.error, "noted"], ["Objects", data.objects_in_words], ["Path", `${turns.length} ${turns.length === 1 ? "turn" : "turns"}, ${question.distance.toFixed(2)} m`]),
-      element("p", { class: "quiet" }, [data.title, question.scene, question.type, `id ${question.id}`].filter(Boolean).join(" · ")),
+        ["Error", question.error, "noted"], ["Objects", data.objects_in_words], ["Never in view", data.unseen_in_words, "noted"], ["Path", `${turns.length} ${turns.length === 1 ? "turn" : "turns"}, ${question.distance.toFixed(2)} m`]),
+      element("p", { class: "quiet" }, [data.title, data.run, question.scene, question.type, `id ${question.id}`].filter(Boolean).join(" · ")),
       folded("What the model was told", question.system),
       data.missing.length && element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))),
     ].filter(Boolean));

@@ -203,7 +203,7 @@ const makeRoom = (() => {
     const cameras = turns.map((turn) => makeCamera(gl, turn, size / 700, draw));
     const path = turns.slice(1).map((turn, i) => shape(gl, bars([[turns[i].place.eye, turn.place.eye]], size / 500)));
     const boxes = objects.map((object) => makeBox(gl, object, size / 900));
-    const objectTags = objects.map((object) => makeTag(object.name, "object"));
+    const objectTags = objects.map((object) => makeTag(object.name, object.unseen ? "object unseen" : "object"));
     const tags = turns.map((turn) => makeTag(turn.turn));
 
     function makeTag(text, css = "") {
@@ -276,7 +276,7 @@ const makeRoom = (() => {
 
     /* The boxes, with fainter edges where something hides them. */
     function paintBoxes() {
-      const paintAll = () => boxes.forEach((box) => paintPlain(through ? box.thin : box.edges, PURPLE));
+      const paintAll = () => boxes.forEach((box, i) => paintPlain(through ? box.thin : box.edges, objects[i].unseen ? RED : PURPLE));
       paintAll();
       gl.enable(gl.BLEND);
       gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
