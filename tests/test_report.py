@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -182,6 +183,26 @@ def test_one_file_holds_everything(one_run: Path, tmp_path: Path, opened: Any):
     assert shown.heading() == row.folder
     shown.until("document.querySelector('.turn img').naturalWidth === 160")
     assert shown.page.get_attribute(".map image", "href").startswith("data:image/png")
+
+
+def test_one_file_names_no_folder_of_the_machine_and_not_the_machine(copied: Path, tmp_path: Path):
+    facts = json.loads((copied / "run.json").read_text())
+    root = Path(facts["config"]["scan_root"])
+    urls = {
+        "model": "acme/vl",
+        "engine": "openai",
+        "base_url": ["http://gpu-node-7:8000/v1", "https://api.example.org/v1"],
+    }
+    config = facts["config"] | urls
+    (copied / "run.json").write_text(json.dumps(facts | {"host": "gpu-node-7", "config": config}))
+    shutil.rmtree(copied / "q001")
+    text = write_report(copied, repeat_command_of, tmp_path / "mail.html", embed=True).path.read_text()
+    text = re.sub('base64,[^)"]*', "", text)
+    assert not re.findall(rf"{tmp_path}|{root.parent}/|gpu-node-7|{Path.home()}/", text)
+    assert f"<dd>{root.name}</dd>" in text and "http://host:8000/v1, https://api.example.org/v1" in text
+    assert f"roomscout replay {copied.name} q002" in text
+    beside = write_report(copied, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert str(root) in beside and "on gpu-node-7" in beside
 
 
 def poisoned(run: Path) -> None:

@@ -30,6 +30,7 @@ from roomscout.analysis.report.scores import (
     scores_of,
     title_in_words,
 )
+from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of
 from roomscout.data.files import replace_bytes, replace_text, replacing
 from roomscout.data.question_files import listed
@@ -131,16 +132,16 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
         for entry, page in _pages(run, plans, str):
             entries.append(entry)
             pages.append((entry.name, page))
-        drawn = sorted(maps.glob("*.png"))
+        drawn, shared = sorted(maps.glob("*.png")), Sharing(run)
         stream = template().stream(
-            **page_values(run, entries, repeat),
+            **shared.of(page_values(run, entries, repeat)),
             data="",
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
             maps=((path.stem, _data_address(path, "PNG")) for path in drawn),
-            pages=_embedded(pages),
+            pages=_embedded(pages, shared),
         )
         with replacing(out) as draft:
             stream.dump(str(draft), encoding="utf-8")
@@ -158,14 +159,19 @@ def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> 
     run.missing.extend(f"{listed(names)}: {sentence}" for sentence, names in lacking.items())
 
 
-def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+def _embedded(pages: list[tuple[str, dict[str, Any]]], shared: Sharing) -> Iterator[tuple[str, str]]:
     """The pages with their views as data, and the name of their floor plan in place of its file."""
     for name, page in pages:
-        turns = [turn | {"view": turn["view"] and _data_address(Path(turn["view"]), "JPEG")} for turn in page["turns"]]
+        texts = shared.of(page)
+        views = [turn["view"] for turn in page["turns"]]
+        turns = [
+            turn | {"view": view and _data_address(Path(view), "JPEG")}
+            for turn, view in zip(texts["turns"], views, strict=True)
+        ]
         shown = page["map"]
         if shown and shown["image"]:
             shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": shown})
+        yield name, script_json(texts | {"turns": turns, "map": shown})
 
 
 def _data_address(path: Path, kind: str) -> str | None:

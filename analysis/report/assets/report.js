@@ -338,7 +338,7 @@ const roomscout = (() => {
     fact("Id", data.id);
     fact("Folder", data.folder);
     if (data.replay) fact("In 3D", element("a", { href: data.replay }, "Replay"));
-    else if (data.replay_command) fact("In 3D", element("code", {}, data.replay_command));
+    else if (data.replay_command) fact("In 3D", document.getElementById("index") ? element("span", {}, "With the run folder: ", element("code", {}, data.replay_command)) : element("code", {}, data.replay_command));
     const options = data.options.map(([text, given, right]) => element("li", { class: [given ? "is-given" : "", right ? "is-right" : ""].join(" ").trim() || null }, text,
       given ? element("em", {}, "given") : null, right ? element("em", {}, "right answer") : null));
     const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
