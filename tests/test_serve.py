@@ -23,6 +23,7 @@ from waiting import PATIENCE_S, wait_until
 
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.progress import QUIET_S
+from roomscout.analysis.serve.runs import RunList
 from roomscout.analysis.serve.server import server_on
 from roomscout.analysis.serve.site import site_of
 from roomscout.command import main
@@ -241,7 +242,8 @@ def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_pa
     shown = opened(address)
     shown.until("document.querySelectorAll('tbody tr').length === 3")
     overall = RunReader(done).summary["asked"]
-    texts = {row.split("\n")[0]: row for row in shown.page.locator("tbody tr").all_inner_texts()}
+    rows, names = shown.page.locator("tbody tr").all_inner_texts(), ("done", "going & <b>on", "broken")
+    texts = {name: next(row for row in rows if name in row) for name in names}
     assert f"{overall[overall['overall_label']]:.1f}" in texts["done"]
     assert "19 of 21" in texts["going & <b>on"]
     assert "run.json is damaged" in texts["broken"]
@@ -396,3 +398,15 @@ def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
         said, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (0, "")
     assert said == "Stopped serving; the run is not affected.\n"
+
+
+def test_the_list_of_runs_calls_each_by_its_name_or_model_and_marks_controls(one_run: Path, tmp_path: Path):
+    for name, settings in (("free", {"name": "free"}), ("turned", {"moves": "spin", "translation": False})):
+        shutil.copytree(one_run, tmp_path / name)
+        facts = json.loads((tmp_path / name / "run.json").read_text())
+        (tmp_path / name / "run.json").write_text(json.dumps(facts | {"config": facts["config"] | settings}))
+    listed = {each.name: each for each in RunList(tmp_path)._runs()}
+    assert (listed["free"].title, listed["free"].badges) == ("free", ())
+    assert listed["turned"].title.startswith("scripted:random · ")
+    assert listed["turned"].badges == ("spin", "turning only")
+    assert "turned" in listed["turned"].about and "free" not in listed["free"].about

@@ -184,7 +184,8 @@ def about_in_words(run: RunContents) -> str:
     facts = run.facts
     asked = f"{facts.questions:,} question{'' if facts.questions == 1 else 's'}"
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
-    return escaped(" · ".join([*named, asked, facts.started[:16].replace("T", " "), run.folder.name]))
+    folder = [] if run.folder.name == facts.name else [run.folder.name]
+    return escaped(" · ".join([*named, asked, facts.started[:16].replace("T", " "), *folder]))
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:

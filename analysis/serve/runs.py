@@ -11,9 +11,9 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import ScoreRow, about_in_words, scores_of
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of, turn_stamps
+from roomscout.analysis.titles import answering, asked_in_words, controls_of
 from roomscout.data.text import escaped
 from roomscout.runs import RunError
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import run_folders
 
 
@@ -24,6 +24,7 @@ class ListedRun:
     name: str
     address: str
     trouble: str = ""
+    title: str = ""
     about: str = ""
     badges: tuple[str, ...] = ()
     started: str = ""
@@ -98,8 +99,9 @@ def _read(folder: Path, stamps: dict[Path, Stamp]) -> _Known:
     facts, scores = run.facts, scores_of(run.summary)
     listed = ListedRun(
         *_named(folder),
+        title=escaped(facts.name or f"{answering(facts)} · {asked_in_words(facts, run.benchmark)}"),
         about=about_in_words(run),
-        badges=tuple(filter(None, ("blind" if is_blind(facts.protocol) else "", str(facts.part or "")))),
+        badges=tuple(map(escaped, filter(None, (*controls_of(facts), str(facts.part or ""))))),
         started=facts.started[:16].replace("T", " "),
         fingerprint=facts.questions_sha256[:8],
         overall=scores.overall if scores else None,

@@ -3,6 +3,7 @@
 python docs/examples/draw_exploration.py RUN QUESTION_ID picture.png
 """
 
+import re
 import sys
 import textwrap
 
@@ -26,7 +27,7 @@ def draw(trajectory: Trajectory) -> Image.Image:
     for index, turn in enumerate(turns):
         left = MARGIN + index * (WIDTH + MARGIN)
         picture.paste(Image.fromarray(turn.view).resize((WIDTH, HEIGHT)), (left, 40))
-        thought = turn.reply.text.partition("{")[0].strip()
+        thought = re.sub(r"```\w*", "", turn.reply.text.partition("{")[0]).strip()
         words = [line for part in thought.split("\n") for line in textwrap.wrap(part, CHARACTERS)]
         shown = words if len(words) < LINES else [*words[: LINES - 4], "...", *words[-2:]]
         for row, line in enumerate([*shown, f"Action: {turn.action.in_words}"]):
