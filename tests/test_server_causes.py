@@ -38,7 +38,7 @@ ADVICE = {
 }
 REFUSALS = [json.loads(line) for line in (Path(__file__).parent / "data" / "server_refusals.jsonl").open()]
 """Bodies of OpenAI, Azure, vLLM, SGLang, TGI, LM Studio, llama.cpp, Ollama, LiteLLM, OpenRouter, Gemini, Anthropic,
-DeepSeek, DashScope, Moonshot and SiliconFlow, as their users report them."""
+DeepSeek, DashScope, Moonshot, SiliconFlow and Zhipu, as their users report them."""
 
 
 @pytest.fixture

@@ -50,22 +50,27 @@ CAUSES = (
             r"arrearage|good standing",
             r"AccountOverdue|overdue[ -]payment",
             r"balance is (too low|insufficient|not enough)",
-            r"out of credits|not enough (credits|balance)",
-            r"(spend|spending|total|credit|monthly) limit (exceeded|reached)|key limit exceeded",
+            r"out of (credit|fund|balance)|not enough (credits|balance)",
+            r"(spend|spending|total|credit|monthly)( usage)? limit (exceeded|reached)|key limit exceeded",
             r"payment required",
+            r"欠费|余额不足|额度(已|不足)|充值",
         ),
     ),
     Cause(
         (400, 402, 403, 429),
         OUT_OF_CREDIT,
-        (r"plan and billing", r"exceeded your current quota"),
+        (
+            r"plan and billing",
+            r"exceeded your current quota",
+            r"\b(credits?|balance|funds|trial|tier)\b.{0,40}(exhausted|depleted|used up|expired)|FreeTierOnly",
+        ),
         unless=r"retry (in|after)|retryDelay|per[ _-]?(minute|day|hour|second)|rate limit",  # Google's rate limits
     ),
     Cause(
         REFUSED,
         "wants another setting for its thinking ({status}: {said}): give it with --extra-body, such as "
         "'{{\"enable_thinking\": false}}'",
-        (r"enable_thinking", r"thinking_budget", r"reasoning_effort"),
+        (r"enable_thinking", r"thinking_budget", r"reasoning_effort", r"thinking.{0,40}non-?stream"),
     ),
     Cause(
         REFUSED,
@@ -76,6 +81,7 @@ CAUSES = (
             r"stream[\"'` ]*(=|:|to|must be|should be|is)[\"'` ]*true",
             r"non-?stream\w* .{0,40}not (supported|allowed)",
             r"only available in streaming|requires? streaming|streaming is required",
+            r"[仅只]支持流式",
         ),
     ),
     Cause(
@@ -87,9 +93,11 @@ CAUSES = (
             r"(not|n't|un)[ _-]?(be )?(supported?|allowed|enabled|permitted)",
             r"not (support|allow).{0,40}\bsystem\b",
             r"roles? must alternate|alternate user/assistant",
-            r"only user and assistant roles",
+            r"only user\b.{0,40} roles?\b",
             r"developer instruction is not enabled",
-            r"(unexpected|unknown|invalid|unsupported) role.{0,20}system",
+            r"(unexpected|unknown|invalid|unsupported) (role|value).{0,20}system",
+            r"\bsystem\b[\"'`]* is not (one of|a valid)",
+            r"不支持.{0,20}system|system.{0,20}不支持",
         ),
     ),
     Cause(
@@ -99,10 +107,10 @@ CAUSES = (
         (
             r"at most \d+ (image|multimodal)",
             r"too many (image|media)|multiple images|more than (one|\d+) image",
-            r"limit-mm-per-prompt",
+            r"limit[-_]mm[-_]per[-_]prompt",
             r"only (one|1|a single|\d+) image",
             r"(maximum|max|limit)\w*( number)?( of)?( \d+)? images?\b(?! (size|dimension))",
-            r"number of images|images? count",
+            r"number of images|images? count|\bup to \d+ images?|图片(数量|张数|个数)",
         ),
     ),
     Cause(
@@ -115,7 +123,8 @@ CAUSES = (
             r"(image|vision|multimodal)\w*( input| content)?s? (is|are) not (supported|enabled)",
             r"that support image input",
             r"unsupported content (part )?type|unknown variant `?image_url",
-            r"only text content|content.{0,20}must be a string",
+            r"only text content|content.{0,40}(must|should) be (a |of type )?(valid )?str",
+            r"image_url.{0,20}only supported by|不支持.{0,10}(图片|图像|视觉|多模态)|(图片|图像).{0,10}不支持",
         ),
     ),
     Cause(
@@ -130,6 +139,7 @@ CAUSES = (
             r"range of input length",
             r"max_(completion_)?tokens[ `'\"]*(is|are|must|should|exceed|:)",
             r"exceed.{0,40}(number of tokens|token limit)|maximum (allowed )?(input|prompt|token)",
+            r"(输入|上下文|prompt).{0,10}(超长|过长|超过|超出)",
         ),
     ),
     Cause(
@@ -147,7 +157,7 @@ CAUSES = (
         (
             r"content[ _-]?(filter|management|policy)",
             r"data_?inspection|inappropriate content|responsible ?ai|moderation|flagged",
-            r"safety (system|filter|setting|reason)",
+            r"safety (system|filter|setting|reason)|敏感|违规|内容安全",
         ),
     ),
     Cause(
@@ -160,7 +170,7 @@ CAUSES = (
         NO_MODEL,
         (
             r"model.{0,80}(not (found|exist|available|loaded|supported|valid)|n't exist|unknown|invalid)",
-            r"(unknown|invalid|no such|nonexistent) model|not a valid model|model_not_found",
+            r"(unknown|invalid|no such|nonexistent) model|not a valid model|model_not_found|模型.{0,10}不存在",
         ),
     ),
 )
