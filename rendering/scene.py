@@ -119,7 +119,12 @@ class Scene:
 
         Unlike vertices, they weight a wall of two triangles the same as one of two thousand. The seed is fixed.
         """
-        return _surface_samples(self.vertices, self.faces)[0]
+        return self.samples[0]
+
+    @cached_property
+    def samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """`surface_points`, and for a mesh a normal (K, 3) of any length and sign at each."""
+        return _surface_samples(self.vertices, self.faces)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -292,8 +297,10 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
 
 def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     """Why a scan, loaded with `up_axis`, seems not to be upright, and the --up-axis to try."""
-    stride = 1 + len(scene.surface.faces) // MAX_FACES_SHOWING_UP
-    points, normals = _surface_samples(scene.surface.vertices, scene.surface.faces[::stride])
+    points, normals = scene.samples
+    if not len(normals):  # a cloud, whose discs have normals
+        stride = 1 + len(scene.surface.faces) // MAX_FACES_SHOWING_UP
+        points, normals = _surface_samples(scene.surface.vertices, scene.surface.faces[::stride])
     side = upper_side(points, normals) if len(normals) else None
     if side is not None and side != (2, 1):
         fix = name_in_file(*side, up_axis)
