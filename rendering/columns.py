@@ -17,10 +17,13 @@ _POINT = r"(?:scalar|vertex|vert|points?|position|pos|p|coords?|location|world)"
 _POSITION = re.compile(rf"({_POINT}*)([xyz])({_POINT}?)")
 _CHANNELS = (("red", "green", "blue"), ("r", "g", "b"))
 _F_DC = re.compile(r"(.*?)(?:f_|features_|sh_)?dc_?([012])")
-_NUMBERED = re.compile(r"(.*?)(?:colou?rs?|rgba?|col)_?\[?([012])\]?")
+_NUMBERED = re.compile(r"(.*?)(?:colou?rs?|rgba?|col|cd)_?[\[(:]?([0-3xyz])[\])]?")
+_NUMBERS = ("012", "123", "xyz")
 _PACKED = re.compile(r"(?:scalar_)?(?:packed_?|vertex_?|point_?|diffuse_?)*(?:a?rgba?|bgra?|colou?rs?)")
 _LIST = re.compile(r"(?:vertex_?|point_?|face_?|corner_?|wedge_?)?(?:rgba?|colou?rs?)")
-_GREY = re.compile(r"(?:scalar_)?(?:gr[ae]y(?:scale)?|luminance|intensity|reflectance|brightness)")
+_GREY = re.compile(
+    r"(?:scalar_)?(?:gr[ae]y(?:scale)?|luminance|intensity|reflectance|reflectivity|remission|amplitude|brightness)[_#\d]*"
+)
 _DIFFUSE, _NOT_DIFFUSE = re.compile(r"diffuse|albedo|base"), re.compile(r"spec|ambient|emis|normal|tangent")
 _GREY_PERCENTILES = (1.0, 99.0)
 _NAMES_SHOWN = 20
@@ -155,7 +158,7 @@ def _named_triples(table: Table) -> list[list[str]]:
         for words in _CHANNELS:
             letter = words[0] == "r"
             for channel, word in enumerate(words):
-                for match in re.finditer(rf"(?<![a-z]){word}(?![a-z])" if letter else word, plain):
+                for match in re.finditer(word, plain):
                     rest = letter, plain[: match.start()], plain[match.end() :]
                     triples.setdefault(rest, {}).setdefault(channel, name)
 
@@ -168,12 +171,15 @@ def _named_triples(table: Table) -> list[list[str]]:
 
 
 def _numbered_triples(table: Table, pattern: re.Pattern[str]) -> list[list[str]]:
-    """The names of each three columns that `pattern` matches with the numbers 0, 1 and 2."""
+    """The names of each three columns that `pattern` matches with the numbers 0 to 2 or 1 to 3, or with x, y and z."""
     triples: dict[str, dict[str, str]] = {}
     for name in _scalars(table):
         if match := pattern.fullmatch(_plain(name)):
             triples.setdefault(match[1], {}).setdefault(match[2], name)
-    return [[triple[number] for number in "012"] for triple in triples.values() if len(triple) == 3]
+    found = [
+        (triple, next((each for each in _NUMBERS if triple.keys() >= set(each)), "")) for triple in triples.values()
+    ]
+    return [[triple[number] for number in numbers] for triple, numbers in found if numbers]
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:

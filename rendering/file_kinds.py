@@ -56,8 +56,18 @@ _MAGIC = (
     (rb"%PDF", "a PDF document", "name the file of the geometry"),
     (rb"SQLite format 3", "a database", "name the file of the geometry"),
     (rb"\x00\x05\x16\x07", "macOS's metadata of another file", "name the file without ._ at its beginning"),
+    (rb"b3dm|i3dm|pnts|cmpt|subt", "a tile of 3D Tiles", "convert it to GLB, for example with 3d-tiles-tools"),
+    (rb"\s*0\s+SECTION\s", "a DXF drawing", _TO_PLY),
+    (rb"AC10\d\d", "a DWG drawing", _TO_PLY),
+    (rb"#ROSBAG|\x89MCAP|ROSX", "a recording of ROS", "export its point cloud as PLY or PCD"),
+    (rb".{4}ftyp|\x1aE\xdf\xa3", "a video", "name the file of the geometry"),
+    (rb"PAR1", "a Parquet table", "name the file of the geometry"),
+    (rb"\xd0\xcf\x11\xe0", "a project of 3ds Max or a Microsoft Office file", _TO_PLY),
+    (rb"\xff\xfeS\x00k\x00e\x00t|.{0,4}S\x00k\x00e\x00t\x00c\x00h\x00U\x00p", "a SketchUp model", _TO_PLY),
     (rb"newmtl\s", "the materials of an OBJ file", "name the .obj file beside it"),
 )
+# In the beginning of scans that are text, or begin with text.
+_TEXT_OF_SCANS = rb"(?i)[\r\n]\s*v\s|\bDATA\s|\{\s*\""
 _KINDS = tuple((re.compile(magic, re.DOTALL), what, fix) for magic, what, fix in _MAGIC)
 _SUFFIXES = {
     ".splat": ("a Gaussian splat in the format .splat", _SPLAT_TO_PLY),
@@ -214,7 +224,9 @@ def _of_bytes(path: Path, head: bytes) -> FileKind | None:
     if path.suffix.lower() != ".obj" and re.match(rb"(?:\s*[-+]?[\d.]+(?:e[-+]?\d+)?[ \t,;]+){2}[-+\d.]", head):
         return FileKind("a point cloud as rows of text", _TO_PLY_CLOUD)
     text = size < _HEAD_BYTES and re.fullmatch(rb"[\t\r\n -~\x80-\xff]*", head) and len(head.split()) > 1
-    ours = {".obj": rb"(?:\A|[\r\n])\s*v\s", ".gltf": rb"\A\s*\{"}.get(path.suffix.lower())
+    ours = {".obj": rb"(?:\A|[\r\n])\s*[vV]\s", ".gltf": rb"\A\s*\{"}.get(path.suffix.lower())
+    if path.suffix.lower() in (".obj", ".gltf", ".pcd") and b"\0" in head and not re.search(_TEXT_OF_SCANS, head):
+        return FileKind("binary data of an unknown format", _AGAIN)
     if text and not (ours and re.search(ours, head)):
         return FileKind(f"a short text ({_beginning(head)})", "check where it is from, and download it again")
     return None

@@ -28,6 +28,7 @@ from roomscout.rendering.textures import as_bytes, full_scale
 _log = logging.getLogger(__name__)
 
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
+_BINARY_KIND = struct.pack("<I", _BINARY_CHUNK)
 # The double is not of the specification.
 _COMPONENTS = {
     5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5124: "<i4", 5125: "<u4", 5126: "<f4", 5130: "<f8",
@@ -97,7 +98,7 @@ class GltfFile:
         if uri.startswith("data:"):
             head, _, body = uri.partition(",")
             return (
-                base64.b64decode(urllib.parse.unquote(body))
+                base64.b64decode(urllib.parse.unquote(body) + "==")  # the padding may be missing
                 if head.endswith(";base64")
                 else urllib.parse.unquote_to_bytes(body)
             )
@@ -195,7 +196,9 @@ def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
     while offset + 8 <= len(data):
         size, kind = struct.unpack_from("<II", data, offset)
         chunks.setdefault(kind, data[offset + 8 : offset + 8 + size])
-        offset += 8 + size + -size % 4
+        offset += 8 + size
+        if bytes(data[offset + 4 : offset + 8]) != _BINARY_KIND:  # some exporters count the padding, some write none
+            offset += -size % 4
     if _JSON_CHUNK not in chunks:
         raise ValueError("it has no JSON chunk")
     return _json(chunks[_JSON_CHUNK], "GLB"), chunks.get(_BINARY_CHUNK)

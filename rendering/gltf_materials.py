@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 # The two other kinds of clamping of OpenGL are not of glTF.
 _WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror", 10496: "clamp", 33069: "clamp"}
 _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
+# Texels darker than this emit nothing.
+_BLACK = 8
 # A surface with more alpha is drawn opaque without a word.
 _NEARLY_OPAQUE = 0.98
 
@@ -215,6 +217,8 @@ class MaterialReader:
             pixels = tinted(base.picture.pixels, factor) if base else None
             if emitting:
                 emitted = tinted(emitting.picture.pixels, emission)
+                if pixels is None and (emitted.max(axis=2) < _BLACK).mean() > 0.5:  # lamps on a surface of one colour
+                    pixels = np.broadcast_to((255 * srgb(factor)).round().astype(np.uint8), emitted.shape)
                 pixels = emitted if pixels is None else np.maximum(pixels, resized(emitted, pixels))
             assert pixels is not None
             self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
@@ -234,8 +238,13 @@ class MaterialReader:
             picture,
             moved.get("texCoord", info.get("texCoord", 0)),
             _transform(moved),
-            (_WRAPS[sampler.get("wrapS", 10497)], _WRAPS[sampler.get("wrapT", 10497)]),
+            (self._wrap(sampler.get("wrapS", 10497)), self._wrap(sampler.get("wrapT", 10497))),
         )
+
+    def _wrap(self, code: int) -> Wrap:
+        if code not in _WRAPS:
+            self.problem(f"a texture continues in the unknown way {code}; it is repeated")
+        return _WRAPS.get(code, "repeat")
 
     def _picture(self, index: int, texture: dict[str, Any]) -> Picture | None:
         """The first image of a texture that can be decoded."""

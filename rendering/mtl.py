@@ -75,7 +75,7 @@ class MtlReader:
         self._only = next(iter(self._statements)) if not used and len(self._statements) == 1 else None
         if not used and len(self._statements) > 1 and has_uv:
             self.problem(f"its faces name none of its {len(self._statements)} materials, so they have no texture")
-        if complete and (unknown := [name for name in used if name not in self._statements]):
+        if complete and (unknown := [name for name in used if self._known(name) is None]):
             self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
 
     def problem(self, text: str) -> None:
@@ -91,6 +91,13 @@ class MtlReader:
             self._materials[name] = self._material(name or "")
         return self._materials[name]
 
+    def _known(self, name: str) -> str | None:
+        """The name of a material in the .mtl files, after which either side may have a comment."""
+        if name in self._statements:
+            return name
+        alike = [known for known in self._statements if _uncommented(known) == name or known == _uncommented(name)]
+        return alike[0] if len(alike) == 1 else None
+
     def _read_libraries(self, libraries: Sequence[str], used: Sequence[str], has_uv: bool) -> bool:
         """Read the statements of all .mtl files; whether all were found."""
         if not libraries and used:
@@ -100,8 +107,10 @@ class MtlReader:
             libraries = [] if beside is None else [beside.name]
         complete = bool(libraries)
         for line in libraries:
-            # A line may name several files, or one with blanks in its name.
+            # A line may name several files, or one with blanks in its name, in quotes or before a comment.
             whole = find_file(self._scan, line)
+            line = line if whole else _uncommented(line).strip('"')
+            whole = whole or find_file(self._scan, line)
             for name in [line] if whole or line.lower().count(".mtl") < 2 else line.split():
                 file = whole or find_file(self._scan, name)
                 if file is None:
@@ -114,7 +123,8 @@ class MtlReader:
         return complete
 
     def _material(self, name: str) -> Mtl:
-        said, beside = self._statements.get(name, {}), self._file_of.get(name, self._scan)
+        known = self._known(name) or ""
+        said, beside = self._statements.get(known, {}), self._file_of.get(known, self._scan)
         diffuse, emitted = _colour(said.get("kd")), _colour(said.get("ke"))
         glow = np.zeros(3, dtype=np.uint8) if emitted is None else _bytes(emitted)
         constant = None if diffuse is None else np.maximum(_bytes(diffuse), glow)
@@ -161,7 +171,9 @@ class MtlReader:
         key = beside.parent, name
         if key not in self._pictures:
             self._pictures[key] = None
-            file = find_file(beside, name) or find_file(self._scan, name)
+            names = name, _uncommented(name)
+            files = (find_file(place, each) for each in names for place in (beside, self._scan))
+            file = next((found for found in files if found), None)
             try:
                 if file is None:
                     raise ImageError("the file is missing: put it beside the scan")
@@ -182,13 +194,19 @@ def _statements(file: Path) -> dict[str, dict[str, str]]:
         text = data.decode("latin-1")
     found: dict[str, dict[str, str]] = {}
     current: dict[str, str] = {}
-    for line in text.replace("\\\n", " ").splitlines():
+    # Not splitlines(), which also breaks lines at characters of other encodings.
+    for line in re.sub(r"\r\n?", "\n", text).replace("\\\n", " ").split("\n"):
         keyword, _, rest = line.strip().replace("\t", " ").partition(" ")
         if keyword.lower() == "newmtl":
             current = found.setdefault(rest.strip(), {})
         elif keyword and not keyword.startswith("#"):
             current[keyword.lower()] = rest.strip()
     return found
+
+
+def _uncommented(text: str) -> str:
+    """The text before a comment. Names may have a # of their own, such as 3ds Max's "Material #25"."""
+    return re.split(r"\s#", text, maxsplit=1)[0].strip()
 
 
 def _colour(text: str | None) -> np.ndarray | None:

@@ -113,7 +113,7 @@ def _content(text: bytes) -> _Content:
     number = 1
     for start, group in groupby(map(bytes.strip, text.split(b"\n")), itemgetter(slice(2))):
         lines = list(group)
-        match start.rstrip():
+        match start.rstrip().lower():
             case b"v":
                 found.vertices.add(lines, number)
             case b"vt":
@@ -124,15 +124,15 @@ def _content(text: bytes) -> _Content:
             case b"p":
                 found.points.add(lines, number)
                 found.points_after.append(len(found.vertices.lines))
-            case b"us" if named := [line for line in lines if line.startswith(b"usemtl")]:
+            case b"us" if named := [line for line in lines if line[:6].lower() == b"usemtl"]:
                 name = _name(named[-1][6:])
                 if name not in found.material_names:
                     found.material_names.append(name)
                 material = found.material_names.index(name)
             case b"mt":
-                found.libraries += [_name(line[6:]) for line in lines if line.startswith(b"mtllib")]
+                found.libraries += [_name(line[6:]) for line in lines if line[:6].lower() == b"mtllib"]
             case b"l" | b"cu" | b"su":
-                words = [line.split()[0] for line in lines]
+                words = [line.split()[0].lower() for line in lines]
                 found.not_drawn += sum(word in (b"l", b"curv", b"curv2", b"surf") for word in words)
         number += len(lines)
     return found
@@ -158,7 +158,7 @@ def _rows(lines: _Lines, keyword: bytes, least: int) -> list[np.ndarray] | np.nd
     counts = set(map(len, map(bytes.split, lines.lines)))
     if len(counts) == 1 and min(counts) > least:
         width = counts.pop() - 1
-        text = b"\n".join(lines.lines).translate(None, keyword)
+        text = b"\n".join(lines.lines).translate(None, keyword + keyword.upper())
         values = _numbers(text, _FLOAT_CHARACTERS, float, len(lines.lines) * width)
         if values is not None:
             return values.reshape(-1, width)
@@ -248,7 +248,7 @@ def _polygons(
     """
     per_corner = slashes // max(corners, 1) + 1
     if corners and slashes == (per_corner - 1) * corners and per_corner <= 3 and empty in (0, corners):
-        text = b"\n".join(rows).translate(None, b"f")
+        text = b"\n".join(rows).translate(None, b"fF")
         if empty:
             text = text.replace(b"//", b" 0 ")
         numbers = _numbers(text.replace(b"/", b" "), _INDEX_CHARACTERS, np.int64, len(rows) * corners * per_corner)

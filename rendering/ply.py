@@ -108,13 +108,15 @@ def _read_header(start: bytes) -> _Header:
     encoding, has_texture = "", False
     elements: list[Element] = []
     for line in (line.decode("latin-1") for line in lines):
-        match line.split():
+        words = line.split()
+        # Keywords may be in capitals; names of properties keep their case.
+        match [*(word.lower() for word in words[:2]), *words[2:]]:
             case ["format", name, *_]:
                 encoding = name
-            case ["comment", "TextureFile", *_]:
+            case ["comment", "texturefile", *_]:
                 has_texture = True
-            case ["element", *name, count] if name and re.fullmatch(r"\+?\d+", count):
-                elements.append(Element("_".join(name), int(count), ()))
+            case ["element", _, *_, count] if re.fullmatch(r"\+?\d+", count):
+                elements.append(Element("_".join(words[1:-1]), int(count), ()))
             case ["property", "list", count_type, item_type, *name] if name and elements:
                 _append(elements, Property("_".join(name), _type(item_type), _type(count_type)))
             case ["property", item_type, *name] if name and elements:
@@ -232,6 +234,8 @@ def _integers(corners: np.ndarray) -> np.ndarray:
     """Indices as int64; raises ValueError if one is not a whole number."""
     with np.errstate(invalid="ignore"):
         whole = corners.astype(np.int64)
+    if corners.dtype.kind in "iu":
+        return whole
     if (whole != corners).any():
         raise ValueError(f"a face refers to vertex {corners[whole != corners][0]:g}, which is not a whole number")
     return whole

@@ -177,7 +177,10 @@ def _read_stream(elements: Sequence[Element], rows: _Rows) -> list[Table] | None
 
 
 def _typed(elements: Sequence[Element], tables: list[Table]) -> list[Table]:
-    """The columns of doubles in the types that the header declares, where these can hold them."""
+    """The columns of doubles in the types that the header declares, where these can hold them.
+
+    Packed colours may be written as the value of a word, which float32 would round.
+    """
     for element, table in zip(elements, tables, strict=True):
         for name, prop in zip(element.column_names, element.properties, strict=True):
             if prop.count_type:
@@ -185,9 +188,14 @@ def _typed(elements: Sequence[Element], tables: list[Table]) -> list[Table]:
             values = np.asarray(table[name])
             with np.errstate(invalid="ignore", over="ignore"):
                 typed = values.astype(prop.type)
-            if typed.dtype.kind == "f" or (typed == values).all():
+            if (typed == values).all() or (typed.dtype.kind == "f" and not _are_words(values)):
                 table[name] = typed
     return tables
+
+
+def _are_words(values: np.ndarray) -> bool:
+    """Whether all of (K,) float64 may be the values of 32-bit words."""
+    return bool(((values >= 0) & (values < 2**32) & (values == np.floor(values))).all())
 
 
 def _read_elements(elements: Sequence[Element], body: np.ndarray, order: str) -> tuple[list[Table], np.ndarray]:

@@ -144,6 +144,11 @@ def embedded_in_the_json(f):
     f.mesh({**f.square(), "material": f.material(texture)})
 
 
+def embedded_without_padding(f):
+    embedded_in_the_json(f)
+    f.tree["images"][0]["uri"] = f.tree["images"][0]["uri"].rstrip("=")
+
+
 def specular_glossiness(f):
     texture = f.texture(image_bytes(picture()))
     model = {"diffuseFactor": [1, 1, 1, 1], "diffuseTexture": {"index": texture}}
@@ -241,7 +246,8 @@ SAME = [
     textured, scaled_and_shifted, turned, other_coordinates, coordinates_of_the_transform, integer_coordinates,
     byte_coordinates, quantized_positions, plain_integer_positions, strip, fan, fan_without_indices,
     strips_with_restart, no_indices, interleaved, sparse, sparse_alone, webp, embedded_in_the_json,
-    specular_glossiness, emission_over_black, emission_alone, emission_like_the_base, weak_emission_made_strong,
+    embedded_without_padding, specular_glossiness, emission_over_black, emission_alone, emission_like_the_base,
+    weak_emission_made_strong,
     draco_with_plain_data, irrelevant_extension, mirrored_node, nested_turns, root_and_child, child_of_another_scene,
     transparent_pixels_of_an_opaque_material, glass_before_it, transmitting_glass_before_it, cut_out_before_it,
     hidden_node,
@@ -260,6 +266,32 @@ def test_the_square_has_its_four_colours(tmp_path, write):
 @pytest.mark.parametrize("padding", [b" ", b"\0"])
 def test_the_json_of_a_glb_may_be_padded(tmp_path, padding):
     assert_shows(load_scene(textured(Gltf()).glb(tmp_path / "scan.glb", padding)), FOUR)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_chunks_of_a_glb_may_have_any_size(tmp_path, padded):
+    """Some exporters do not pad the JSON to 4 bytes, others do without counting that."""
+    data = textured(Gltf()).glb(tmp_path / "scan.glb").read_bytes()
+    (size,) = np.frombuffer(data, "<u4", 1, 12)
+    text = data[20 : 20 + size].rstrip(b" ")
+    text += b" " * (-(len(text) + 1) % 4)  # one byte less than a multiple of 4
+    rest = data[20 + size :]
+    chunks = np.uint32(len(text)).tobytes() + b"JSON" + text + (b" " if padded else b"") + rest
+    (tmp_path / "scan.glb").write_bytes(data[:8] + np.uint32(12 + len(chunks)).tobytes() + chunks)
+    assert_shows(load_scene(tmp_path / "scan.glb"), FOUR)
+
+
+def test_lamps_on_a_coloured_surface_leave_it_its_colour(tmp_path):
+    """An emissive texture that is mostly black, and no base texture: the base is lit."""
+    file = Gltf()
+    lamps = Image.new("RGB", (32, 32))
+    lamps.paste((255, 255, 255), (0, 0, 8, 8))
+    texture = {"index": file.texture(image_bytes(lamps))}
+    red = {"baseColorFactor": [1, 0, 0, 1]}
+    material = file.add("materials", pbrMetallicRoughness=red, emissiveTexture=texture, emissiveFactor=[1, 1, 1])
+    file.mesh({**file.square(), "material": material})
+    scene = load_scene(file.glb(tmp_path / "scan.glb"))
+    assert_shows(scene, {(0.1, 0.9): WHITE, (0.7, 0.3): (255, 0, 0)})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
@@ -460,6 +492,10 @@ def all_transparent(f):
     f.tree["materials"][0]["pbrMetallicRoughness"]["baseColorFactor"] = [1, 1, 1, 0]
 
 
+def unknown_wrap(f):
+    f.mesh({**f.square(), "material": f.material(f.texture(image_bytes(picture()), wrapS=9728))})
+
+
 def no_coordinates(f):
     textured(f, f.square(TEXCOORD_0=None))
 
@@ -481,6 +517,7 @@ WARNINGS = [
     (half_transparent, "partly transparent surfaces are drawn opaque, in 1 of its meshes"),
     (leaves, "partly transparent surfaces are drawn opaque, in 1 of its meshes"),
     (all_transparent, "all its surfaces are transparent; they are drawn opaque"),
+    (unknown_wrap, "a texture continues in the unknown way 9728; it is repeated"),
     (no_coordinates, "a mesh with a texture has no TEXCOORD_0"),
 ]
 

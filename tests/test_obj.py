@@ -65,6 +65,10 @@ SHIFTED = SQUARE.replace("v 1 ", "v 3 ").replace("v 0 ", "v 2 ")
         TEXTURED.replace("mtllib scan.mtl", "mtllib other.mtl scan.mtl").replace("other.mtl", "scan.mtl"),
         TEXTURED.replace("mtllib scan.mtl", "mtllib C:\\scans\\scan.mtl"),
         TEXTURED.replace("mtllib scan.mtl", "mtllib ./SCAN.MTL"),
+        TEXTURED.replace("mtllib scan.mtl", 'mtllib "scan.mtl" # made by hand'),
+        TEXTURED.replace("usemtl wall", "usemtl wall # the northern one"),
+        TEXTURED.upper().replace("SCAN.MTL", "scan.mtl").replace("WALL", "wall"),
+        TEXTURED.replace("usemtl", "Usemtl").replace("mtllib", "Mtllib"),
     ],
 )
 def test_the_square_has_its_four_colours(scan, obj):
@@ -90,6 +94,9 @@ def test_the_square_has_its_four_colours(scan, obj):
         ("map_Ka wall.png", "wall.png"),
         ("map_Ke wall.png\nKe 1 1 1", "wall.png"),
         ("map_Kd wänd.png", "wänd.png"),
+        ("map_Kd wall.png # the wall", "wall.png"),
+        ("map_Kd wall #1.png", "wall #1.png"),
+        ("map_Kd \\\r\nwall.png\r\n", "wall.png"),
     ],
 )
 def test_textures_are_found_however_they_are_named(scan, line, file):
@@ -103,6 +110,19 @@ def test_a_texture_is_named_relative_to_its_material_file(scan):
 
 def test_a_material_file_may_have_another_encoding(scan):
     assert_shows(scan(mtl="newmtl wall\r\nmap_Kd wänd.png\r\n".encode("latin-1"), textures=("wänd.png",)), FOUR)
+
+
+@pytest.mark.parametrize("name", ["wall # the first", "Material #25"])
+def test_a_material_may_have_a_comment_or_a_hash_in_its_name(scan, caplog, name):
+    obj = TEXTURED.replace("usemtl wall", f"usemtl {name if '25' in name else 'wall'}")
+    assert_shows(scan(obj, f"newmtl Material #26\nKd 1 0 0\n{MATERIAL.replace('wall', name, 1)}"), FOUR)
+    assert not caplog.text
+
+
+def test_the_name_of_a_material_may_have_bytes_of_another_encoding(scan):
+    name = "墙\u2026".encode("gb18030") + b"\x85"  # a line break to str.splitlines
+    obj, mtl = (text.encode().replace(b"mtl wall", b"mtl " + name) for text in (TEXTURED, MATERIAL))
+    assert_shows(scan(obj, mtl), FOUR)
 
 
 def test_a_texture_is_scaled_and_moved(scan):

@@ -67,7 +67,8 @@ def mesh(faces: list | None = None, names: str = "list uchar int vertex_indices"
     ["Red Green Blue", "RED GREEN BLUE", "r g b", "R G B", "diffuse_red diffuse_green diffuse_blue",
      "red8 green8 blue8", "vertexRed vertexGreen vertexBlue",
      "scalar_red scalar_green scalar_blue", "color_r color_g color_b",
-     "colorR colorG colorB", "red_f green_f blue_f", "color_0 color_1 color_2", "rgb0 rgb1 rgb2"],
+     "colorR colorG colorB", "red_f green_f blue_f", "color_0 color_1 color_2", "rgb0 rgb1 rgb2",
+     "color1 color2 color3", "color.x color.y color.z", "Cd[0] Cd[1] Cd[2]", "Rf Gf Bf", "Cr Cg Cb"],
 )  # fmt: skip
 def test_colours_are_found_by_names_of_every_kind(tmp_path: Path, names: str):
     columns = ", ".join(f"uchar {name}" for name in names.split())
@@ -124,8 +125,9 @@ def test_packed_colours(tmp_path: Path, kind: str, name: str, shifts: tuple):
 
 
 def test_packed_colours_may_be_the_value_of_a_float(tmp_path: Path):
-    words = [[(r << 16) + (g << 8) + b] for r, g, b in RGB]
-    assert read(tmp_path, coloured_cloud("float rgb", words)).colours.tolist() == RGB
+    for alpha in (0, 255):  # float32 cannot hold the second
+        words = [[(alpha << 24) + (r << 16) + (g << 8) + b] for r, g, b in RGB]
+        assert read(tmp_path, coloured_cloud("float rgb", words)).colours.tolist() == RGB
 
 
 def test_a_cloud_without_colours_names_its_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -134,10 +136,11 @@ def test_a_cloud_without_colours_names_its_columns(tmp_path: Path, caplog: pytes
     assert "scan.ply: no colours read; the columns are x, y, z, nx, ny, nz, label" in caplog.text
 
 
-def test_a_cloud_with_intensities_alone_is_drawn_in_grey(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    geometry = read(tmp_path, coloured_cloud("float scalar_Intensity", [[100], [200], [300], [400]]))
+@pytest.mark.parametrize("name", ["scalar_Intensity", "scalar_Intensity_#1", "reflectivity", "Amplitude"])
+def test_a_cloud_with_intensities_alone_is_drawn_in_grey(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
+    geometry = read(tmp_path, coloured_cloud(f"float {name}", [[100], [200], [300], [400]]))
     assert geometry.colours.tolist() == [[level] * 3 for level in (0, 84, 171, 255)]
-    assert "no colours read; the columns are x, y, z, scalar_Intensity: drawing scalar_Intensity in grey" in caplog.text
+    assert f"no colours read; the columns are x, y, z, {name}: drawing {name} in grey" in caplog.text
 
 
 def test_faces_have_colours_of_their_rows_or_materials(tmp_path: Path):
@@ -254,6 +257,7 @@ def with_a_twin(text: str) -> str:
         lambda text: text.replace("format", "comment it ends with end_header\nformat"),
         lambda text: text.replace("element", "obj_info a b\nelement"),
         lambda text: text.replace("ply", "PLY", 1),
+        lambda text: text.replace("format", "Format").replace("element", "ELEMENT").replace("property", "PROPERTY"),
         lambda text: with_a_twin(text),
         lambda text: text + "\n\n# the end of the file\n",
         lambda text: text.replace("0 1 0.5 90", "0\n1 0.5\n90"),  # rows broken anywhere
@@ -422,6 +426,10 @@ OTHER_KINDS = [
     (bytes(5000), "a file of zeros"),
     (b"1.0 2.0 3.0 255 0 0\n" * 400, "a point cloud as rows of text"),
     (b"\x89PNG\r\n", "a picture"),
+    (b"b3dm\x01" + bytes(40), "a tile of 3D Tiles: convert it to GLB"),
+    (b"  0\r\nSECTION\r\n  2\r\n", "a DXF drawing"),
+    (b"#ROSBAG V2.0\n\x00", "a recording of ROS"),
+    (b"\x00\x00\x00\x20ftypisom\x00", "a video"),
 ]
 
 
@@ -431,6 +439,12 @@ def test_a_file_that_is_not_what_its_name_says_is_named(tmp_path: Path, suffix: 
         if not (suffix == ".obj" and words.startswith("a point cloud as rows")):
             with pytest.raises(SceneError, match=f"scan{suffix} is .*{words}"):
                 read(tmp_path, content, f"scan{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".pcd", ".gltf", ".obj"])
+def test_binary_data_instead_of_text_is_named(tmp_path: Path, suffix: str):
+    with pytest.raises(SceneError, match=f"scan{suffix} is binary data of an unknown format: download it again"):
+        read(tmp_path, b"\x01\x00\xfe" * 2000, f"scan{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".ply", ".pcd", ".glb", ".gltf", ".obj", ".dat"])
