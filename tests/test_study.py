@@ -336,3 +336,10 @@ def test_what_a_command_line_gives_is_read_without_its_part(rooms: RoomScans, tm
     assert "shard" not in given.settings
     assert isinstance(given, Given)
     assert sys.executable == COMMAND.words[0]
+
+
+def test_conditions_of_cells_say_once_what_all_have_in_common(studied: Path):
+    page = (studied / "study.html").read_text()
+    conditions = page[page.index('id="conditions"') :]
+    assert "<dt>all cells</dt>" in conditions
+    assert conditions.count("eye 1.6 m") == 1

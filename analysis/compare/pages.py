@@ -70,12 +70,13 @@ def _differing(pair: Pair) -> list[dict[str, str]]:
 
 
 def _lead(pair: Pair, second: str) -> dict[str, Any] | None:
-    """The difference of the overalls, and whether its interval says which run is better."""
+    """The difference of the overalls, and which run is better if its interval and its p-value agree."""
     if (overall := pair.overall) is None:
         return None
     verdict = ""
-    if overall.interval:
-        low, high = overall.interval
+    p_value = pair.adjusted.get(overall.name)
+    if overall.interval and (overall.interval[0] <= 0 <= overall.interval[1]) == (p_value is None or p_value >= 0.05):
+        low, high = overall.interval  # if they disagree, a note says so
         verdict = f"{second} is better." if low > 0 else "A is better." if high < 0 else "The interval includes 0."
     return {
         "first": f"{overall.first:.1f}",

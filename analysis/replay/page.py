@@ -95,7 +95,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "title": escaped(replay.title),
         "question": answer_values(replay.question),
         "turns": shown,
-        "run": escaped(replay.run.folder.name),
+        "run": "" if replay.run.folder.name == replay.run.facts.name else escaped(replay.run.folder.name),
         "objects": _objects(replay.objects, unseen),
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),

@@ -206,6 +206,7 @@ def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[
         "lead": lead_of(run, scores) if scores else None,
         "warnings": list(map(escaped, run.summary.get("warnings", ()))),
         "judge_command": escaped(judge_command(run)),
+        "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),

@@ -15,6 +15,7 @@ from roomscout.analysis.study.tables import (
     Results,
     about,
     cell_table,
+    conditions_of_cells,
     csv_of,
     lines_of,
     markdown_of,
@@ -123,6 +124,6 @@ def _page(results: Results, title: str, folder: Path) -> str:
             turn_rows=[[escaped(text) for text in row] for row in turn_rows],
             task_heads=task_heads,
             task_rows=[[escaped(text) for text in row] for row in task_rows],
-            protocols=[(each.cell.name, escaped(each.answers.protocol)) for each in results.cells],
+            protocols=[(name, escaped(text)) for name, text in conditions_of_cells(results)],
         )
     )

@@ -241,6 +241,15 @@ def interval_in_words(interval: tuple[float, float] | None, signed: bool = False
     return " to ".join(f"{edge:+.1f}" if signed else f"{edge:.1f}" for edge in interval)
 
 
+def conditions_of_cells(results: Results) -> list[tuple[str, str]]:
+    """The protocol of the cells in pairs of a name and a text: what all have in common once, then the rest of each."""
+    parts = {each.cell.name: each.answers.protocol.split(", ") for each in results.cells}
+    first, *others = parts.values()
+    common = [part for part in first if all(part in other for other in others)]
+    own = {name: ", ".join(part for part in of_cell if part not in common) for name, of_cell in parts.items()}
+    return [("all cells", ", ".join(common)), *((name, text) for name, text in own.items() if text)]
+
+
 def notes_of(results: Results) -> list[str]:
     """What a reader of the tables must know, a sentence each."""
     first = results.cells[0].cell.name

@@ -329,7 +329,7 @@ const roomscout = (() => {
     fact("Answer", data.answer);
     fact("Truth", data.truth);
     for (const [label, value] of Object.entries(data.scores)) fact(capital(label.replaceAll("_", " ")), String(value));
-    fact("In view", data.sight, data.map && data.map.unseen ? "noted" : null);
+    fact("In view", data.sight, data.sight.startsWith("never") ? "noted" : null);
     fact("Failed at", data.failed);
     fact("Error", data.error, "noted");
     fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
