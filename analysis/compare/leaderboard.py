@@ -18,6 +18,7 @@ from roomscout.analysis.compare.conditions import (
     known_names,
 )
 from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.titles import answering, controls_of
 from roomscout.data.files import replace_text
 from roomscout.data.scoring import aggregate, overall_in_words, rounded
 from roomscout.data.text import csv_cell, escaped, in_markdown, replace_unencodable
@@ -73,8 +74,13 @@ class Standing:
     @property
     def model(self) -> str:
         """What answered: the model, by its last part, or the policy."""
-        named = str(self.facts.setting("policy") or self.facts.setting("model"))
-        return named.rstrip("/").rsplit("/", 1)[-1]
+        return answering(self.facts)
+
+    @property
+    def controls(self) -> str:
+        """The controls of the run in parentheses, such as " (spin)"; empty without any."""
+        found = controls_of(self.facts)
+        return f" ({', '.join(found)})" if found else ""
 
     def may_be_compared(self, other: "Standing", even_if: Container[str] = ()) -> bool:
         """Whether both have the same questions, label and conditions, apart from those in `even_if`."""
@@ -212,7 +218,7 @@ def _rows(table: Sequence[Standing]) -> list[str]:
     for each in table:
         interval = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else "-"
         cells = [
-            each.model, f"{each.overall:.1f}", interval,
+            each.model + each.controls, f"{each.overall:.1f}", interval,
             *(_number(each.by_dataset.get(name), ".1f") for name in datasets), str(each.failed),
             *([_number(each.finished_only, ".1f")] if failures else []),
             _number(each.mean_turns, ".2f"), _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
