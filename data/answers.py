@@ -215,7 +215,8 @@ class Number(AnswerKind):
         match = NUMBER.match(text) if text else None
         if text is None or match is None:
             return None
-        spellings = UNIT_WORDS.get(self.unit, ("", self.unit.rstrip(".").lower()))
+        unit = self.unit.rstrip(".").lower()
+        spellings = next((known for known in UNIT_WORDS.values() if unit and unit in known), ("", unit))
         if text[match.end() :].strip().rstrip(".").lower() not in spellings:
             return None
         return match.group() if math.isfinite(float(match.group())) else None

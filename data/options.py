@@ -18,11 +18,15 @@ MOST_OPTIONS = 26
 EXAMPLE = 'a JSON list such as ["left", "right"], or left|right'
 
 _MARK = r"[.):\]、．：）]"
-_LETTER_LABEL = re.compile(rf"\s*[(\[（]?([A-Za-z])\s*(?:{_MARK}|\s-\s)\s*(?=\S)")
+_NAMED = r"(?:(?:[Oo]ption|OPTION|[Cc]hoice|CHOICE)\s+)?"
+_LETTER_LABEL = re.compile(
+    rf"\s*(?:\*\*)?{_NAMED}[(\[（<]?([A-Za-z])\s*(?:{_MARK}|>|\*\*|=|\s[-–—]\s)[.:)]?(?:\*\*)?\s*(?=\S)"
+)
 # Not the beginning of a number, such as 1.5 m or 10:30.
 _NUMBER_LABEL = re.compile(rf"\s*[(\[（]?(\d{{1,2}})(?:{_MARK}\s+|{_MARK}(?!\d)|\s-\s+)\s*(?=\S)")
 _LETTER_ALONE = re.compile(r"\s*([A-Z])\s+(?=\S)")
-_TRUTH_LETTER = re.compile(rf"\s*[(\[（]?\s*([A-Za-z])\s*{_MARK}*\s*")
+_WIDE_LETTERS = {wide: chr(wide - 0xFEE0) for start in (0xFF21, 0xFF41) for wide in range(start, start + 26)}
+_TRUTH_LETTER = re.compile(rf"\s*{_NAMED}[(\[（]?\s*([A-Za-z])\s*{_MARK}*\s*")
 _TRUTH_NUMBER = re.compile(rf"\s*[(\[（]?\s*(\d{{1,2}})\s*{_MARK}*\s*")
 _KEY = re.compile(rf"(?:option|choice|opt)?[\s_-]*[(\[]?([a-z]|\d{{1,2}}){_MARK}?", re.IGNORECASE)
 _LABEL_KEYS, _TEXT_KEYS = ("key", "label", "id", "letter", "name"), ("text", "value", "content", "option", "answer")
@@ -140,10 +144,15 @@ def place_in(truth: str, options: Options) -> int | None:
 
 def _named(truth: str, options: Options) -> set[str]:
     """The letters of the options that a ground truth names by letter, number or text."""
+    truth = truth.translate(_WIDE_LETTERS)
     letter, number = _TRUTH_LETTER.fullmatch(truth), _TRUTH_NUMBER.fullmatch(truth)
     by_letter = {letter[1].upper()} & {*options.letters} if letter else set()
     if by_letter and options.own_letters:
         return by_letter
+    if (labelled := _LETTER_LABEL.match(truth)) and options.own_letters:
+        label, text = labelled[1].upper(), _plain(truth[labelled.end() :])
+        if (label, text) in ((name, _plain(each)) for name, each in options.texts):
+            return {label}
     wanted = _plain(truth)
     by_text = {
         name
@@ -160,7 +169,7 @@ def _plain(text: str) -> str:
 
 def _labels(pattern: re.Pattern[str], written: Sequence[str]) -> list[tuple[str, str]]:
     """The label of each option and the text after it; empty unless all have one."""
-    matches = [pattern.match(option) for option in written]
+    matches = [pattern.match(option.translate(_WIDE_LETTERS)) for option in written]
     return [
         (match[1], option[match.end() :].strip())
         for match, option in zip(matches, written, strict=True)

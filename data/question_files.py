@@ -173,6 +173,8 @@ def file_rows(
     names: dict[str, None] = {}
     reader = _READERS[path.suffix.lower()]
     try:
+        if path.suffix.lower() != ".parquet" and (other := _other_content(path)):
+            raise QuestionError(f"{path} is {other}")
         rows = _other_json(path, read_json) if read_json and reader is _read_json else reader(path, known)
         for number, row in rows:
             if isinstance(row, Mapping):
@@ -186,6 +188,30 @@ def file_rows(
     except OSError as error:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
     _warn_of_unknown(path, names, known)
+
+
+def _other_content(path: Path) -> str | None:
+    """What a text file is instead of what its name says, and what to do; None if it may be what it says."""
+    with path.open("rb") as file:
+        head = file.read(512).removeprefix(codecs.BOM_UTF8).lstrip()
+    for start, what in _OTHER_STARTS.items():
+        if head.startswith(start):
+            return what
+    is_json = re.match(rb'[\[{]\s*["{]', head) is not None
+    if _READERS[path.suffix.lower()] is _read_csv:
+        return "JSON: rename it, so that its name ends in .jsonl or .json" if is_json else None
+    is_table = re.match(rb'"?[A-Za-z_][\w "]*[,;\t]', head) is not None
+    return "a table: rename it, so that its name ends in .csv" if is_table else None
+
+
+_OTHER_STARTS = {
+    b"PK\x03\x04": "a spreadsheet or another zip archive: export it as CSV",
+    b"\x1f\x8b": "packed by gzip: unpack it with gunzip",
+    b"PAR1": "a parquet file: rename it, so that its name ends in .parquet",
+    b"version https://git-lfs": "a Git LFS pointer: run git lfs pull in its repository",
+    b"<": "a web page or XML: download the file itself",
+}
+"""What begins with these bytes."""
 
 
 def questions_file(folder: Path) -> Path:
@@ -234,7 +260,7 @@ def _with_our_names(row: Row, known: Sequence[str]) -> Row:
 
 
 def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
-    with path.open(encoding="utf-8-sig") as lines:
+    with path.open(encoding=_encoding(path)) as lines:
         begins_list = lines.read(1) == "["
         lines.seek(0)
         if begins_list and (rows := _parsed_list(lines.read())):
@@ -247,7 +273,7 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
 
 
 def _read_json(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
-    text = path.read_text(encoding="utf-8-sig")
+    text = path.read_text(encoding=_encoding(path))
     lines = text.splitlines()
     if len(lines) > 1 and _is_object(lines[0]):  # one object per line
         yield from ((number, _json_row(line, f"{path}, row {number}")) for number, line in enumerate(lines, 1) if line)
@@ -276,13 +302,15 @@ def _parsed_list(text: str) -> list[Any]:
 
 
 def _rows_in(content: object) -> list[Any] | None:
-    """The rows of a list, of an object with one list such as {"questions": [...]}, or of one with a row per id."""
+    """The rows of a list, of an object with one list such as {"questions": [...]} or with a row per id, or one row."""
     if isinstance(content, list):
         return content
     if not isinstance(content, dict):
         return None
+    if any(_plain_name(name) == "question" for name in content):
+        return [content]
     lists = [each for each in content.values() if isinstance(each, list) and all(isinstance(row, dict) for row in each)]
-    if len(lists) == 1 and not any(isinstance(each, dict) for each in content.values()):
+    if len(lists) == 1:
         return lists[0]
     if content and all(isinstance(each, dict) for each in content.values()):
         return [{"id": id, **row} for id, row in content.items()]
@@ -297,7 +325,7 @@ def _other_json(path: Path, read_json: JsonReader) -> Iterator[NumberedRow]:
 
 def read_json_file(path: Path) -> object:
     """The content of a .json file; raises OSError, UnicodeDecodeError or QuestionError."""
-    return _parse_json(path.read_text(encoding="utf-8-sig"), str(path))
+    return _parse_json(path.read_text(encoding=_encoding(path)), str(path))
 
 
 def _json_row(line: str, place: str) -> Row | QuestionError:
@@ -325,21 +353,26 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     number = 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     with path.open(encoding=_encoding(path), newline="") as lines:
-        header = lines.readline()
+        blank, header = 0, lines.readline()
+        while header.isspace():
+            blank, header = blank + 1, lines.readline()
         told = re.fullmatch(r"sep=(.)\s*", header)  # as Excel writes and reads it
         lines.seek(0)
-        if told:
+        for _ in range(blank + bool(told)):
             lines.readline()
         reader = csv.DictReader(lines, strict=True, delimiter=told[1] if told else _delimiter(header, columns))
         try:
-            if len(set(reader.fieldnames or ())) < len(reader.fieldnames or ()):
+            names = [name for name in reader.fieldnames or () if name.strip()]
+            if len({*names}) < len(names):
                 raise QuestionError(f"{path}: the header repeats a column name; name each column once")
             for number, row in enumerate(reader, start=1):
-                if not any(row.values()):  # as spreadsheets end with
+                cells: dict[str | None, Any] = {**row}
+                beyond = cells.pop(None, [])
+                if not any(cell and cell.strip() for cell in (*cells.values(), *beyond)):  # as spreadsheets end with
                     continue
-                if None in row or None in row.values():
+                if any(beyond) or None in cells.values():
                     raise QuestionError(f"{path}, row {number}: wrong number of cells; check its quotes")
-                yield number, row
+                yield number, {name: cell for name, cell in row.items() if name is not None}
         except csv.Error as error:
             raise QuestionError(f"{path}, row {number + 1}: invalid CSV ({error}); check its quotes") from error
 

@@ -624,7 +624,8 @@ def _our_columns(row: Row | QuestionError, place: str, benchmark: Benchmark) -> 
 
 
 def _read_by(benchmark: Benchmark, row: Row, place: str) -> Row:
-    optional = (*OPTIONAL_COLUMNS, *PLACE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
+    has_scan = bool(str(row.get(SCAN_COLUMN) or "").strip())
+    optional = (*OPTIONAL_COLUMNS, *PLACE_COLUMNS) if has_scan else OPTIONAL_COLUMNS
     missing = [column for column in benchmark.columns if column not in row and column not in optional]
     if missing:
         meant = {each: column_meant(each, missing) for each in row if each not in benchmark.all_columns}

@@ -10,6 +10,16 @@ from urllib.parse import unquote, urlsplit
 
 from roomscout import UpAxis
 
+_UNITS = {
+    spelling: metres
+    for metres, spellings in {
+        "1": "m meter meters metre metres",
+        "0.01": "cm centimeter centimeters centimetre centimetres",
+        "0.001": "mm millimeter millimeters millimetre millimetres",
+    }.items()
+    for spelling in spellings.split()
+}
+"""What people call the unit of a scan, and its metres."""
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -49,6 +59,7 @@ def _scale(cell: object) -> float | None:
         return None
     text = str(cell).strip()
     text = text.replace(",", ".") if re.fullmatch(r"\d*,\d+", text) else text  # a decimal comma
+    text = _UNITS.get(text.lower().removeprefix("1").strip(), text) if isinstance(cell, str) else text
     try:
         value = math.nan if isinstance(cell, bool) or not isinstance(cell, str | Real) else float(text)
     except ValueError:
@@ -62,7 +73,8 @@ def _up_axis(cell: object) -> UpAxis | None:
     if _is_empty(cell):
         return None
     known = {name.removeprefix("+"): name for name in get_args(UpAxis)}
-    if (name := str(cell).strip().lower().replace("\u2212", "-").removeprefix("+")) not in known:
+    name = re.sub("[\u2212\u2013]", "-", str(cell).strip().lower()).removeprefix("+")
+    if (name := re.sub(r"(?<=[xyz])[\s_-]*up", "", name)) not in known:
         raise ValueError(f"up_axis {cell!r} must be one of {', '.join(get_args(UpAxis))}")
     return known[name]
 

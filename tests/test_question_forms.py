@@ -46,6 +46,8 @@ def read(folder: Path, *rows: dict[str, Any]) -> list[Question]:
         '{"A": "left", "B": "right"}',
         "{'A': 'left', 'B': 'right'}", "['left' 'right']", "A. left\nB. right", "left\nright", "A. left B. right",
         "A. left, B. right", "A.left; B.right", "1. left 2. right", "left; right", ["left|right"],
+        ["Option A: left", "Option B: right"], ["**A.** left", "**B.** right"], ["<A> left", "<B> right"],
+        ["A = left", "B = right"], ["A — left", "B — right"], ["Ａ．left", "Ｂ．right"],
     ],
     ids=str,
 )  # fmt: skip
@@ -100,11 +102,24 @@ def test_no_options(nothing: object):
     assert read_options(written_options(nothing)) == Options()
 
 
-@pytest.mark.parametrize("truth", ["B", "B.", "(B)", "[B]", "B. right", "right", "Right.", " b) ", ["B"]])
+@pytest.mark.parametrize("truth", ["B", "B.", "(B)", "[B]", "B. right", "right", "Right.", " b) ", ["B"], "Option B"])
 @pytest.mark.parametrize("options", [["A. left", "B. right"], ["left", "right"], ["a) left", "b) right"]])
 def test_a_truth_names_an_option(tmp_path: Path, truth: object, options: list[str]):
     [question] = read(tmp_path, {**SIDE, "options": options, "ground_truth": truth})
     assert question.ground_truth == "B"
+
+
+@pytest.mark.parametrize("truth", ["(B) right", "b: Right", "Option B - right", "Ｂ"])
+def test_a_truth_with_another_mark_names_an_option(tmp_path: Path, truth: str):
+    [question] = read(tmp_path, {**SIDE, "ground_truth": truth})
+    assert question.ground_truth == "B"
+    with pytest.raises(QuestionError, match="not one of the letters A, B"):
+        read(tmp_path, {**SIDE, "ground_truth": "(B) left"})
+
+
+def test_named_options_keep_their_letters_in_any_order(tmp_path: Path):
+    [question] = read(tmp_path, {**SIDE, "options": ["Option B: left", "Option A: right"], "ground_truth": "B"})
+    assert (question.options, question.ground_truth) == (("B. left", "A. right"), "B")
 
 
 @pytest.mark.parametrize(
@@ -168,6 +183,11 @@ def test_a_number_that_may_be_several_is_refused(tmp_path: Path, written: object
         read(tmp_path, {**COUNT, "ground_truth": written})
 
 
+@pytest.mark.parametrize(("unit", "said"), [("meters", "2 m"), ("M", "2 metres"), ("sq m", "2 m²"), ("kg", "2 kg")])
+def test_a_unit_may_have_any_of_its_spellings(unit: str, said: str):
+    assert Number(unit).parse(said, ()) == Number(unit).read_truth(said, Options()) == "2"
+
+
 @pytest.mark.parametrize("yes", [True, "Yes", "yes.", "YES!", "true", "True", "y", "1", 1, 1.0, ["yes"]])
 @pytest.mark.parametrize("no", [False, "no", "No.", "false", "N", 0])
 def test_yes_and_no_have_several_spellings(yes: object, no: object):
@@ -200,6 +220,8 @@ VALUES = ["room.ply", "How wide is it?", "object_size_estimation", "12,5"]
         ("{head\t}\n{row\t}\n", "utf-8"),
         ("{head\t}\r\n{row\t}\r\n", "utf-16"),
         ("{head|}\n{row|}\n", "utf-8"),
+        ("\n \n{head;};;\n{row;};;\n ; ; ; ;;\n", "utf-8"),
+        ("{head;}\n{row;};;\n", "utf-8"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -223,6 +245,31 @@ def test_a_column_for_each_option(tmp_path: Path):
     (tmp_path / "q.tsv").write_text(f"{head}\n0\troom.ply\tWhich?\tside\tletter\tleft\tright\t\tright\n")
     [question] = load_questions(tmp_path / "q.tsv")
     assert (question.options, question.ground_truth) == (("A. left", "B. right"), "B")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("q.csv", b'[{"scan": "r.ply"}]', "is JSON: rename it, so that its name ends in .jsonl or .json"),
+        ("q.csv", b"PK\x03\x04 ", "is a spreadsheet or another zip archive: export it as CSV"),
+        ("q.jsonl", b"\xef\xbb\xbfscan,question\n", "is a table: rename it, so that its name ends in .csv"),
+        ("q.jsonl", b"\x1f\x8b\x08", "is packed by gzip: unpack it with gunzip"),
+        ("q.json", b"<!doctype html><html>", "is a web page or XML: download the file itself"),
+        ("q.tsv", b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer: run git lfs pull"),
+        ("q.csv", b"PAR1 ", "is a parquet file: rename it, so that its name ends in .parquet"),
+    ],
+)
+def test_a_file_that_is_another_is_named_as_what_it_is(tmp_path: Path, name: str, content: bytes, words: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(QuestionError, match=words):
+        load_questions(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [COUNT, {"info": {"version": 1}, "questions": [COUNT]}])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_one_question_and_a_list_beside_other_objects_are_read(tmp_path: Path, content: object, encoding: str):
+    (tmp_path / "q.json").write_text(json.dumps(content), encoding=encoding)
+    assert len(load_questions(tmp_path / "q.json")) == 1
 
 
 @pytest.mark.parametrize(
@@ -312,9 +359,24 @@ def test_a_scan_has_its_own_unit_and_up_axis(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("cells", "frame"),
+    [
+        ({"scale": "cm", "up_axis": "Y-up"}, (0.01, "y")),
+        ({"scale": "1 mm", "up_axis": "z up"}, (0.001, "z")),
+        ({"scale": " 0.01 ", "up_axis": "\u2013Z"}, (0.01, "-z")),
+    ],
+)
+def test_a_unit_and_an_axis_are_read_as_people_write_them(
+    tmp_path: Path, cells: dict[str, Any], frame: tuple[float, str]
+):
+    [question] = read(tmp_path, {**COUNT, **cells})
+    assert (question.scale, question.up_axis) == frame
+
+
+@pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"scale": "cm"}, "scale 'cm' must be the metres of the scan's unit, such as 0.01 for centimetres"),
+        ({"scale": "inches"}, "scale 'inches' must be the metres of the scan's unit, such as 0.01 for centimetres"),
         ({"scale": 0}, "scale 0 must be"),
         ({"scale": True}, "scale True must be"),
         ({"up_axis": "w"}, "up_axis 'w' must be one of auto, x, y, z, -x, -y, -z"),
