@@ -38,6 +38,7 @@ def turned_upright(vertices: np.ndarray, up_axis: UpAxis) -> np.ndarray:
 _SLAB_SHARE, _SLAB_M, _CELL_M = 0.06, 0.1, 0.25
 _FLAT, _ACROSS, _ALONG = 0.8, 0.15, 0.985
 _MARGIN, _LARGE_MARGIN, _LOW_SHARE, _LOWER_BY, _OPEN, _ALIGNED_BY, _HIGHER = 0.4, 1.0, 0.2, 0.2, 0.6, 0.03, 1.1
+_CLOSED = 0.1
 _USUAL_HEIGHT_M = 2.0, 2.8
 _WEIGHT_OF_ALIGNMENT = 4.0
 _MIN_INSIDE = 200
@@ -54,7 +55,8 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
 
     A wrong side is worse than none. So another side than z is named only if fewer surfaces are upright with z, if the
     room becomes no higher, if z is not a side that is open above a floor, and if the furniture is clearly lower than
-    with z, or the height is usual then and the side is open, also of an empty room.
+    with z, or the height is usual then and the side is open, also of an empty room. A narrow room may become higher if
+    the height is usual then and the side is open above low furniture.
     """
     found = _evidence(points, normals)
     best, now = int(found.total.argmax()), 4
@@ -67,12 +69,13 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
     height, new_height = found.extent[2], found.extent[axis]
     usual = axis == 2 or height > _USUAL_HEIGHT_M[1] >= new_height >= _USUAL_HEIGHT_M[0]
     empty = not found.low.any()
+    narrow = min(found.open[best], found.low[best]) > _OPEN and found.open[now] < _CLOSED
     certain = (
         (empty or found.low[best] >= _LOW_SHARE)
         and (lower or (usual and found.open[best] > _OPEN and margin >= _LARGE_MARGIN))
         and not (found.open[now] > _OPEN and found.low[now] > 0)
         and found.aligned[2] <= found.aligned[axis] + _ALIGNED_BY
-        and new_height <= _HIGHER * height
+        and (new_height <= _HIGHER * height or (narrow and _USUAL_HEIGHT_M[0] <= new_height <= _USUAL_HEIGHT_M[1]))
     )
     return (axis, 1 - 2 * (best % 2)) if certain else None
 

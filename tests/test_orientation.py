@@ -39,7 +39,7 @@ def advice(tmp_path: Path, caplog: pytest.LogCaptureFixture, mesh: trimesh.Trime
 
 
 @pytest.mark.parametrize("up", AXES)
-@pytest.mark.parametrize("size", [(5, 4, 2.5), (3, 3, 2.5)])
+@pytest.mark.parametrize("size", [(5, 4, 2.5), (3, 3, 2.5), (2.4, 1.9, 2.3), (8, 1.6, 2.5)])
 def test_the_advice_sets_a_room_upright(tmp_path: Path, caplog, up: UpAxis, size: tuple):
     text = advice(tmp_path, caplog, room(size), up, "z")
     assert f"add --up-axis {up}\n" in text if up != "z" else "--up-axis" not in text
