@@ -240,7 +240,39 @@ def test_a_reply_that_ends_inside_its_thought_has_no_action_after_it(opening: st
         '{"thought": "I <think>see</think> {it}", "answer": "B", "done": true}',
         "The analysis is short. <b>Final</b>: " + FINAL + "<|end|>",
         "I think </b> <thinker> [think of it] " + FINAL,
+        '{"thought": "I would write <think> here", "answer": "B", "done": true}',
+        '{"thought": "Two chairs.</think>", "answer": "B", "done": true}',
+        'So: {"note": "</think> {} <think>", "answer": "B", "done": true} Done.'.replace("{}", "[THINK]"),
+        '<think>as in {"thought": "</think>", "answer": "A", "done": true}</think>' + FINAL,
     ],
 )
 def test_what_is_outside_thoughts_counts(text: str):
     assert parse_action(text.replace("{}", DRAFT), CHOICE).action == CameraAction(answer="B", done=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "action"),
+    [
+        ('"rotation_angle_degrees": "30 degrees"', CameraAction(rotation_angle_degrees=30)),
+        ('"rotation_angle_degrees": "\u221230\u00b0", "forward_meters": "0.5m"', CameraAction(-30, 0.5)),
+        ('"left_meters": "+0.5 Meters", "done": "no"', CameraAction(left_meters=0.5)),
+        ('"move": {"rotation_angle_degrees": 30, "forward_meters": "1"}, "done": 0', CameraAction(30, 1)),
+        ('"actions": [{"forward_meters": 1}, {"forward_meters": 0.5}], "answer": null', CameraAction(0, 0.5)),
+        ('"forward_meters": 1, "before": {"forward_meters": 0.5}', CameraAction(0, 1)),
+        ('"answer": "B", "done": "Yes"', CameraAction(answer="B", done=True)),
+        ('"answer": "B", "done": 1', CameraAction(answer="B", done=True)),
+    ],
+)
+def test_numbers_and_flags_are_read_as_models_write_them(fields: str, action: CameraAction):
+    parsed = parse_action("{" + fields + "}", CHOICE)
+    assert (parsed.action, parsed.error) == (action, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    ['"rotation_angle_degrees": "0.5 m"', '"forward_meters": "50 cm"', '"forward_meters": "0,5"', '"done": 2',
+     '"done": 1.0', '"rotation_angle_degrees": ""', '"done": "maybe"'],
+)  # fmt: skip
+def test_numbers_and_flags_that_are_something_else_are_not_guessed(fields: str):
+    parsed = parse_action("{" + fields + "}", CHOICE)
+    assert parsed.action == LOOK_AROUND and parsed.error is not None and "must be" in parsed.error

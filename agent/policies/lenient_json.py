@@ -1,7 +1,7 @@
 """Reads JSON objects in text as language models write them: JSON, and what is unambiguous beside it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 MAX_DEPTH = 200
@@ -103,6 +103,18 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
     if last is None:
         raise ValueError(why)
     return last
+
+
+def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The start and the end of each complete object in a text that has one of `keys`, read as by `last_object`."""
+    position, work = max(0, len(text) - LONGEST), 0
+    while (opening := _OPENING.search(text, position)) and work < MOST_WORK:
+        attempt = _Attempt(text, opening.start())
+        position = opening.start() + 1
+        if attempt.read() is _Outcome.COMPLETE and with_any(attempt.value, keys) is not None:
+            position = attempt.position
+            yield opening.start(), position
+        work += attempt.work
 
 
 def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:

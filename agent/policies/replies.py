@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roomscout.agent.policies.lenient_json import last_object
-from roomscout.agent.policies.thoughts import outside_thoughts
-from roomscout.data.answers import NUMBER
+from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
+from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
+from roomscout.data.answers import NUMBER, UNIT_WORDS
 from roomscout.data.questions import Question
 from roomscout.envs.actions import LIMITS, CameraAction
 from roomscout.models import ReplyFormat
 
 ACTION_KEYS = (*LIMITS, "answer", "done")
 
+UNITS = {"degrees": ("degrees", "degree", "deg", "°"), "meters": UNIT_WORDS["m"]}
+"""What may follow a number that is a text, by the unit in the name of the number."""
 SHOWN_CHARACTERS = 40
 
 
@@ -110,14 +112,23 @@ def parse_action(text: str, question: Question, last_turn: bool = False) -> Pars
 
 
 def _action_in(text: str) -> dict[str, object]:
-    said, inside_thought = outside_thoughts(text)
+    quoting = object_spans(text, ACTION_KEYS) if has_tags(text) else ()
+    said, inside_thought = outside_thoughts(text, quoting)
     try:
-        return last_object(said, ACTION_KEYS)
+        return _with_nested_numbers(last_object(said, ACTION_KEYS))
     except ValueError as error:
         if inside_thought:
             raise _ReplyError("the reply ended inside its thought") from None
         behind = " behind its thought" if said != text else ""
         raise _ReplyError(f"the reply holds {error}{behind}") from None
+
+
+def _with_nested_numbers(fields: dict[str, object]) -> dict[str, object]:
+    """An action that has its numbers in an object of their own, such as {"move": {...}, "done": false}, with them."""
+    if any(name in fields for name in LIMITS):
+        return fields
+    nested = with_any([each for name, each in fields.items() if name not in ACTION_KEYS], tuple(LIMITS)) or {}
+    return {name: value for name, value in nested.items() if name in LIMITS} | fields
 
 
 def _last_answer(value: object, question: Question) -> str | None:
@@ -146,8 +157,8 @@ def _read(fields: dict[str, object], question: Question) -> ParsedAction:
 def _finite(name: str, value: object) -> float:
     if value is None:
         return 0.0
-    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
-        value = float(value)
+    if isinstance(value, str):
+        value = _number_in(name, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _ReplyError(f"{name} must be a number, not {_shown(value)}")
     if not abs(value) < math.inf:  # also false for NaN, and an int too large for a float compares without raising
@@ -155,9 +166,18 @@ def _finite(name: str, value: object) -> float:
     return float(min(max(value, -1e9), 1e9))
 
 
+def _number_in(name: str, text: str) -> float | str:
+    """The number in a text, alone or with the unit that the name says; the text itself if it is anything else."""
+    number = NUMBER.match(plain := text.strip().replace("\u2212", "-"))
+    if number is None or plain[number.end() :].strip().lower() not in ("", *UNITS[name.rsplit("_", 1)[1]]):
+        return text
+    return float(number[0])
+
+
 def _flag(value: object) -> bool:
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
+    said = str(value).strip().lower().rstrip(".")
+    if not isinstance(value, float) and said in ("true", "yes", "1", "false", "no", "0"):
+        return said in ("true", "yes", "1")
     if value is not None and not isinstance(value, bool):
         raise _ReplyError(f"done must be true or false, not {_shown(value)}")
     return bool(value)

@@ -1,6 +1,7 @@
 """Finds what a reply says outside the thoughts of models that reason before they reply."""
 
 import re
+from collections.abc import Iterable
 
 _NAMES = "(?:seed:|longcat_)?think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad"
 _TAG = re.compile(
@@ -21,15 +22,25 @@ Magistral, the diamonds of Kimi, the tokens of Command A, OpenThinker and MedGem
 gpt-oss, also without their special tokens, which some servers leave out."""
 
 
-def outside_thoughts(text: str) -> tuple[str, bool]:
+def has_tags(text: str) -> bool:
+    """Whether a text has anything that opens or closes a thought."""
+    return _TAG.search(text) is not None
+
+
+def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
     """A reply without its thoughts, and whether it ends inside one.
+
+    Tags between the start and the end of each of `quoting` are part of what is quoted there.
 
     All before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that
     is not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close
     the thought once.
     """
     said, start, inside = list[str](), 0, False
+    quoting = [*quoting]
     for tag in _TAG.finditer(text):
+        if any(begin < tag.start() < end for begin, end in quoting):
+            continue
         if tag["opening"] is not None:
             if not inside:
                 said.append(text[start : tag.start()])
