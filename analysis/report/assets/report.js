@@ -110,6 +110,7 @@ const roomscout = (() => {
     const link = (cell) => element("a", { href: "#" + cell.getValue() }, cell.getValue());
     const sight = (cell) => element("span", { class: cell.getValue() || null }, cell.getValue().replaceAll("_", " "));
     const words = (cell) => element("span", { title: cell.getValue() }, cell.getValue());
+    const type = (cell) => element("span", { title: cell.getValue() }, cell.getValue().replaceAll("_", "_\u200b")); // may break there
     const scenes = [...new Set(rows.map((row) => row.scene))];
     const shared = sharedStart(scenes);
     const scene = (cell) => element("span", { title: cell.getValue() }, (shared ? "…" : "") + cell.getValue().slice(shared));
@@ -129,7 +130,7 @@ const roomscout = (() => {
       { title: "Truth", field: "truth", formatter: words, widthGrow: 1, minWidth: 92, responsive: 3 },
       ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 98, responsive: 4 }] : []),
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
-      { title: "Type", field: "type", formatter: words, width: 150, responsive: 4 },
+      { title: "Type", field: "type", formatter: type, width: 150, responsive: 4 },
       ...(scenes.length > 1 ? [{ title: "Scene", field: "scene", formatter: scene, width: 96, responsive: 6 }] : []),
       { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
     ];
