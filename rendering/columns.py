@@ -27,6 +27,8 @@ _GREY = re.compile(
 _DIFFUSE, _NOT_DIFFUSE = re.compile(r"diffuse|albedo|base"), re.compile(r"spec|ambient|emis|normal|tangent")
 _GREY_PERCENTILES = (1.0, 99.0)
 _NAMES_SHOWN = 20
+# Colours of 10, 12, 16 and 32 bits; a few values may be higher.
+_FULL_SCALES, _HIGHEST_PERCENTILE = (1023, 4095, 65535, 2**32 - 1), 99.0
 
 
 def positions(table: Table) -> np.ndarray:
@@ -73,7 +75,7 @@ def colours(table: Table) -> np.ndarray | None:
     (MeshLab's colours of corners, averaged). Of several, the first that is not the same everywhere. Ignores alpha.
 
     The median of the values above 0 decides their range for the whole file, so a few outliers are clipped: 0 to 1 (of
-    floats), 0 to 255 or 0 to 65535.
+    floats), 0 to 255, or else the least of 10, 12, 16 and 32 bits that holds nearly all.
     """
     found = None
     for candidate in _candidates(table):
@@ -196,7 +198,8 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f" and typical <= 1:
         return _bytes_of_fractions(numbers)
     if typical > 255:
-        numbers = numbers / 257 if typical <= 65535 else numbers / 257 / 65537
+        highest = np.percentile(bright, _HIGHEST_PERCENTILE)
+        numbers = numbers * (255 / next((full for full in _FULL_SCALES if highest <= full), _FULL_SCALES[-1]))
     return numbers.clip(0, 255).round().astype(np.uint8)
 
 

@@ -141,7 +141,7 @@ def _of_text(head: bytes, suffix: str) -> FileKind | None:
         return FileKind("a git-annex pointer instead of the scan", "run git annex get {file}")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return FileKind("text in UTF-16", "save it as plain text or UTF-8")
-    if start.startswith(b"<") and re.search(rb"<!doctype html|<html|<head|<script", start):
+    if start.startswith(b"<") and re.search(rb"<!doctype html|<html|<head|<body|<meta|<script", start):
         title = re.search(rb"(?is)<title[^>]*>(.*?)</title>", head)
         words = " ".join(title[1].decode("utf-8", "replace").split())[:60] if title else ""
         called = f" ({words!r})" if words else ""

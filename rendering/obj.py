@@ -19,7 +19,7 @@ import numpy as np
 
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.mtl import Mtl, MtlReader
-from roomscout.rendering.parts import UNCOLOURED_GREY, MeshPart, merged
+from roomscout.rendering.parts import UNCOLOURED_GREY, MeshPart, merged, warn_of_loose_vertices
 from roomscout.rendering.textures import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
@@ -90,6 +90,8 @@ def read_obj(path: Path) -> Geometry:
         _log.warning("%s: its lines, curves and free-form surfaces are not drawn (%d)", path, content.not_drawn)
     parts = list(_mesh_parts(path, content, vertices, colours, triangles))
     points = _points(content, len(vertices))
+    if parts:
+        warn_of_loose_vertices(path, len(vertices), np.concatenate([triangles.vertices.ravel(), points]))
     if len(points) or not parts:
         chosen = points if len(points) else slice(None)
         parts.append(MeshPart(vertices[chosen], no_faces(), None if colours is None else colours[chosen]))

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 UNCOLOURED_GREY = 160
 # A surface that lets more than half of the light through is left out: glass, and what textures cut out.
 OPAQUE_ALPHA = 0.5
+# Fewer vertices without faces are normal: editors leave them behind.
+_LOOSE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,21 @@ def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     if clouds:
         geometries.append(_discs(path.stem, _concatenated(clouds)))
     return _concatenated(geometries)
+
+
+def warn_of_loose_vertices(path: Path, count: int, drawn: np.ndarray) -> None:
+    """Log that many of `count` vertices are not among the indices `drawn` of faces and points; not if none is."""
+    used = np.zeros(count, dtype=bool)
+    used[drawn.ravel()] = True
+    loose = count - int(used.sum())
+    if _LOOSE_SHARE * count < loose < count:
+        _log.warning(
+            "%s: not drawing %d of its %d vertices, which no face uses; if they are points of the scan, save it "
+            "without faces",
+            path,
+            loose,
+            count,
+        )
 
 
 def _is_cloud(part: MeshPart) -> bool:

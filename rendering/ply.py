@@ -16,6 +16,7 @@ import numpy as np
 
 from roomscout.rendering.columns import colours, colours_or_greys, has_positions, listed, positions
 from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.tables import (
     LINE_END,
     Column,
@@ -79,6 +80,10 @@ def read_ply(path: Path) -> Geometry:
     triangles = np.concatenate([no_faces(), *(each.triangles for each in faces)])
     materials = next((table for element, table in named if element.name.lower() == "material"), {})
     face_colours = _face_colours([each for each in faces if len(each.triangles)], materials)
+    warn_of_loose_vertices(path, len(points), triangles)
+    for element, table in named:
+        if element.count and has_positions(table):
+            _log.warning("%s: ignoring the %d points of its element %s", path, element.count, element.name)
     if not len(triangles) and (edges := sum(e.count for e in header.elements if "edge" in e.name.lower())):
         _log.warning("%s: drawing its vertices as points: it has %d edges, but no faces", path, edges)
     if header.has_texture:

@@ -215,6 +215,7 @@ def test_a_mask_cuts_out(scan, caplog):
         (TEXTURED.replace("usemtl wall\n", ""), MATERIAL + "newmtl b\n", "name none of its 2 materials"),
         (TEXTURED + "l 1 2 3\nl 2 3\n", MATERIAL, "its lines, curves and free-form surfaces are not drawn"),
         (SQUARE + "f 1 2 3\n", MATERIAL, "no colours read; it has neither materials nor colours of vertices"),
+        (TEXTURED + "v 0 0 2\nv 1 0 2\n", MATERIAL, "not drawing 2 of its 6 vertices, which no face uses"),
         (TEXTURED, MATERIAL + "d 0.8\n", "partly transparent surfaces are drawn opaque"),
         (TEXTURED, MATERIAL.replace("wall.png", "scan.mtl"), "the texture scan.mtl: it is damaged, or not an image"),
     ],

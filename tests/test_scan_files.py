@@ -80,10 +80,11 @@ def test_colours_are_found_by_names_of_every_kind(tmp_path: Path, names: str):
 @pytest.mark.parametrize(
     ("kind", "scale"),
     [("ushort", 1), ("uint", 1), ("int", 1), ("short", 1), ("int64", 1), ("float", 1), ("double", 1),
-     ("float", 1 / 255), ("double", 1 / 255), ("ushort", 257), ("uint", 257), ("float", 257), ("uint", 257 * 65537)],
+     ("float", 1 / 255), ("double", 1 / 255), ("ushort", 1023 / 255), ("ushort", 4095 / 255), ("ushort", 257),
+     ("uint", 257), ("float", 257), ("uint", 257 * 65537)],
 )  # fmt: skip
 def test_the_range_of_colours_is_decided_per_file(tmp_path: Path, kind: str, scale: float):
-    values = (np.array(RGB) * scale).tolist() if scale < 1 else (np.array(RGB) * scale).astype(int).tolist()
+    values = (np.array(RGB) * scale).tolist() if scale < 1 else (np.array(RGB) * scale).round().astype(int).tolist()
     columns = f"{kind} red, {kind} green, {kind} blue"
     for content in (coloured_cloud(columns, values), binary_cloud(columns, values)):
         assert read(tmp_path, content).colours.tolist() == RGB
@@ -175,6 +176,16 @@ def test_lists_beside_the_faces_do_not_count(tmp_path: Path):
     names = "list uchar int texture_ids, list uchar int flags, list uchar int vertex_ids"
     rows = [[1, 9, 2, 8, 8, 3, *each] for each in TWO]
     assert read(tmp_path, mesh(rows, names)).faces.tolist() == TWO
+
+
+def test_points_that_no_face_uses_are_not_drawn_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    assert len(read(tmp_path, mesh()).faces) == 2
+    assert not caplog.text
+    assert len(read(tmp_path, mesh([[3, 0, 1, 2]])).faces) == 1
+    assert "not drawing 1 of its 4 vertices, which no face uses" in caplog.text
+    more = "element point 1\nproperty float x\nproperty float y\nproperty float z\nend_header"
+    read(tmp_path, mesh().replace("end_header", more) + "9 9 9\n")
+    assert "scan.ply: ignoring the 1 points of its element point" in caplog.text
 
 
 def test_strips_are_triangles_with_the_winding_of_the_first(tmp_path: Path):
