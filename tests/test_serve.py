@@ -380,7 +380,7 @@ def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, t
         folder.mkdir()
     assert main(["serve", str(folder)]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"{folder} is not a run folder" in said if there else "there is no folder" in said
+    assert said.count("\n") == 1 and f"{folder} is not a run folder" in said if there else "does not exist" in said
 
 
 def test_a_port_in_use_is_refused_in_one_sentence(one_run: Path, capsys: Any):
