@@ -42,6 +42,11 @@ invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+WRAPPED = re.compile(
+    r"\*\*(.*)\*\*|`(.*)`|\[(.*)\]|\$(.*)\$|\\\((.*)\\\)|(?:\\b|\x08)oxed\{(.*)\}|\\(?:text|mathrm|mathbf)\{(.*)\}",
+    re.DOTALL,
+)
+"""Markdown and LaTeX around an answer; JSON reads the beginning of "\\boxed" as a backspace."""
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
 YES_NO_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), "yes") | dict.fromkeys(
@@ -138,6 +143,14 @@ def plain_text(value: object) -> str | None:
     return str(value).encode("utf-8", "replace").decode().strip()  # JSON may contain lone surrogates, files cannot
 
 
+def bare_text(value: object) -> str | None:
+    """As `plain_text`, without Markdown and LaTeX around it: **B**, $3$ and \\boxed{B} as B and 3."""
+    text = plain_text(value)
+    while text and (match := WRAPPED.fullmatch(text)):
+        text = next(each for each in match.groups() if each is not None).strip()
+    return text
+
+
 def first_word(answer: str | float) -> str:
     """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at.
 
@@ -160,7 +173,7 @@ class Letter(AnswerKind):
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """ "B", "b", "(B)", "B." and "B. back-left" are a letter; "AB" and "A chair" are not."""
-        match = LETTER.fullmatch(plain_text(value) or "")
+        match = LETTER.fullmatch(bare_text(value) or "")
         letter = match.group(1).upper() if match else None
         return letter if letter in letters else None
 
@@ -211,7 +224,7 @@ class Number(AnswerKind):
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """A finite number, alone or followed by the unit."""
-        text = plain_text(value)
+        text = bare_text(value)
         match = NUMBER.match(text) if text else None
         if text is None or match is None:
             return None
@@ -276,7 +289,7 @@ class YesNo(AnswerKind):
         """ "Yes", "no." and "Yes, behind the door" are valid, as are true and false; "no idea" is not."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        match = YES_OR_NO.fullmatch(plain_text(value) or "")
+        match = YES_OR_NO.fullmatch(bare_text(value) or "")
         return match.group(1).lower() if match else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roomscout.agent.policies.lenient_json import LONGEST, MAX_DEPTH, MAX_INTEGER_DIGITS, last_object
 from roomscout.agent.policies.replies import LOOK_AROUND, parse_action
+from roomscout.data.answers import TEXT_KIND, Number
 from roomscout.envs.actions import CameraAction
 from tests.conftest import vsi_question
 
@@ -276,3 +277,16 @@ def test_numbers_and_flags_are_read_as_models_write_them(fields: str, action: Ca
 def test_numbers_and_flags_that_are_something_else_are_not_guessed(fields: str):
     parsed = parse_action("{" + fields + "}", CHOICE)
     assert parsed.action == LOOK_AROUND and parsed.error is not None and "must be" in parsed.error
+
+
+@pytest.mark.parametrize(
+    "written", ["**B**", "`B`", "[B]", "$B$", r"\\(B\\)", r"\\boxed{B}", r"\boxed{\\text{B}}", "**(B)**"]
+)
+def test_markdown_and_latex_around_an_answer_are_left_out(written: str):
+    for last_turn in (False, True):
+        parsed = parse_action('{"answer": "' + written + '", "done": true}', CHOICE, last_turn)
+        assert parsed.action == CameraAction(answer="B", done=True)
+
+
+def test_text_answers_keep_what_is_around_them():
+    assert (Number("m").parse("**2.5 m**", ()), TEXT_KIND.parse("**2**", ())) == ("2.5", "**2**")
