@@ -22,8 +22,10 @@ from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.data.sources import Source
+from roomscout.models.transformers.source import hub_revision
+from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
-from roomscout.runs.baselines import BLIND
+from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
@@ -50,8 +52,14 @@ def begin_folder(
     run = RunWriter(folder, resume_command(folder, config, config))
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
-    run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source)
+    revision = _model_revision(config, prompts)
+    run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source, revision)
     return run
+
+
+def _model_revision(config: RunConfig, prompts: Prompts | None) -> str | None:
+    """The commit of the checkpoint, if a model answers that this machine loads from the hub."""
+    return hub_revision(config.model.model) if prompts and config.model.engine != "openai" else None
 
 
 def require_new_name(config: RunConfig) -> None:
@@ -169,7 +177,8 @@ def begin_or_resume(
         run = begin_folder(config, questions, whole, prompts, guesses, source)
         stack.callback(run.close)
     else:
-        run.note_resumption(changed_settings(saved_config(run.folder), config))
+        changed = changed_settings(saved_config(run.folder), config)
+        run.note_resumption(changed, _model_revision(config, prompts))
     stack.enter_context(log_to_file(run.folder / "run.log"))
     return run
 
@@ -196,6 +205,8 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     """
     view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
     width, height = view.image_size
+    camera = Intrinsics(width, height, view.focal)
+    in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
     up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
     blind = BLIND if views.renderer == "blind" else ""
@@ -206,11 +217,11 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     decoding = greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
     asked = "" if config.server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
+    reading = READING if prompts else ""
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
-    reading = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)' if prompts else ""
     return (
         f"{blind}{_camera(config.controls)}, {_told(view.tell)} told, {config.most_moves} moves, "
-        f"{_counted(config.controls)}{width}x{height} px, focal {view.focal:g} px, "
+        f"{_counted(config.controls)}{width}x{height} px, focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}, {where}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "

@@ -95,12 +95,18 @@ def by_question(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]
     return 100 * variance**0.5
 
 
-def coverages(scenes: int, repeats: int, resamples: int, seed: int) -> Iterator[Coverage]:
-    """The coverage for the overall of one model, then for the difference of two that are equally good."""
+def coverages(scenes: int, repeats: int, resamples: int, seed: int, drawn_again: float = 1.0) -> Iterator[Coverage]:
+    """The coverage for the overall of one model, then for the difference of two that are equally good.
+
+    Of the second model, this share of the answers is `drawn_again`; the others are those of the first.
+    """
     rng, z = np.random.default_rng(seed), float(norm.ppf(0.5 + LEVEL / 2))
     hits: dict[str, list[tuple[bool, float, bool, float]]] = {"overall": [], "difference": []}
     for _ in range(repeats):
         first, second = study(scenes, 2, rng)
+        if drawn_again < 1:
+            kept = rng.random(len(first)) >= drawn_again
+            second = [one if keep else other for one, other, keep in zip(first, second, kept, strict=True)]
         cases = [
             ("overall", estimates(first, BENCHMARK, resamples)[-1], truth(), by_question(first)),
             ("difference", differences(first, second, BENCHMARK, resamples)[-1], 0.0, by_question(second, first)),
@@ -123,10 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=2000, help="simulated studies of each size (%(default)s)")
     parser.add_argument("--resamples", type=int, default=999, help="resamples of each interval (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
+    parser.add_argument(
+        "--drawn-again", type=float, default=1.0, metavar="SHARE",
+        help="share of the second model's answers that are not those of the first (%(default)s)",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     print(f"{'scenes':>6}  {'what':<10}{'studies':>9}{'by scene':>10}{'width':>8}{'by question':>14}{'width':>8}")
     for scenes in given.scenes:
-        for each in coverages(scenes, given.repeats, given.resamples, given.seed):
+        for each in coverages(scenes, given.repeats, given.resamples, given.seed, given.drawn_again):
             print(
                 f"{each.scenes:>6}  {each.what:<10}{each.studies:>9}{each.by_scene:>10.1f}{each.width:>8.2f}"
                 f"{each.by_question:>14.1f}{each.question_width:>8.2f}",

@@ -72,7 +72,7 @@ class Difference(Estimate):
     def contradicts(self) -> bool:
         """Whether the interval says that runs differ at the 5 % level and the p-value does not, or the other way round.
 
-        Of the two, the p-value errs less: if few answers changed, intervals are too narrow, and it is conservative.
+        `differences` extends intervals to 0 where p is not below 5 %, so what remains are scores with a small p.
         """
         if self.interval is None:
             return False
@@ -168,6 +168,7 @@ def differences(
     change = of_second - of_first
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))
+    found = [(_with_zero(interval, p), *why) for (interval, *why), p in zip(found, p_values.tolist(), strict=True)]
     return [
         Difference(
             name, rounded(float(gained)), scenes, interval, error, why, float(before), float(after), float(p_value)
@@ -176,6 +177,17 @@ def differences(
             both.names, change, tables[0].scenes_of, found, of_first, of_second, p_values, strict=True
         )
     ]
+
+
+def _with_zero(interval: Interval | None, p_value: float) -> Interval | None:
+    """The interval of a difference, extended to 0 if the permutation test does not reject 0 at the 5 % level.
+
+    A bootstrap of few changed answers is too narrow: with 5 % of answers changed and no true difference, 8 % of
+    intervals over 30 scenes excluded 0, and 11 % over 12 scenes. The test rejected 0 in 2 % and 1 %.
+    """
+    if interval is None or p_value < 1 - LEVEL:
+        return interval
+    return min(interval[0], 0.0), max(interval[1], 0.0)
 
 
 def uneven_scenes(rows: Iterable[Row], benchmark: Benchmark) -> str:

@@ -1,5 +1,6 @@
 """The baselines of a run: always the most frequent answer, and the same model blind, if it was run."""
 
+import re
 from typing import Any
 
 from roomscout.data.baselines import frequency_baseline
@@ -9,6 +10,10 @@ from roomscout.runs.records import RunFacts
 
 BLIND = "BLIND, every view grey: "
 """The beginning of the protocol of a run that sees only grey views."""
+READING = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)'
+"""The end of the protocol of a run in which a model answers."""
+_UNLIKE_EARLIER = re.compile(rf"{re.escape(READING)}|(?<=, )official | \(\d+ x \d+ degrees in view\)")
+"""What protocols of earlier versions lack, and the word with which they called the scoring of all questions."""
 NOT_IN_PROTOCOL = ("benchmark", "model", "policy", "samples", "seed", "tiles_per_view")
 """Settings that a protocol does not state and that a run and its blind baseline have in common."""
 
@@ -65,8 +70,8 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
 
 
 def same_protocol(first: str, second: str) -> bool:
-    """Whether two protocols say the same. Earlier versions called the scoring of all questions official."""
-    return first.replace(", official ", ", ") == second.replace(", official ", ", ")
+    """Whether two protocols say the same, apart from phrases that earlier versions wrote otherwise or not at all."""
+    return _UNLIKE_EARLIER.sub("", first) == _UNLIKE_EARLIER.sub("", second)
 
 
 def is_blind(protocol: str) -> bool:

@@ -67,6 +67,7 @@ class Resumption(TypedDict, total=False):
     git_revision: str | None
     packages: dict[str, str | None]
     python: str
+    model_revision: str
 
 
 class RecordedPrompts(TypedDict):

@@ -9,15 +9,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from roomscout import __version__
+
 PACKAGES = (
     "torch", "torchvision", "transformers", "tokenizers", "qwen-vl-utils", "xgrammar", "openai", "open3d", "pyrender",
     "trimesh", "numpy", "pillow",
 )  # fmt: skip
 
 
-def current_versions() -> dict[str, Any]:
-    """The versions that this process runs, with the keys of run.json."""
-    return {"git_revision": git_revision(), "packages": package_versions(), "python": platform.python_version()}
+def current_versions(model_revision: str | None = None) -> dict[str, Any]:
+    """The versions that this process runs, with the keys of run.json; `model_revision` is left out if it is unknown."""
+    found = {"git_revision": git_revision(), "packages": package_versions(), "python": platform.python_version()}
+    return found | ({"model_revision": model_revision} if model_revision else {})
 
 
 def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -56,8 +59,8 @@ def _installed_revision() -> str | None:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Version by package; None if it is not installed."""
-    return {name: _version(name) for name in PACKAGES}
+    """Version by package, RoomScout's own first; None if it is not installed."""
+    return {"roomscout": __version__} | {name: _version(name) for name in PACKAGES}
 
 
 def _version(name: str) -> str | None:

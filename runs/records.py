@@ -379,7 +379,8 @@ class RunFacts(Record):
     and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part. `prompts` has the
     templates that a model reads and their hash; None without a model, and for runs of earlier versions. `benchmark`
     describes a benchmark that is not of this package; None for others, and for runs of earlier versions. `source` is
-    where the questions come from; None for runs of earlier versions.
+    where the questions come from; None for runs of earlier versions. `model_revision` is the commit of a checkpoint
+    from the hub; None for other models, and for runs of earlier versions.
     """
 
     schema: int
@@ -398,6 +399,7 @@ class RunFacts(Record):
     prompts: OmittedIfEmpty[dict[str, Any] | None] = None
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
     source: OmittedIfEmpty[Source | None] = None
+    model_revision: OmittedIfEmpty[str | None] = None
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.started)
@@ -436,6 +438,7 @@ class RunFacts(Record):
     def last_versions(self) -> dict[str, Any]:
         """The versions that last ran, as far as recorded, with the keys of run.json."""
         first = {"git_revision": self.git_revision, "packages": self.packages, "python": self.python}
+        first |= {"model_revision": self.model_revision} if self.model_revision else {}
         last = self.resumed[-1] if self.resumed else {}
         return {key: last.get(key, value) for key, value in first.items()}
 

@@ -93,13 +93,14 @@ class RunWriter:
         prompts: dict[str, Any] | None = None,
         guesses: Guesses | None = None,
         source: Source | None = None,
+        model_revision: str | None = None,
     ) -> None:
         """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
         `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
         are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
         are the templates that the model reads, with their hash. `guesses` are the most frequent answers, if they are to
-        be a baseline. `source` says whose questions they are.
+        be a baseline. `source` says whose questions they are. `model_revision` is the commit of the checkpoint.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -108,7 +109,7 @@ class RunWriter:
             questions=len(questions),
             questions_sha256=fingerprint(questions),
             protocol=protocol,
-            **current_versions(),
+            **current_versions(model_revision),
             host=socket.gethostname(),
             part=part,
             prompts=prompts,
@@ -144,12 +145,12 @@ class RunWriter:
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
-    def note_resumption(self, changed: dict[str, Any]) -> None:
+    def note_resumption(self, changed: dict[str, Any], model_revision: str | None = None) -> None:
         """Record in run.json that the run is resumed, with which versions, and which settings `changed`.
 
         Logs a warning if a version changed, since earlier answers come from the old one.
         """
-        facts, now = self._reader.facts, current_versions()
+        facts, now = self._reader.facts, current_versions(model_revision)
         if others := changed_versions(facts.last_versions, now):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         facts = replace(facts, benchmark=record_of(facts.setting("benchmark")))

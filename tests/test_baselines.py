@@ -1,6 +1,7 @@
 """Baselines of a run: the most frequent answer elsewhere, and the same run blind."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,8 @@ from conftest import RoomScans, only_run, run_in_process, vsi_question
 from roomscout.agent.api import explore
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.prompts import explorer_prompts
+from roomscout.agent.run_folder import protocol
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.contents import RunContents
@@ -241,6 +244,14 @@ def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans
     summary = RunContents.read(seeing).summary
     assert summary["baselines"]["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
     assert (read_answers([seeing], ())[0].summary)["baselines"] == summary["baselines"]
+
+
+def test_protocols_of_earlier_versions_are_the_same_without_what_these_did_not_say(rooms: RoomScans, tmp_path: Path):
+    now = protocol(rooms.config(tmp_path), explorer_prompts())
+    assert "focal 75 px (94 x 65 degrees in view)" in now
+    earlier = re.sub(r" \(\d+ x \d+ degrees in view\)| of answers read .*$", "", now)
+    assert earlier.endswith(", official VSI-Bench scoring") and "(lower in low rooms)" in earlier
+    assert same_protocol(earlier, now) and not same_protocol(earlier, now.replace("px, focal", "px, focal 1"))
 
 
 def test_a_protocol_of_an_earlier_version_is_the_same_without_the_word_official():

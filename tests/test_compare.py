@@ -334,7 +334,7 @@ def test_outside_text_cannot_become_markup(runs: dict[str, Path], tmp_path: Path
     ("flags", "message"),
     [
         ([], "compare takes two runs or more"),
-        (["nowhere"], "nowhere is not a run folder: it has no run.json"),
+        (["nowhere"], "nowhere does not exist, and experiment_logs has no run of that name"),
         (["missing.jsonl"], "missing.jsonl cannot be read"),
         (["nowhere", "--out", "table.txt"], "--out table.txt: name a file that ends in .html, .json, .md"),
     ],
@@ -344,6 +344,18 @@ def test_a_mistake_ends_with_what_to_do(
 ):
     assert main(["compare", str(runs["first"]), *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_runs_are_named_below_the_log_root_and_the_newest_is_offered(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+):
+    first, second = runs["first"], runs["second"]
+    below = ["--log-root", str(first.parent)]
+    assert main(["compare", str(second), *below]) == 2
+    assert f"with the newest one: roomscout compare {first} {second}" in capsys.readouterr().err
+    assert main(["compare", first.name, str(second), *below]) == 0
+    assert main(["leaderboard", first.name, *below]) == 0
+    assert "- Answered by RoomScout 0" in capsys.readouterr().out
 
 
 def samples_of(run: Path, path: Path, key: str = "vsibench_overall") -> Path:

@@ -127,7 +127,7 @@ def test_one_constant_task_leaves_the_interval_of_the_others():
 def test_a_type_in_few_scenes_takes_the_interval_of_its_task_and_of_the_overall():
     rows = one_each([0.0, 1.0] * 6) + one_each([0.0, 1.0] * 6, EASY) + one_each([0.0, 1.0, 1.0], HARD)
     found = named(estimates(rows, BENCHMARK))
-    why = f"{HARD} is asked in 3 scenes of 20, and an interval needs at least 10"
+    why = f"{HARD} is asked in 3 scenes of 12, and an interval needs at least 10"
     assert {name: each.missing for name, each in found.items()} == {
         COUNTING: "", "object_rel_direction": why, EASY: "", HARD: why, "overall": why,
     }  # fmt: skip
@@ -172,8 +172,17 @@ def test_scenes_with_most_of_the_questions_are_warned_of(sizes: list[int], warns
     assert bool(uneven_scenes(rows, BENCHMARK)) == warns
 
 
+def test_the_interval_of_a_few_changed_answers_includes_0_unless_the_test_rejects_it():
+    first = [row(scene, float(scene % 2)) for scene in range(30)]
+    for changed, p_above in ((4, 0.12), (7, 0.0)):
+        second = [each | {"score": 1.0} if place < 2 * changed else each for place, each in enumerate(first)]
+        found = differences(first, second, BENCHMARK)[-1]
+        assert found.interval is not None and found.p_value > p_above
+        assert (found.interval[0] == 0.0) == (found.p_value >= 0.05)
+
+
 def test_an_interval_that_contradicts_its_p_value_is_known():
-    cases = {((-24.7, -1.3), 0.249): True, ((-24.7, -1.3), 0.01): False, ((-1.0, 2.0), 0.5): False, (None, 0.01): False}
+    cases = {((-1.0, 2.0), 0.01): True, ((-24.7, -1.3), 0.01): False, ((-1.0, 2.0), 0.5): False, (None, 0.01): False}
     for (interval, p_value), contradicts in cases.items():
         found = Difference("overall", -8.0, 30, interval, 5.0, p_value=p_value)
         assert found.contradicts == contradicts

@@ -18,14 +18,19 @@ from threading import Event
 import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, run_main, trajectories
+from huggingface_hub import constants
 
+from roomscout import __version__
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.agent.policies.prompts import explorer_prompts
 from roomscout.agent.resuming import resume_command
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.data.questions import load_questions
+from roomscout.models import EMBEDDED
+from roomscout.models.transformers.source import hub_revision
 from roomscout.runs import RunError
 from roomscout.runs.reader import find_run
 from roomscout.runs.writer import RunWriter
@@ -219,6 +224,33 @@ def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path
     assert "numpy" not in caplog.text
     facts = json.loads((run_log.folder / "run.json").read_text())
     assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
+
+
+def test_the_version_and_the_revision_of_the_checkpoint_are_recorded(rooms: RoomScans, tmp_path: Path, caplog):
+    snapshots = tmp_path / "models--me--small" / "snapshots"
+    checkpoints = [snapshots / (digit * 40) for digit in "ab"]
+    for each in checkpoints:
+        each.mkdir(parents=True)
+    config = rooms.config(tmp_path / "logs", model=str(checkpoints[0]))
+    run_log = begin_folder(config, load_questions(rooms.questions), prompts=explorer_prompts())
+    assert (run_log.facts.packages["roomscout"], run_log.facts.model_revision) == (__version__, "a" * 40)
+    run_log.note_resumption({}, "a" * 40)
+    assert not caplog.text
+    run_log.note_resumption({}, "b" * 40)
+    run_log.close()
+    assert f"resumes with model_revision {'b' * 40} instead of {'a' * 40}" in caplog.text
+    assert run_log.facts.last_versions["model_revision"] == "b" * 40
+
+
+def test_a_checkpoint_in_the_cache_of_the_hub_has_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    cached, commit = tmp_path / "models--me--small", "c" * 40
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    (cached / "snapshots" / commit).mkdir(parents=True)
+    (cached / "snapshots" / commit / "config.json").write_text("{}")
+    assert hub_revision("me/small") == hub_revision(str(cached / "snapshots" / commit)) == commit
+    assert [hub_revision(other) for other in ("me/other", str(tmp_path), EMBEDDED)] == [None, None, None]
 
 
 def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,13 @@ from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, pag
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
+from roomscout.analysis.run_argument import add_log_root
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.data.files import replace_text
 from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
+from roomscout.runs.reader import named_run, runs_by_start
 
 SUFFIXES = (".html", ".json", ".md")
 
@@ -30,9 +33,10 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         "an interval over scenes, the questions that flipped, and how many scenes the difference takes.",
     )
     parser.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUN",
-        help="run folders, or samples of lmms-eval's task vsibench (.jsonl)",
+        "runs", type=Path, nargs="*", metavar="RUN",
+        help="run folders or the names of runs below --log-root, or samples of lmms-eval's task vsibench (.jsonl)",
     )  # fmt: skip
+    add_log_root(parser)
     parser.add_argument(
         "--even-if", nargs="+", default=(), metavar="NAME",
         help="compare although these settings differ, such as steps; with questions, those that all runs have; with "
@@ -50,11 +54,12 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
     try:
+        log_root = given.log_root.expanduser()
         if len(given.runs) < 2:
-            raise RunError("compare takes two runs or more: roomscout compare RUN RUN")
+            raise RunError(_missing_runs(given.runs, log_root))
         _require_writable(given.out)
         even_if = known_names(given.even_if, answer_settings)
-        paths = [path.expanduser() for path in given.runs]
+        paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
         if given.allow_code:
             load_code_of(path for path in paths if path.suffix != ".jsonl")
         runs = read_answers(paths, answer_settings)
@@ -66,6 +71,16 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         return 2
     print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
+
+
+def _missing_runs(given: Sequence[Path], log_root: Path) -> str:
+    """That a comparison takes two runs, with the command for the newest ones."""
+    newest = [path for path in reversed(runs_by_start(log_root)) if path not in given]
+    offered = [*newest[: 2 - len(given)][::-1], *given]
+    if len(offered) < 2:
+        return f"compare takes two runs or more, and {log_root} has no other: roomscout compare RUN RUN"
+    which = "the newest one" if given else "the two newest ones"
+    return f"compare takes two runs or more; with {which}: roomscout compare {shlex.join(map(str, offered))}"
 
 
 def _require_writable(outs: Sequence[Path]) -> None:

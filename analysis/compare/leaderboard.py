@@ -7,6 +7,7 @@ import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roomscout.analysis.compare.conditions import (
     PROTOCOL,
@@ -18,20 +19,21 @@ from roomscout.analysis.compare.conditions import (
     known_names,
 )
 from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.run_argument import add_log_root
 from roomscout.analysis.titles import answering, controls_of
 from roomscout.data.files import replace_text
 from roomscout.data.scoring import aggregate, overall_in_words, rounded
 from roomscout.data.text import csv_cell, escaped, in_markdown, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
-from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts
 
 SUFFIXES = (".md", ".csv")
 COLUMNS = (
     "table", "run", "model", "overall", "interval_low", "interval_high", "questions", "scenes", "failed",
     "finished_only", "mean_turns", "tokens_per_question", "seconds_per_question", "label", "benchmark",
-    "questions_sha256", "protocol", "date", "revision",
+    "questions_sha256", "protocol", "date", "revision", "version", "model_revision",
 )  # fmt: skip
 """The columns of the CSV file; behind them there is one for the overall of each dataset."""
 
@@ -157,7 +159,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         lines.append(f"- {first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
         if first.covers:
             lines.append(f"- Not a result of {first.scored_as or 'the benchmark'}: {first.covers}.")
-        lines += _protocol_lines(table)
+        lines += [*_protocol_lines(table), *_version_lines(table)]
         if number > 1:
             lines.append(f"- Not comparable with table 1: {_apart(tables[0][0], first)}.")
         lines += ["", *_rows(table), ""]
@@ -183,6 +185,25 @@ def _protocol_lines(table: Sequence[Standing]) -> list[str]:
     names = dict.fromkeys(name for each in table for name in differing(table[0].conditions, each.conditions))
     lines = [f"- **Conditions differ** in {', '.join(names)}."] if names else []
     return lines + [f"- Protocol of {', '.join(runs)}: {protocol}." for protocol, runs in protocols.items()]
+
+
+def _version_lines(table: Sequence[Standing]) -> list[str]:
+    """What code and which checkpoint answered, as far as recorded; a line for all runs if it was the same."""
+    versions: dict[str, list[str]] = {}
+    for each in table:
+        versions.setdefault(_versions(each.facts.last_versions), []).append(each.name)
+    if len(versions) == 1:
+        return [f"- Answered by {next(iter(versions))}."]
+    return [f"- {', '.join(runs)}: answered by {those}." for those, runs in versions.items()]
+
+
+def _versions(found: Mapping[str, Any]) -> str:
+    version, commit = found["packages"].get("roomscout"), found["git_revision"]
+    code = " ".join(filter(None, ["RoomScout", version or ("" if commit else "of an unknown version")]))
+    changed = "+changes" if commit and commit.endswith("+changes") else ""
+    code += f" at {commit[:12]}{changed}" if commit else ""
+    checkpoint = found.get("model_revision")
+    return code + (f", checkpoint revision {checkpoint[:12]}" if checkpoint else "")
 
 
 def _apart(first: Standing, other: Standing) -> str:
@@ -249,7 +270,8 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
                 number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
                 each.finished_only, _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds),
                 each.label, each.benchmark, each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
-                each.facts.last_versions["git_revision"], *(each.by_dataset.get(name) for name in datasets),
+                each.facts.last_versions["git_revision"], each.facts.last_versions["packages"].get("roomscout"),
+                each.facts.last_versions.get("model_revision"), *(each.by_dataset.get(name) for name in datasets),
             ]  # fmt: skip
             writer.writerow(map(csv_cell, cells))
     return text.getvalue()
@@ -266,7 +288,14 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         description="Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
         "tasks, or protocol) stand in separate tables. Turns, tokens and seconds are per question.",
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, and folders of runs")
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="run folders, folders of runs, and names of runs below --log-root",
+    )
+    add_log_root(parser)
     parser.add_argument(
         "--even-if", nargs="+", default=(), metavar="NAME",
         help="put runs into one table although these settings differ, such as steps; with protocol, whatever the "
@@ -286,7 +315,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         even_if = known_names(given.even_if, answer_settings)
         if QUESTIONS in even_if:
             raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
-        folders, listed = _runs_in(folder.expanduser() for folder in given.runs)
+        folders, listed = _runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
         if given.allow_code:
             load_code_of(folders)
         standings, left_out = [], []

@@ -175,8 +175,8 @@ def missing_lines(pair: Pair) -> list[str]:
     lines = [pair.uneven] if pair.uneven else []
     if doubtful := [each.name for each in pair.differences if each.contradicts]:
         lines.append(
-            f"interval and p disagree at 5 % for {', '.join(doubtful)}: go by p, since intervals are too narrow if few "
-            "answers differ"
+            f"interval and p disagree at 5 % for {', '.join(doubtful)}: the interval includes 0 although p is below "
+            "0.05, so the evidence is borderline"
         )
     reasons: dict[str, list[str]] = {}
     for each in pair.differences:

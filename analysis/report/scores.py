@@ -205,6 +205,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     sampling = setting("temperature")
     found = [
         ("Model", str(setting("model"))),
+        ("Checkpoint", f"revision {commit}" if (commit := versions.get("model_revision")) else ""),
         ("Engine", _engine(run)),
         ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),

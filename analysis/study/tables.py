@@ -255,10 +255,12 @@ def notes_of(results: Results) -> list[str]:
     first = results.cells[0].cell.name
     notes = [f"Intervals are over scenes; differences are paired by scene, in percentage points, to “{first}”."]
     if results.left_out:
+        whole = "“mean moves” and “never saw” are" if results.knows_sight else "“mean moves” is"
         these = "1 question" if results.left_out == 1 else f"{results.left_out:,} questions"
         notes.append(
             f"Scores and differences leave out {these} that failed in a cell: an error of the scan, the renderer or "
-            "the server says nothing of the model. The same command with --retry-failed asks them again."
+            "the server says nothing of the model. The same command with --retry-failed asks them "
+            f"again. {whole} over all questions of a cell."
         )
         if results.turns:
             notes.append("In the table by turn, failed questions score 0.")

@@ -47,6 +47,22 @@ def existing_source(model: str) -> str:
     return model
 
 
+def hub_revision(model: str) -> str | None:
+    """The commit of a checkpoint in the hub's cache, of a hub id or of a folder there; None if it is not known."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        if model.count("/") != 1:
+            return None
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(model, "config.json")
+        if not isinstance(found, str):
+            return None
+        folder = Path(found).parent
+    folder = folder.resolve()
+    return folder.name if folder.parent.name == "snapshots" else None
+
+
 def _why_no_checkpoint(folder: Path) -> str:
     """What a folder without config.json is instead, and what to do about it."""
     adapter = folder / "adapter_config.json"
