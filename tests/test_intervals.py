@@ -174,11 +174,11 @@ def test_scenes_with_most_of_the_questions_are_warned_of(sizes: list[int], warns
 
 def test_the_interval_of_a_few_changed_answers_includes_0_unless_the_test_rejects_it():
     first = [row(scene, float(scene % 2)) for scene in range(30)]
-    for changed, p_above in ((4, 0.12), (7, 0.0)):
+    for changed, rejected in ((5, False), (7, True)):  # p is 2 / 2^5 and 2 / 2^7
         second = [each | {"score": 1.0} if place < 2 * changed else each for place, each in enumerate(first)]
         found = differences(first, second, BENCHMARK)[-1]
-        assert found.interval is not None and found.p_value > p_above
-        assert (found.interval[0] == 0.0) == (found.p_value >= 0.05)
+        assert found.interval is not None and (found.p_value < 0.05) == rejected
+        assert (found.interval[0] > 0) == rejected
 
 
 def test_an_interval_that_contradicts_its_p_value_is_known():
