@@ -168,13 +168,12 @@ def differences(
     change = of_second - of_first
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))
-    found = [(_with_zero(interval, p), *why) for (interval, *why), p in zip(found, p_values.tolist(), strict=True)]
     return [
         Difference(
-            name, rounded(float(gained)), scenes, interval, error, why, float(before), float(after), float(p_value)
+            name, rounded(float(gained)), scenes, _with_zero(interval, p), error, why, float(before), float(after), p
         )
-        for name, gained, scenes, (interval, error, why), before, after, p_value in zip(
-            both.names, change, tables[0].scenes_of, found, of_first, of_second, p_values, strict=True
+        for name, gained, scenes, (interval, error, why), before, after, p in zip(
+            both.names, change, tables[0].scenes_of, found, of_first, of_second, p_values.tolist(), strict=True
         )
     ]
 
