@@ -47,6 +47,8 @@ WRAPPED = re.compile(
     re.DOTALL,
 )
 """Markdown and LaTeX around an answer; JSON reads the beginning of "\\boxed" as a backspace."""
+LONGEST_WRAPPED = 200
+"""Characters of an answer within which something is looked for; a hostile one could be wrapped thousands of times."""
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
 YES_NO_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), "yes") | dict.fromkeys(
@@ -146,7 +148,7 @@ def plain_text(value: object) -> str | None:
 def bare_text(value: object) -> str | None:
     """As `plain_text`, without Markdown and LaTeX around it: **B**, $3$ and \\boxed{B} as B and 3."""
     text = plain_text(value)
-    while text and (match := WRAPPED.fullmatch(text)):
+    while text and len(text) <= LONGEST_WRAPPED and (match := WRAPPED.fullmatch(text)):
         text = next(each for each in match.groups() if each is not None).strip()
     return text
 

@@ -185,7 +185,7 @@ def test_objects_are_read_up_to_a_fixed_depth(depth: int, is_read: bool):
     [
         "{", "{ ", "{done} ", '{"', "{}", '{"a":', '{"a":[', '{"a":1,', '{"{":"{",', '{"k":"{', '{"a":' * 199 + "x",
         r'{"\u0064', '{"done": 1111', "{“", "{'", "{//", "{/*", "{#", "{a:'", '{"a{b:1,/*":1,/**/', '{"a":1}',
-        "<think>", "</think>", "[THINK", "<|channel",
+        "<think>", "</think>", "[THINK", "<|channel", '{"done":1}<think>', '{"a":"<think>',
     ],
 )  # fmt: skip
 def test_a_megabyte_of_anything_is_read_in_time(unit: str):
@@ -290,3 +290,10 @@ def test_markdown_and_latex_around_an_answer_are_left_out(written: str):
 
 def test_text_answers_keep_what_is_around_them():
     assert (Number("m").parse("**2.5 m**", ()), TEXT_KIND.parse("**2**", ())) == ("2.5", "**2**")
+
+
+def test_an_answer_wrapped_thousands_of_times_is_refused_in_time():
+    answer = "[" * 90_000 + "B" + "]" * 90_000
+    started = time.process_time()
+    assert parse_action(f'{{"answer": "{answer}", "done": true}}', CHOICE).error is not None
+    assert time.process_time() - started < 2

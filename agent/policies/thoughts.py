@@ -1,6 +1,7 @@
 """Finds what a reply says outside the thoughts of models that reason before they reply."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 
 _NAMES = "(?:seed:|longcat_)?think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad"
@@ -30,16 +31,16 @@ def has_tags(text: str) -> bool:
 def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
     """A reply without its thoughts, and whether it ends inside one.
 
-    Tags between the start and the end of each of `quoting` are part of what is quoted there.
+    Tags between the start and the end of each of `quoting`, in order, are part of what is quoted there.
 
     All before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that
     is not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close
     the thought once.
     """
     said, start, inside = list[str](), 0, False
-    quoting = [*quoting]
+    quoted = [(0, 0), *quoting]
     for tag in _TAG.finditer(text):
-        if any(begin < tag.start() < end for begin, end in quoting):
+        if tag.start() < quoted[bisect_right(quoted, tag.start(), key=lambda span: span[0]) - 1][1]:
             continue
         if tag["opening"] is not None:
             if not inside:
