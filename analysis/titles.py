@@ -50,7 +50,12 @@ def title_of(facts: RunFacts, benchmark: Benchmark | None, summary: Mapping[str,
 
 
 def asked_in_words(facts: RunFacts, benchmark: Benchmark | None) -> str:
-    """The benchmark of a run, or the file of its questions: its folder, if the file is called questions."""
+    """The benchmark of a run, or the file of its questions: its folder, if the file is called questions.
+
+    For a question about one scan, the file of the scan.
+    """
+    if facts.setting("ply"):
+        return PurePosixPath(facts.setting("ply")).name
     if benchmark is None:
         return str(facts.setting("benchmark"))
     path = PurePosixPath(benchmark.title)

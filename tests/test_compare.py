@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_te
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.titles import asked_in_words
 from roomscout.command import main
 from roomscout.data.rooms import ScanStyle, write_rooms
 from roomscout.data.scoring import aggregate
@@ -356,6 +358,19 @@ def test_runs_are_named_below_the_log_root_and_the_newest_is_offered(
     assert main(["compare", first.name, str(second), *below]) == 0
     assert main(["leaderboard", first.name, *below]) == 0
     assert "- Answered by RoomScout 0" in capsys.readouterr().out
+
+
+def test_the_leaderboard_names_both_versions_of_a_resumed_run(runs: dict[str, Path]):
+    standing = standing_of(runs["first"], answer_settings())
+    facts = standing.facts.with_resumption({"git_revision": "f" * 40, "packages": {"roomscout": "9.0"}})
+    board = leaderboard_text([[replace(standing, facts=facts)]])
+    assert ", and since it was last resumed by RoomScout 9.0 at ffffffffffff." in board
+
+
+def test_a_question_about_one_scan_is_not_called_one_of_a_benchmark(runs: dict[str, Path]):
+    reader = RunReader(runs["first"])
+    facts = replace(reader.facts, config=reader.facts.config | {"ply": "/scans/kitchen.ply"})
+    assert asked_in_words(facts, reader.benchmark) == "kitchen.ply"
 
 
 def samples_of(run: Path, path: Path, key: str = "vsibench_overall") -> Path:

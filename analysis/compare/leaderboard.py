@@ -5,7 +5,7 @@ import csv
 import io
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +191,15 @@ def _version_lines(table: Sequence[Standing]) -> list[str]:
     """What code and which checkpoint answered, as far as recorded; a line for all runs if it was the same."""
     versions: dict[str, list[str]] = {}
     for each in table:
-        versions.setdefault(_versions(each.facts.last_versions), []).append(each.name)
+        versions.setdefault(_versions_of(each.facts), []).append(each.name)
     if len(versions) == 1:
         return [f"- Answered by {next(iter(versions))}."]
     return [f"- {', '.join(runs)}: answered by {those}." for those, runs in versions.items()]
+
+
+def _versions_of(facts: RunFacts) -> str:
+    begun, last = _versions(replace(facts, resumed=()).last_versions), _versions(facts.last_versions)
+    return last if begun == last else f"{begun}, and since it was last resumed by {last}"
 
 
 def _versions(found: Mapping[str, Any]) -> str:
