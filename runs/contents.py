@@ -46,7 +46,7 @@ class Settings(TypedDict, total=False):
     renderer: str
     up_axis: UpAxis
     scale: Annotated[float, Field(gt=0, le=1e6)]
-    image_size: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=2)]
+    image_size: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1, le=10**9)]], Field(min_length=2)]
     focal: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)]
     moves: str
     moves_of: str | None

@@ -358,7 +358,6 @@ def test_help_survives_a_closed_pipe():
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["--nope"],
         ["--steps", "-1"],
         ["--config", "missing.yaml", "--batch"],

@@ -217,7 +217,8 @@ def test_a_report_without_it_has_neither_table_nor_filter(one_run: Path, tmp_pat
 
 
 def sight_of(*objects: SeenObjects) -> Sight:
-    return Sight(1, 1, surface=(0.5,), boxes=True, objects=objects, enough=10, made_of="")
+    turns = max((len(pixels) for each in objects for pixels in each.pixels), default=1)
+    return Sight(1, 1, surface=(0.5,) * turns, boxes=True, objects=objects, enough=10, made_of="")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ import pytest
 from conftest import RoomScans, on_a_terminal, run_main
 
 from roomscout import ask
+from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.answers import read_lmms_eval
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
@@ -105,7 +106,7 @@ def test_a_question_can_be_sent_to_another_process():
 
 @pytest.mark.parametrize("options", [3, {"a": 1}.values()])
 def test_options_that_are_not_a_list_are_refused(options: Any):
-    with pytest.raises(QuestionError, match="they must be a JSON list"):
+    with pytest.raises(ConfigError, match="they must be a JSON list"):
         ask("room.ply", "Where is it?", options=options)
 
 

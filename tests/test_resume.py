@@ -127,7 +127,7 @@ def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_p
     with pytest.raises(RunError, match="was begun with other questions"):
         main_vsi_bench_loop(config, folder)
     copy.write_text('{"id": "1"}\n')
-    with pytest.raises(RunError, match=r"questions.jsonl, line 1 is damaged \(missing 'answer_kind'\)"):
+    with pytest.raises(RunError, match=r"questions.jsonl, line 1 is damaged \(missing 'options'\)"):
         main_vsi_bench_loop(config, folder)
 
 
@@ -362,7 +362,7 @@ def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: 
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr("roomscout.runs.writer.fcntl.flock", unsupported)
+    monkeypatch.setattr("roomscout.runs.locks.fcntl.flock", unsupported)
     with pytest.raises(RunError, match="does not support locks"):
         RunWriter(undisturbed)
 

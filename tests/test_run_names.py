@@ -19,7 +19,8 @@ def run_of(folder: Path, started: str, **config: object) -> Path:
     """A folder with as much of a run.json as a search for runs reads."""
     folder.mkdir(parents=True)
     facts = {
-        "schema": 1, "started": started, "config": {"ply": None, **config}, "questions": 1, "questions_sha256": "",
+        "schema": 1, "started": started, "config": {"ply": None, "model": "embedded", **config},
+        "questions": 1, "questions_sha256": "",
         "protocol": "", "git_revision": None, "packages": {}, "python": "", "host": "",
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(facts))
