@@ -31,7 +31,6 @@ test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
 check: .venv/installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	sh scripts/typing.sh
 	$(PY) -m mypy
 
 format: .venv/installed-dev

@@ -23,9 +23,6 @@ IMPORTED_FROM = Path(__file__).resolve().parents[1]
 """The folder that a new process needs on its path to import the package."""
 SCRIPT = IMPORTED_FROM / "render_point_cloud_qwen_angle_batched.py"
 """The command of a checkout; a wheel does not have it."""
-if SCRIPT.exists():  # in a checkout, roomscout.agent is the folder agent/ beside this one, and so on
-    __path__.append(str(IMPORTED_FROM))
-
 _OFFERED = {
     "Policy": "agent.policies",
     "Question": "data.questions",

@@ -28,8 +28,6 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import plot_of, results_of, turn_table
-from roomscout.benchmarks.servers import FaultyServer, sometimes
-from roomscout.benchmarks.servers import scripted as served
 from roomscout.command import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
@@ -45,6 +43,8 @@ from roomscout.models.vllm.prompts import LayoutEncoder
 from roomscout.runs.anytime import ForcedByTurn, anytime
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn
+from roomscout.speed.servers import FaultyServer, sometimes
+from roomscout.speed.servers import scripted as served
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TOKENS = 12

@@ -19,7 +19,6 @@ from roomscout.agent.run_folder import protocol
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.contents import RunContents
-from roomscout.benchmarks.frequent_answers import best_answer, frequent_answers
 from roomscout.data.baselines import frequency_baseline, frequent_guesses
 from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -30,6 +29,7 @@ from roomscout.runs import RunError
 from roomscout.runs.baselines import blind_baseline, same_protocol
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
+from roomscout.speed.frequent_answers import best_answer, frequent_answers
 
 SIZE = "object_size_estimation"
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from conftest import COMMAND, run_command
 
-from roomscout.benchmarks import memory, renderers, turns
+from roomscout.speed import memory, renderers, turns
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_compiled_schedules_are_added_for_selected_ones_only():
 
 def test_the_report_of_a_large_run_is_measured(tmp_path):
     arguments = ["--questions", "30", "--rooms", "1", "--image-size", "64", "48", "--keep", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "roomscout.benchmarks.report", *arguments]  # Chromium starts once in a process
+    command = [sys.executable, "-m", "roomscout.speed.report", *arguments]  # Chromium starts once in a process
     printed = run_command(command, cwd=COMMAND.parent).stdout
     assert "30 questions, 5 turns each: first report" in printed
     assert "one new result" in printed and "Chromium" in printed

@@ -15,7 +15,6 @@ from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.wrong import main as wrong
-from roomscout.benchmarks.servers import FaultyServer, Request, scripted
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.data.samples import majority_score
 from roomscout.reports import finish
@@ -23,6 +22,7 @@ from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.writer import RunWriter
+from roomscout.speed.servers import FaultyServer, Request, scripted
 from roomscout.verbs import VERBS
 
 LABEL = r"\w+_open_eqa_v0_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"

@@ -26,7 +26,6 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import resume_command
 from roomscout.agent.run_folder import saved_config
 from roomscout.agent.timing import ConversationSize, longest_run_shape, sent_tokens
-from roomscout.benchmarks.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
@@ -36,6 +35,7 @@ from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
+from roomscout.speed.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
 from tests.waiting import PATIENCE_S, wait_until
 

@@ -12,12 +12,12 @@ from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.run_folder import config_to_resume, saved_config
-from roomscout.benchmarks.servers import FaultyServer, Request, Response, scripted
 from roomscout.models import ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.scripted import random_policy
 from roomscout.runs.reader import RunReader
+from roomscout.speed.servers import FaultyServer, Request, Response, scripted
 from tests.conftest import RoomScans, run_in_process
 
 ADVICE = {

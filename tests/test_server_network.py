@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
-from roomscout.benchmarks.servers import FaultyServer, scripted
 from roomscout.models import ModelError, ModelOptions, ServerOptions
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.openai.endpoint import Endpoint
 from roomscout.models.scripted import random_policy
+from roomscout.speed.servers import FaultyServer, scripted
 from tests.conftest import RoomScans, run_main
 
 TLS = Path(__file__).parent / "data" / "loopback_tls.pem"

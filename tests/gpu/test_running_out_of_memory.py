@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from roomscout.agent.planning import fitting_batch
-from roomscout.benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
-from roomscout.benchmarks.turns import Workload
 from roomscout.models import KV_SHARE, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.loading import free_bytes
+from roomscout.speed.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
+from roomscout.speed.turns import Workload
 
 Record = Callable[[str, object], None]
 

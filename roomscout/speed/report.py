@@ -1,7 +1,7 @@
 """Measures the report of a large run: seconds to write and to follow it, its size, and when Chromium paints it.
 
-    python -m roomscout.benchmarks.report
-    python -m roomscout.benchmarks.report --questions 5000 --keep run_5000
+    python -m roomscout.speed.report
+    python -m roomscout.speed.report --questions 5000 --keep run_5000
 
 Makes a run folder of many questions from a small run on procedural rooms with five turns each: their turns and views
 are repeated under new numbers, views as hard links. With --keep, the folder stays.

@@ -97,7 +97,7 @@ FREQUENT = FrequentAnswers(
     CATEGORY_IN,
     "best constant answer of the type, for counts and sizes that of the object's category,",
 )
-"""Found by `python -m roomscout.benchmarks.frequent_answers`."""
+"""Found by `python -m roomscout.speed.frequent_answers`."""
 
 BENCHMARK = Benchmark(
     name="rooms",

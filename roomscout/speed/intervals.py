@@ -124,7 +124,7 @@ def coverages(scenes: int, repeats: int, resamples: int, seed: int, drawn_again:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.benchmarks.intervals", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m roomscout.speed.intervals", description=__doc__)
     parser.add_argument("--scenes", type=int, nargs="+", default=[30, 88, 288], help="numbers of scenes (%(default)s)")
     parser.add_argument("--repeats", type=int, default=2000, help="simulated studies of each size (%(default)s)")
     parser.add_argument("--resamples", type=int, default=999, help="resamples of each interval (%(default)s)")

@@ -1,8 +1,8 @@
 """Cost and fault tolerance of --engine openai, measured with servers on loopback that reply at once.
 
-    python -m roomscout.benchmarks.engines faults     64 questions in flight while a fifth of all requests fail
-    python -m roomscout.benchmarks.engines overhead   time of a turn, excluding the model
-    python -m roomscout.benchmarks.engines workers    turns per second of 1, 2 and 4 processes with one server
+    python -m roomscout.speed.engines faults     64 questions in flight while a fifth of all requests fail
+    python -m roomscout.speed.engines overhead   time of a turn, excluding the model
+    python -m roomscout.speed.engines workers    turns per second of 1, 2 and 4 processes with one server
 
 A script writes the replies. `faults` and `workers` are whole runs on procedural rooms; `overhead` needs no room.
 """
@@ -23,15 +23,15 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
-from roomscout.benchmarks.servers import FaultyServer, scripted, sometimes
 from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message, View
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader, run_folders
+from roomscout.speed.servers import FaultyServer, scripted, sometimes
 
-SERVER = "from roomscout.benchmarks.engines import serve; serve()"
+SERVER = "from roomscout.speed.engines import serve; serve()"
 LOOK = 'I look on.\n{"rotation_angle_degrees": 30, "forward_meters": 0.5, "answer": null, "done": false}'
 """Never answers, so that every question takes all its turns and all workers have the same work."""
 REPLY = scripted(lambda conversation: LOOK)(b'{"messages": []}')

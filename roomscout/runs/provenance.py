@@ -39,7 +39,7 @@ def git_revision() -> str | None:
 
     None if neither is known, as for a release.
     """
-    folder = Path(__file__).resolve().parents[1]
+    folder = Path(__file__).resolve().parents[2]
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")) != folder:
             return _installed_revision()  # a copy within another repository

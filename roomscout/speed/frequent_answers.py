@@ -1,6 +1,6 @@
 """Finds the best constant answers to the benchmark `rooms` in other rooms that are made by the same rules.
 
-    python -m roomscout.benchmarks.frequent_answers
+    python -m roomscout.speed.frequent_answers
 
 prints what `FREQUENT` in `roomscout.data.benchmarks.rooms` has, in one process and about 4 minutes.
 """

@@ -1,6 +1,6 @@
 """Measures the loop's CPU time per turn with a trivial policy: moving, rendering, encoding, writing, scheduling.
 
-    python -m roomscout.benchmarks.loop
+    python -m roomscout.speed.loop
 
 Compares two runs on the same rooms that differ only in the number of questions. The cost of a turn is the difference in
 CPU time divided by the difference in turns, so that loading scans and choosing first views cancel out.

@@ -14,13 +14,13 @@ import torch
 from torch._dynamo.utils import counters
 
 from roomscout.agent.policies.replies import action_format
-from roomscout.benchmarks.turns import Workload, build
 from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
 from roomscout.models.transformers.footprint import Rates, measure_rates
 from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
+from roomscout.speed.turns import Workload, build
 
 UNLIMITED = 2**60
 """A KV cache limit that is never reached."""
@@ -30,7 +30,7 @@ _END_EVERY = range(0, 860, 8)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes for a type of device. Shapes are names in `roomscout.benchmarks.turns.SHAPES`.
+    """Sizes for a type of device. Shapes are names in `roomscout.speed.turns.SHAPES`.
 
     Schedules run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
     Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.

@@ -1,6 +1,6 @@
 """Memory of a run over many scans, which must stop growing once the scene cache is full.
 
-python -m roomscout.benchmarks.memory --scans 50 --cache-gib 0.2
+python -m roomscout.speed.memory --scans 50 --cache-gib 0.2
 """
 
 import argparse

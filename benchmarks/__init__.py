@@ -1,1 +1,0 @@
-"""Benchmark commands, run as `python -m roomscout.benchmarks.NAME`."""
