@@ -3,7 +3,7 @@
 
 import sys
 
-from roomscout.command import main
+from roomscout.command.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

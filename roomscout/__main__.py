@@ -2,6 +2,6 @@
 
 import sys
 
-from roomscout.command import main
+from roomscout.command.main import main
 
 sys.exit(main(sys.argv[1:]))

@@ -26,12 +26,12 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, prompts_of
-from roomscout.command import main
+from roomscout.base.interrupts import INTERRUPTS
+from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
-from roomscout.data.rooms import ScanStyle, write_rooms
 from roomscout.models.scripted import ScriptedBackend, random_policy
-from roomscout.rendering.interrupts import INTERRUPTS
+from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId
 

@@ -10,21 +10,22 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from roomscout.agent.command_line import parse_command_line
 from roomscout.agent.config import SECTION_OF, flag
+from roomscout.command.command_line import parse_command_line
+from roomscout.command.verbs import VERBS, read_verb
 from roomscout.data.boxes import read_boxes
 from roomscout.data.questions import load_questions
-from roomscout.verbs import VERBS, read_verb
 
 ROOT = COMMAND.parent
 PAGES = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "checkpoints/*/*.md", "experiment_logs/README.md", "tests/data/*.md")
-    for path in ROOT.glob(pattern)
+    for path in (ROOT / "roomscout").glob(pattern)
 )
 FOR_USERS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("checkpoints/*/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
+TRAINER = ROOT / "roomscout" / "training" / "train.py"
 MAX_CHARACTERS = 120
 
 
@@ -84,14 +85,14 @@ def our_commands(page: Path) -> Iterator[list[str]]:
 
 def flags_in_source(*patterns: str) -> set[str]:
     """The flags that modules declare for argparse."""
-    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    files = [path for pattern in patterns for path in (ROOT / "roomscout").glob(pattern)]
     return {name for path in files for name in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text())}
 
 
 @in_page(FOR_USERS)
 def test_commands_have_verbs_and_flags_that_exist(page: Path):
     """Flags are parsed, with 1 for a variable of the shell; of verbs with a parser of their own, reads the source."""
-    others = flags_in_source("agent/*.py", "runs/*.py", "data/rooms/*.py", "analysis/**/*.py")
+    others = flags_in_source("**/*.py")
     for words in our_commands(page):
         flags, command = read_verb(words[:1] + words[3:] if words[0] == "study" else words)
         if command is None or words[0] == "study":
@@ -105,8 +106,8 @@ def test_verbs_and_flags_in_the_text_exist(page: Path):
     text = prose(page).replace("`--no-`", "")
     assert not set(re.findall(r"`roomscout ([a-z]+)", text)) - VERBS.keys()
     known = {flag(name) for name in SECTION_OF} | {flag(f"no_{name}") for name in SECTION_OF}
-    known |= flags_in_source("agent/*.py", "runs/*.py", "data/rooms/*.py", "analysis/**/*.py", "training/*.py")
-    known |= {flag(name) for name in re.findall(r"^    (\w+): int", (ROOT / "training/train.py").read_text(), re.M)}
+    known |= flags_in_source("**/*.py")
+    known |= {flag(name) for name in re.findall(r"^    (\w+): int", TRAINER.read_text(), re.M)}
     known |= {"--config", "--help", "--version"}
     spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]
     assert not {name for span in spans for name in FLAG.findall(span)} - known
@@ -137,8 +138,7 @@ def test_the_file_of_boxes_of_the_documentation_is_accepted(tmp_path: Path):
 
 
 def test_pages_and_examples_that_code_names_exist():
-    folders = ("agent", "analysis", "benchmarks", "data", "docs", "envs", "models", "rendering", "runs", "training")
-    files = [path for folder in (*folders, "roomscout", "tests") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in ("docs", "roomscout", "tests") for path in (ROOT / folder).rglob("*.py")]
     named = {
         name
         for path in (*files, *ROOT.glob("*.py"), *ROOT.glob("*.toml"), *ROOT.glob("scripts/*.sh"), ROOT / "Makefile")

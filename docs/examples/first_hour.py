@@ -17,8 +17,8 @@ from roomscout import ask, explore, load_policy
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.data.questions import load_questions
-from roomscout.data.rooms import write_rooms
 from roomscout.envs.actions import CameraAction
+from roomscout.rooms import write_rooms
 
 # %% Make a furnished room with questions and exact answers.
 folder = Path("first_hour")

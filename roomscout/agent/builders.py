@@ -15,7 +15,6 @@ from roomscout.agent.config import (
     VllmSettings,
     WhatToRun,
 )
-from roomscout.agent.parts import Part, cut
 from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controlled import Controlled
@@ -27,6 +26,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format, without_translation
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts
 from roomscout.envs.library import CameraSettings, ScanLibrary

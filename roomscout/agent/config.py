@@ -19,10 +19,10 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from roomscout import UpAxis
-from roomscout.agent.parts import Part
+from roomscout.base.text import argument_text
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.data.judged import JUDGE_URL
-from roomscout.data.text import argument_text
+from roomscout.data.parts import Part
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.gpus import GpuName
 from roomscout.models.views import TellName, ViewSettings, view_settings_of

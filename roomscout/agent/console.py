@@ -17,11 +17,11 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from roomscout.base.text import LogFormatter, replace_unencodable
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
-from roomscout.data.scoring import ScoresByType
-from roomscout.data.text import LogFormatter, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
+from roomscout.scoring.summary import ScoresByType
 
 Handler = TypeVar("Handler", bound=logging.Handler)
 

@@ -42,12 +42,10 @@ from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
-from roomscout.data.baselines import Guesses, frequent_guesses
+from roomscout.base.interrupts import ignored_interrupts
 from roomscout.data.benchmarks import Benchmark, find_benchmark, origin_lines
-from roomscout.data.by_dataset import format_by_dataset
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question, QuestionError
-from roomscout.data.samples import format_samples
 from roomscout.data.scans import (
     OWN_ROOTS,
     ScanNotFound,
@@ -57,9 +55,7 @@ from roomscout.data.scans import (
     scan_table,
     scene_order,
 )
-from roomscout.data.scoring import format_summary, part_lines, reference_lines
 from roomscout.data.sources import source_of
-from roomscout.rendering.interrupts import ignored_interrupts
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.anytime import anytime_lines
@@ -68,6 +64,10 @@ from roomscout.runs.journal import MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
+from roomscout.scoring.baselines import Guesses, frequent_guesses
+from roomscout.scoring.by_dataset import format_by_dataset
+from roomscout.scoring.samples import format_samples
+from roomscout.scoring.summary import format_summary, part_lines, reference_lines
 
 log = logging.getLogger(__name__)
 

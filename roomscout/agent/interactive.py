@@ -12,8 +12,8 @@ from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.startup import start
 from roomscout.agent.state import QuestionState
+from roomscout.base.text import escaped
 from roomscout.data.questions import QuestionError
-from roomscout.data.text import escaped
 
 NOMINAL_QUESTION = "How many chairs and tables are in this room, and which of them is the closest to the door?"
 """Stands for the questions to come where memory is planned."""

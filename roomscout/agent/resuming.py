@@ -19,8 +19,8 @@ from roomscout.agent.config import (
     config_to_dict,
     flag,
 )
+from roomscout.base.text import on_disk
 from roomscout.data.benchmarks import benchmark_names
-from roomscout.data.text import on_disk
 from roomscout.models import EMBEDDED
 from roomscout.runs.records import SETTINGS_ADDED
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from roomscout.agent.builders import layouts_of, part_of, questions_of
 from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, config_from_dict, config_to_dict
 from roomscout.agent.console import log_to_file
-from roomscout.agent.parts import Part
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
     answer_settings,
@@ -17,8 +16,8 @@ from roomscout.agent.resuming import (
     resume_command,
     with_absolute_paths,
 )
-from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.parts import Part
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.data.sources import Source
@@ -30,6 +29,7 @@ from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
 from roomscout.runs.writer import RunWriter, named_folder, new_run_folder
+from roomscout.scoring.baselines import Guesses
 
 
 def begin_folder(

@@ -7,8 +7,8 @@ from textwrap import shorten
 from roomscout.agent.config import ModelSettings
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.base.text import escaped
 from roomscout.data.questions import Question
-from roomscout.data.text import escaped
 from roomscout.models.checkpoint_files import checkpoint_folder
 from roomscout.models.trained_questions import TRAINED_QUESTIONS_FILE, trained_questions_of
 

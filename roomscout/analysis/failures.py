@@ -11,8 +11,8 @@ from typing import Any
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
+from roomscout.base.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.data.benchmarks import BenchmarkError
-from roomscout.data.text import escaped, escaped_lines, log_to_stream, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import RunReader

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.base.files import replace_text
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
-from roomscout.data.files import replace_text
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
-from roomscout.data.scoring import summarize
-from roomscout.data.text import escaped, log_to_stream
 from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, Turn
 from roomscout.runs.writer import as_csv
+from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 from roomscout.runs import LOG_ROOT
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import named_run, newest_run, run_folders

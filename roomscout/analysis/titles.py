@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from roomscout.base.text import escaped
 from roomscout.data.benchmarks import Benchmark
-from roomscout.data.text import escaped
 from roomscout.runs.baselines import is_blind
 from roomscout.runs.records import RunFacts
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.analysis.run_argument import chosen_run
+from roomscout.base.text import escaped, escaped_lines, replace_unencodable
 from roomscout.data.answers import AnswerKind, with_unit
-from roomscout.data.text import escaped, escaped_lines, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.merge import kinds_of
 from roomscout.runs.reader import RunReader

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.plain_yaml import read_yaml
 from roomscout.data.answers import KIND_NAMES, AnswerKind, kind_named
-from roomscout.data.plain_yaml import read_yaml
 
 BENCHMARK_YAML = "benchmark.yaml"
 OVERALLS = ("tasks", "questions")

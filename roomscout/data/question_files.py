@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from roomscout import UpAxis
+from roomscout.base.text import escaped, on_disk
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
 from roomscout.data.options import (
@@ -43,7 +44,6 @@ from roomscout.data.question_files import (
 )
 from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start
-from roomscout.data.text import escaped, on_disk
 
 __all__ = [
     "Asked",

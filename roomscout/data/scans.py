@@ -8,9 +8,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roomscout.base.text import escaped, on_disk
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import of_another_machine
-from roomscout.data.text import escaped, on_disk
 
 Layouts = Mapping[str, tuple[str, ...]]
 """Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from roomscout import UpAxis
+from roomscout.base.processes import environment
 from roomscout.envs.library import CameraSettings, draw_first_view
-from roomscout.processes import environment
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import load_scene
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from roomscout.base.files import replace_text
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
-from roomscout.data.files import replace_text
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
-from roomscout.data.text import escaped, log_to_stream
 from roomscout.envs.object_boxes import FITTING_SHARE, fitting_share
 from roomscout.rendering.scene import Scene, SceneError, load_scene
 

@@ -6,8 +6,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from roomscout.base.interrupts import deferred_interrupts
 from roomscout.rendering.geometry import SceneError
-from roomscout.rendering.interrupts import deferred_interrupts
 
 _lock = threading.Lock()
 # Debian packages of the shared libraries that its wheels need.

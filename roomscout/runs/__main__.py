@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from roomscout.base.text import escaped_lines, log_to_stream
 from roomscout.data.benchmarks import BenchmarkError
-from roomscout.data.samples import format_samples
-from roomscout.data.scoring import format_summary, reference_lines
-from roomscout.data.text import escaped_lines, log_to_stream
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
+from roomscout.scoring.samples import format_samples
+from roomscout.scoring.summary import format_summary, reference_lines
 
 
 def main(

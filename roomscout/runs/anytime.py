@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from roomscout.data.benchmarks import Benchmark, mean
-from roomscout.data.intervals import estimates
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+from roomscout.scoring.intervals import estimates
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from roomscout.data.baselines import frequency_baseline
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
+from roomscout.scoring.baselines import frequency_baseline
 
 BLIND = "BLIND, every view grey: "
 """The beginning of the protocol of a run that sees only grey views."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.answers import AnswerKind
-from roomscout.data.baselines import Guesses
 from roomscout.runs import RunError
 from roomscout.runs.baselines import same_protocol
 from roomscout.runs.marks import Mark
@@ -16,6 +15,7 @@ from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
 from roomscout.runs.writer import RunWriter
+from roomscout.scoring.baselines import Guesses
 
 log = logging.getLogger(__name__)
 

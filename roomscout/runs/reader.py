@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from roomscout.data.baselines import Guesses
+from roomscout.base.text import on_disk
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
-from roomscout.data.scoring import relabelled
 from roomscout.data.sources import Source, named_by, source_of_earlier
-from roomscout.data.text import on_disk
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.contents import CheckedSummary, Message, parsed, read_json, require_form
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
 from roomscout.runs.sights import Sight
+from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.summary import relabelled
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"

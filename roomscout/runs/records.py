@@ -19,7 +19,6 @@ from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
 from roomscout import UpAxis
-from roomscout.data.baselines import Guesses
 from roomscout.data.benchmarks import DEFAULT, Reference
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
@@ -29,6 +28,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
+from roomscout.scoring.baselines import Guesses
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""

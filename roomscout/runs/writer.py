@@ -19,15 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from roomscout.data.baselines import Guesses
+from roomscout.base.text import csv_cell
 from roomscout.data.benchmarks import Benchmark
-from roomscout.data.by_dataset import scores_by_dataset
-from roomscout.data.intervals import intervals_of, uneven_scenes
 from roomscout.data.questions import Question, fingerprint, saved
-from roomscout.data.samples import summarize_samples
-from roomscout.data.scoring import summarize
 from roomscout.data.sources import Source
-from roomscout.data.text import csv_cell
 from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
@@ -47,6 +42,11 @@ from roomscout.runs.reader import (
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
+from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.by_dataset import scores_by_dataset
+from roomscout.scoring.intervals import intervals_of, uneven_scenes
+from roomscout.scoring.samples import summarize_samples
+from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
-from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message, View
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.speed.servers import FaultyServer, scripted, sometimes
 

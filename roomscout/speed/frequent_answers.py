@@ -2,7 +2,7 @@
 
     python -m roomscout.speed.frequent_answers
 
-prints what `FREQUENT` in `roomscout.data.benchmarks.rooms` has, in one process and about 4 minutes.
+prints what `FREQUENT` in `roomscout.rooms.benchmark` has, in one process and about 4 minutes.
 """
 
 import argparse
@@ -11,9 +11,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from roomscout.data.benchmarks.rooms import BENCHMARK, CATEGORY_IN
-from roomscout.data.rooms.levels import LEVELS
-from roomscout.data.rooms.split import balanced, made_room
+from roomscout.rooms.benchmark import BENCHMARK, CATEGORY_IN
+from roomscout.rooms.levels import LEVELS
+from roomscout.rooms.split import balanced, made_room
 
 SEEDS = {"bare": 7_000_000, "furnished": 8_000_000, "cluttered": 9_000_000}
 """Other rooms than those of the benchmark, and than those of the explorer's training, validation and test."""

@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of `roomscout.data.intervals` contain a known truth.
+"""How often the 95 % intervals of `roomscout.scoring.intervals` contain a known truth.
 
 Scores are simulated as in VSI-Bench: nine types in seven tasks, letters scored 0 or 1 and numbers in tenths, each type
 asked in some scenes only. Scenes differ in how hard they are, in all types and in each, so that scores within a scene
@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from scipy.stats import beta, norm
 
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.intervals import LEVEL, differences, estimates
+from roomscout.scoring.intervals import LEVEL, differences, estimates
 
 TYPES: dict[str, tuple[float, float, int]] = {
     "object_counting": (0.62, 0.9, 3),

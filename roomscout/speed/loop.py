@@ -18,8 +18,8 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
-from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.envs.actions import CameraAction
+from roomscout.rooms import QUESTIONS_FILE, write_rooms
 
 FEW, MANY = 4, 36
 

@@ -12,7 +12,7 @@ import psutil
 
 from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.data.rooms import write_rooms
+from roomscout.rooms import write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 
 SAMPLE_EVERY_S = 0.1

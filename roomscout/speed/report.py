@@ -23,12 +23,12 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.analysis.report.writer import files_folder, write_report
 from roomscout.analysis.serve.live import LiveRun
+from roomscout.command.reports import repeat_command_of
 from roomscout.data.questions import Question
-from roomscout.data.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.models.scripted import ScriptedBackend, content_hash
-from roomscout.reports import repeat_command_of
+from roomscout.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.runs.reader import QUESTIONS_FILE as RUN_QUESTIONS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.writer import RunWriter

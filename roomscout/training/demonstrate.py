@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.base.text import log_to_stream
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.text import log_to_stream
 from roomscout.models import Backend, ModelOptions
 from roomscout.models.engines import make_backend
 from roomscout.training.episodes import pupil_episodes, room_episodes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.base.text import escaped_lines
 from roomscout.data.questions import Question, QuestionError
-from roomscout.data.text import escaped_lines
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.training.notes import notes_in

@@ -17,8 +17,6 @@ from roomscout.agent.policies.replies import parse_action
 from roomscout.agent.state import QuestionState
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
-from roomscout.data.rooms import make_room, room_questions
-from roomscout.data.rooms.sight import standing_points
 from roomscout.envs.library import OneSceneLibrary, draw_first_view
 from roomscout.models import Backend, Reply
 from roomscout.rendering.camera import CameraPose
@@ -27,6 +25,8 @@ from roomscout.rendering.renderers.blind import BlindRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import HEADINGS_DEG, FirstView
+from roomscout.rooms import make_room, room_questions
+from roomscout.rooms.sight import standing_points
 from roomscout.runs.journal import MemoryJournal
 from roomscout.training.notes import VIEWS, VIEWS_AROUND
 from roomscout.training.reading import asked, family_of

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roomscout.data.rooms.geometry import wrap_deg
 from roomscout.envs.actions import CameraAction
 from roomscout.models.views import ViewSettings
 from roomscout.rendering.camera import CameraPose
+from roomscout.rooms.geometry import wrap_deg
 
 STEP_M = 0.25
 """Resolution of coordinates and distances in notes, metres."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
-from roomscout.data.rooms.furniture import CATEGORIES
-from roomscout.data.rooms.routes import MOST_BLANKS
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.routes import MOST_BLANKS
 from roomscout.training.notes import (
     FIRST,
     LONGEST_WALK_M,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from roomscout.data.questions import Question
-from roomscout.data.rooms import wordings
-from roomscout.data.rooms.furniture import CATEGORIES
-from roomscout.data.rooms.routes import TURNS
 from roomscout.models.trained_questions import TrainedQuestions, Wording
+from roomscout.rooms import wordings
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.routes import TURNS
 from roomscout.training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
@@ -26,7 +26,7 @@ FAMILIES = {
     "object_rel_direction_hard": "direction",
     "route_planning": "route",
 }
-"""The reasoning that each question type of `roomscout.data.rooms` needs."""
+"""The reasoning that each question type of `roomscout.rooms` needs."""
 _WORDINGS = {
     "counting": r"How many (?P<c>.+?)\(s\)",
     "distance": r"distance between the (?P<a>.+?) and the (?P<b>.+?) \(in meters\)",
@@ -41,7 +41,7 @@ BLANK = ""
 TRAINED_QUESTIONS = TrainedQuestions(
     tuple(Wording(*texts) for texts in wordings()), {"object": CATEGORIES, "turn": TURNS}
 )
-"""The questions of `roomscout.data.rooms`, saved with the explorer's checkpoints."""
+"""The questions of `roomscout.rooms`, saved with the explorer's checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def family_of(question: Question) -> str:
 
 
 def asked(question: Question) -> Asked:
-    """Parse a question of `roomscout.data.rooms`; raises ValueError for any other wording."""
+    """Parse a question of `roomscout.rooms`; raises ValueError for any other wording."""
     family = family_of(question)
     if family == "room_size":
         return Asked(())

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from roomscout.agent.state import QuestionState
-from roomscout.data.rooms import Room
-from roomscout.data.rooms.furniture import CATEGORIES
-from roomscout.data.rooms.geometry import wrap_deg
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.raycast import faces_in_view
 from roomscout.rendering.scene import Scene
+from roomscout.rooms import Room
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.geometry import wrap_deg
 from roomscout.training.notes import (
     LONGEST_WALK_M,
     STRIDE_M,

@@ -23,13 +23,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from roomscout.data.rooms.furniture import CATEGORIES
-from roomscout.data.text import escaped_lines, log_to_stream
+from roomscout.base.text import escaped_lines, log_to_stream
 from roomscout.models import EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import write_record
 from roomscout.models.trained_questions import TRAINED_QUESTIONS_FILE
 from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.models.views import VIEWS_FILE
+from roomscout.rooms.furniture import CATEGORIES
 from roomscout.training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
 from roomscout.training.model import SIZES, use_fast_layers, write_untrained
 from roomscout.training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import product
 from typing import TYPE_CHECKING
 
-from roomscout.data.rooms.furniture import CATEGORIES
-from roomscout.data.rooms.routes import MOST_BLANKS, TURNS
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.routes import MOST_BLANKS, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

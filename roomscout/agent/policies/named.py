@@ -5,7 +5,7 @@ import inspect
 from roomscout.agent.config import ConfigError
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controls import CONTROLS
-from roomscout.data.loading import NotLoadable, load_attribute
+from roomscout.base.loading import NotLoadable, load_attribute
 
 
 def named_policy(name: str, seed: int) -> Policy:

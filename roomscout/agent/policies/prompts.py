@@ -421,7 +421,7 @@ def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
 
 def load_prompts(path: Path) -> Prompts:
     """The prompts in a YAML file; a field that is left out keeps its default. Raises ValueError naming the file."""
-    from roomscout.data.plain_yaml import read_yaml
+    from roomscout.base.plain_yaml import read_yaml
 
     try:
         values = read_yaml(path)

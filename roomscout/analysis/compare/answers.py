@@ -11,10 +11,10 @@ from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, Conditions, 
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.analysis.titles import controls_of, short_title
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
-from roomscout.data.scoring import is_scored
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
+from roomscout.scoring.summary import is_scored
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""

@@ -15,9 +15,9 @@ from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
 from roomscout.analysis.run_argument import add_log_root
+from roomscout.base.files import replace_text
+from roomscout.base.text import escaped, replace_unencodable
 from roomscout.data.benchmarks import BenchmarkError
-from roomscout.data.files import replace_text
-from roomscout.data.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import named_run, runs_by_start

@@ -8,9 +8,9 @@ from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
-from roomscout.data.intervals import Difference, differences, holm, uneven_scenes
-from roomscout.data.scoring import aggregate, overall_in_words, overall_label, rounded, some_of
 from roomscout.runs import RunError
+from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
+from roomscout.scoring.summary import aggregate, overall_in_words, overall_label, rounded, some_of
 
 PASSING = 0.5
 """A question flips if its score is below this in one run and not in the other."""

@@ -21,13 +21,13 @@ from roomscout.analysis.compare.conditions import (
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.analysis.titles import answering, controls_of
-from roomscout.data.files import replace_text
-from roomscout.data.scoring import aggregate, overall_in_words, rounded
-from roomscout.data.text import csv_cell, escaped, in_markdown, replace_unencodable
+from roomscout.base.files import replace_text
+from roomscout.base.text import csv_cell, escaped, in_markdown, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts
+from roomscout.scoring.summary import aggregate, overall_in_words, rounded
 
 SUFFIXES = (".md", ".csv")
 COLUMNS = (

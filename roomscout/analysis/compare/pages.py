@@ -10,9 +10,9 @@ from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
 from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, in_words, value_in_words
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
-from roomscout.data.intervals import LEVEL, POWER, Difference
-from roomscout.data.scoring import BASELINES
-from roomscout.data.text import escaped, escaped_text, in_markdown
+from roomscout.base.text import escaped, escaped_text, in_markdown
+from roomscout.scoring.intervals import LEVEL, POWER, Difference
+from roomscout.scoring.summary import BASELINES
 
 SHOWN_FLIPS = 5
 """How many flips each way the console shows."""

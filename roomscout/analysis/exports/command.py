@@ -12,8 +12,8 @@ from roomscout.analysis.exports.answers import Exported
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.data.files import replacing
-from roomscout.data.text import escaped, log_to_stream
+from roomscout.base.files import replacing
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

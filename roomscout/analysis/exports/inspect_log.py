@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, view_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
-from roomscout.data.text import escaped, escaped_text
+from roomscout.base.text import escaped, escaped_text
 from roomscout.runs import RunError
 from roomscout.runs.records import Turn
 

@@ -18,7 +18,7 @@ from roomscout.analysis.exports.answers import (
     without_others,
 )
 from roomscout.analysis.report.contents import QuestionContents, RunContents
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 
 COLUMNS = (
     "index",

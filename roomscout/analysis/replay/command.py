@@ -13,9 +13,9 @@ from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.data.files import replacing
+from roomscout.base.files import replacing
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.data.scans import ScanNotFound
-from roomscout.data.text import escaped, log_to_stream
 from roomscout.rendering.scene import SceneError
 from roomscout.runs import RunError
 

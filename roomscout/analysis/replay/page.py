@@ -17,8 +17,8 @@ from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.titles import short_title
+from roomscout.base.text import escaped
 from roomscout.data.boxes import ObjectBox
-from roomscout.data.text import escaped
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE

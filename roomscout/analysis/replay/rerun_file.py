@@ -8,7 +8,7 @@ import numpy as np
 from roomscout.analysis.replay.page import MOST_FACES, Replay
 from roomscout.analysis.report.contents import QuestionContents
 from roomscout.analysis.report.pages import forced_in_words
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 from roomscout.rendering.simplify import simplified
 from roomscout.runs import RunError
 from roomscout.runs.records import Turn

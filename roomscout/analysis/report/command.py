@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roomscout.analysis.report.writer import Repeat, Written, write_report
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.data.text import escaped, log_to_stream
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,16 @@ from typing import Any, Self
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
-from roomscout.data.by_dataset import scores_by_dataset
-from roomscout.data.intervals import intervals_of
 from roomscout.data.questions import Question, QuestionError
-from roomscout.data.scoring import summarize
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import costs
 from roomscout.runs.reader import RunReader, parts_of_ray_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
+from roomscout.scoring.by_dataset import scores_by_dataset
+from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.summary import summarize
 
 OUTCOMES = {
     "right": "full score",

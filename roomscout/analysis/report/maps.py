@@ -11,8 +11,8 @@ from PIL import Image, PngImagePlugin
 
 from roomscout import UpAxis
 from roomscout.analysis.scans import recorded_scene
+from roomscout.base.files import replacing
 from roomscout.data.boxes import KnownBoxes, ObjectBox
-from roomscout.data.files import replacing
 from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, MOST_CUT, plan_view
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.records import ScanRecord, Turn

@@ -9,8 +9,8 @@ from typing import Any
 
 from roomscout.analysis.report.contents import OUTCOMES, Entry, QuestionContents, RunContents
 from roomscout.analysis.report.maps import FloorPlans, map_of
+from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
-from roomscout.data.text import escaped, escaped_text
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn

@@ -9,7 +9,7 @@ from typing import Any
 from roomscout.analysis.report.contents import Entry, totals
 from roomscout.analysis.report.scores import interval_of, percent_by_baseline
 from roomscout.analysis.report.svg import Drawing, Scale, number, ticks, x_axis, y_axis
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 
 WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 26, 44

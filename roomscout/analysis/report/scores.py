@@ -8,10 +8,10 @@ from typing import Any
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.analysis.titles import answering, asked_in_words, title_of
-from roomscout.data.by_dataset import interval_of as dataset_interval
-from roomscout.data.scoring import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 from roomscout.runs.baselines import is_blind
+from roomscout.scoring.by_dataset import interval_of as dataset_interval
+from roomscout.scoring.summary import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
 
 Interval = tuple[float, float]
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from roomscout.analysis.report.contents import RunContents
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 
 
 class Sharing:

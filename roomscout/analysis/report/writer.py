@@ -32,9 +32,9 @@ from roomscout.analysis.report.scores import (
 )
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of
-from roomscout.data.files import replace_bytes, replace_text, replacing
+from roomscout.base.files import replace_bytes, replace_text, replacing
+from roomscout.base.text import escaped
 from roomscout.data.question_files import listed
-from roomscout.data.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.records import RunFacts
 from roomscout.runs.sights import SIGHTS

@@ -11,7 +11,7 @@ from roomscout.analysis.report.writer import Repeat
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.serve.server import ADDRESS, PortError, server_on
 from roomscout.analysis.serve.site import site_of
-from roomscout.data.text import escaped, log_to_stream
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from roomscout.analysis.report.scores import ScoreRow, about_in_words, scores_of
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of, turn_stamps
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes
 
 from roomscout.analysis.serve.site import Page, Site
-from roomscout.data.text import escaped
+from roomscout.base.text import escaped
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

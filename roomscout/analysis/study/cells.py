@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
-from roomscout.data.files import replace_text
-from roomscout.data.text import escaped
-from roomscout.processes import environment
+from roomscout.base.files import replace_text
+from roomscout.base.processes import environment
+from roomscout.base.text import escaped
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders

@@ -25,9 +25,9 @@ from roomscout.analysis.study.tables import (
     task_table,
     turn_table,
 )
+from roomscout.base.files import replace_text
+from roomscout.base.text import escaped, log_to_stream
 from roomscout.data.benchmarks import BenchmarkError
-from roomscout.data.files import replace_text
-from roomscout.data.text import escaped, log_to_stream
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

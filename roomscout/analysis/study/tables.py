@@ -13,9 +13,9 @@ from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
-from roomscout.data.intervals import LEVEL, Difference, Estimate, estimates
-from roomscout.data.text import csv_cell, escaped, in_markdown
+from roomscout.base.text import csv_cell, escaped, in_markdown
 from roomscout.runs import RunError
+from roomscout.scoring.intervals import LEVEL, Difference, Estimate, estimates
 
 OVERALL = "overall"
 COLUMNS = (

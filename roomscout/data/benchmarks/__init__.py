@@ -1,7 +1,8 @@
 """Benchmarks: where the questions come from, what their types ask, and how scores are combined and labelled.
 
-Each is a record in a module of this package, or in a file of yours: `--benchmark path/to/file.py:NAME`. A folder with
-questions, scans and a benchmark.yaml is one without code: `--benchmark FOLDER`.
+Each is a record in a module of this package, of another (ELSEWHERE), or in a file of yours:
+`--benchmark path/to/file.py:NAME`. A folder with questions, scans and a benchmark.yaml is one without code:
+`--benchmark FOLDER`.
 """
 
 import importlib
@@ -14,13 +15,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from string import Formatter
 
+from roomscout.base.loading import NotLoadable, load_attribute
+from roomscout.base.text import on_disk
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
-from roomscout.data.loading import NotLoadable, load_attribute
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row, listed
-from roomscout.data.text import on_disk
 
 DEFAULT = "vsi-bench"
+ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}
+"""The modules of benchmarks that make their scans with another package, by name."""
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
 """What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
 one that moves it at all."""
@@ -336,7 +339,7 @@ def _check_rescans(dataset: str, pattern: object) -> None:
 
 def benchmark_names() -> list[str]:
     """The names of the benchmarks in this package."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return sorted([*(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)), *ELSEWHERE])
 
 
 _loaded_code: dict[str, Benchmark] = {}
@@ -359,7 +362,8 @@ def find_benchmark(name: str) -> Benchmark:
     A file is read once per process, so that a run keeps its benchmark whatever happens to the file.
     """
     if name in benchmark_names():
-        return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BENCHMARK
+        module = ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
+        return importlib.import_module(module).BENCHMARK
     if (folder := on_disk(Path(name).expanduser())).is_dir():
         try:
             return _of_folder(folder, read_benchmark_yaml(folder))

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from roomscout.processes import environment
+from roomscout.base.processes import environment
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError

@@ -1,0 +1,70 @@
+"""Loads a Python object by name: module:NAME or path/to/file.py:NAME."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from roomscout.base.text import on_disk
+
+
+class NotLoadable(Exception):
+    """A name does not lead to an object. The message says why, without repeating the name."""
+
+
+def load_attribute(name: str, what: str = "NAME") -> Any:
+    """The object behind `module:NAME` or `path/to/file.py:NAME`; raises NotLoadable. Messages call it `what`.
+
+    A dotted module may also be in the current folder. A file's own folder becomes importable, so that it can import its
+    neighbours.
+    """
+    source, _, attribute = name.rpartition(":")
+    if not source or not attribute.isidentifier():
+        raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")
+    try:
+        module = _module_of_file(on_disk(Path(source).expanduser())) if source.endswith(".py") else _module(source)
+    except NotLoadable:
+        raise
+    except SyntaxError as error:
+        file = Path(error.filename or source).name
+        raise NotLoadable(f"{file}, line {error.lineno} is not Python ({error.msg}): fix it") from error
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{source}.".startswith(f"{error.name}."):
+            raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: install or fix it") from error
+        raise NotLoadable(
+            f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "
+            "it, or name its file"
+        ) from error
+    except (Exception, SystemExit) as error:  # the file is not ours, so it may raise anything, even sys.exit()
+        raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: fix it") from error
+    if not hasattr(module, attribute):
+        raise NotLoadable(f"{source} has no {attribute}")
+    return getattr(module, attribute)
+
+
+def _raised(error: BaseException) -> str:
+    """An error in words, with the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{traceback.format_exception_only(error)[-1].strip()} ({Path(frame.filename).name}, line {frame.lineno})"
+
+
+def _module(source: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(source)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NotLoadable(f"there is no file {path}")
+    if str(path.parent.absolute()) not in sys.path:
+        sys.path.insert(0, str(path.parent.absolute()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # where dataclasses and pickle look it up
+    spec.loader.exec_module(module)
+    return module

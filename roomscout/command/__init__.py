@@ -1,0 +1,1 @@
+"""The command: settings as flags, verbs, and messages at the edge."""

@@ -1,0 +1,155 @@
+"""The command: flags in, exit status out."""
+
+import errno
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roomscout import SCRIPT
+from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roomscout.agent.config import RunConfig
+    from roomscout.agent.evaluation import Outcome
+    from roomscout.agent.state import QuestionState
+    from roomscout.agent.terminal_views import TurnViews
+    from roomscout.command.command_line import Given
+
+
+def main(argv: list[str]) -> int:
+    """Run the command with these arguments and return its exit status.
+
+    0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
+    refusals: tuple[type[Exception], ...] = ()
+    try:
+        with deferred_interrupts():  # in the midst of an import they would end in a traceback
+            from roomscout.agent.config import ConfigError, RunConfig
+            from roomscout.command.command_line import parse_command_line
+            from roomscout.command.verbs import EXAMPLES, overview, read_verb
+        refusals += (ConfigError,)
+        if not argv and Path(sys.argv[0]).name != SCRIPT.name:
+            print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
+            return 2
+        flags, command = read_verb(argv)
+        if command is not None:
+            return command(flags)
+        given = parse_command_line(flags, overview(), EXAMPLES)
+        config = given.over(RunConfig())
+        if not config.what_to_run.has_work:
+            config.checked()  # names the flag that another one needs
+            raise ConfigError(
+                "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
+                "--continue; roomscout help has examples"
+            )
+
+        with deferred_interrupts():
+            from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
+            from roomscout.agent.terminal_views import first_look
+            from roomscout.data.questions import QuestionError
+            from roomscout.data.scans import ScanNotFound
+            from roomscout.models import ModelError
+            from roomscout.rendering.renderers import RenderError
+            from roomscout.runs import RunError
+        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
+        log_to_console()
+        if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
+            config.checked()  # before anything is drawn
+        with first_look(config) as views:
+            return run(config, given, views)
+    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
+        from roomscout.agent.console import discard_output
+
+        discard_output()
+        return 0
+    except KeyboardInterrupt:
+        print("Interrupted before the run began; to start it, run the same command again.")
+        return 130
+    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
+        if isinstance(error, refusals):
+            return refuse(error, argv)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
+            from roomscout.agent.console import discard_output
+
+            discard_output()
+            return refuse(
+                OSError(f"the disk is full ({error}): free some space, then run the same command again"), argv
+            )
+        import traceback
+
+        from roomscout.base.text import escaped_lines
+
+        sys.stderr.write(escaped_lines(traceback.format_exc()))
+        return 3
+    finally:  # a second signal would change the exit status
+        for each in INTERRUPTS:
+            signal.signal(each, signal.SIG_IGN)
+
+
+def run(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
+    """Run a configuration, or resume the run that it names with what is `given`; returns the exit status.
+
+    `views` shows the views of --ply.
+    """
+    with deferred_interrupts():
+        from roomscout.agent.interactive import ask_repeatedly
+        from roomscout.agent.resuming import with_absolute_paths
+        from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+        from roomscout.command.command_line import resumed
+        from roomscout.command.reports import finish
+    what = config.what_to_run
+    if what.continue_from is not None:
+        if folder := run_to_resume(with_absolute_paths(config)):
+            config = resumed(saved_config(folder), given)
+            if "questions" in given.settings:
+                questions_to_resume(folder, config, named=True)  # refuses a file that has changed
+            return finish(answer(config, views, folder), config)
+        config = config.having(continue_from=None, retry_failed=False)
+    if what.demo:
+        from roomscout.command.demo import demo_defaults, run_demo  # loads SciPy
+
+        config = with_absolute_paths(demo_defaults(given))
+        return [finish(outcome, config) for outcome in run_demo(config)][-1]
+    config = with_absolute_paths(config)
+    if what.interactive:  # an interrupt ends one question
+        statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, shown_turns(config, views))]
+        return max((status for status in statuses if status != 130), default=0)
+    return finish(answer(config, views), config)
+
+
+def answer(config: "RunConfig", views: "TurnViews", folder: "Path | None" = None) -> "Outcome":
+    """Begin a run, or resume the one in `folder`; shows the turns of --ply."""
+    with deferred_interrupts():
+        from roomscout.agent.evaluation import main_vsi_bench_loop
+        from roomscout.cluster.ray_run import answer_on_ray
+    if config.cluster.ray:
+        return answer_on_ray(config, folder)
+    return main_vsi_bench_loop(config, folder, show_view=shown_turns(config, views))
+
+
+def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
+    """Print each turn of --ply from now on; returns what shows its view, None for grey views and for other runs."""
+    from roomscout.agent.console import log_turns_to_console
+
+    if config.what_to_run.ply is None:
+        return None
+    log_turns_to_console()
+    return None if config.views.renderer == "blind" else views.show
+
+
+def refuse(error: Exception, argv: list[str]) -> int:
+    """Print why the command cannot run, in the words of its verb."""
+    from roomscout.base.text import escaped_lines
+    from roomscout.command.verbs import in_words_of_verb
+
+    print(escaped_lines(f"error: {in_words_of_verb(str(error), argv)}"), file=sys.stderr)
+    return 2
+
+
+def run_console_command() -> None:
+    """The console command `roomscout`; exits with the status of `main`."""
+    sys.exit(main(sys.argv[1:]))

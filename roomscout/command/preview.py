@@ -1,0 +1,190 @@
+"""Draws scans without a model: the first view and a plan of each, with its size and what looks wrong."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from roomscout import UpAxis
+from roomscout.agent.builders import layouts_of
+from roomscout.agent.config import RunConfig
+from roomscout.agent.console import counted
+from roomscout.agent.resuming import scan_root_of
+from roomscout.base.text import escaped, log_to_stream
+from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.question_files import listed
+from roomscout.data.questions import QuestionError, load_questions
+from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
+from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.open3d_import import Open3DError, import_open3d
+from roomscout.rendering.plan_view import PlanView, plan_view
+from roomscout.rendering.renderers import RenderError
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene, SceneError, load_scene
+
+VIEW = CameraSettings((640, 480), 300.0, RunConfig().views.camera_height, RunConfig().views.camera_pitch)
+RED = (207, 34, 46)
+TEXT_PX = 22
+
+
+def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
+    """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
+    parser = _parser(prog)
+    options = parser.parse_args(_with_negative_axes(arguments))
+    chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
+    if options.scans and chosen:
+        parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
+    if not (options.scans or chosen or options.scan_root):
+        parser.error("name scans, or the questions whose scans to draw: --questions FILE, or --benchmark NAME")
+    log_to_stream(sys.stdout)
+    try:
+        scans = _named_scans(options) if options.scans else _scans_of_questions(options)
+        import_open3d()
+        options.out.mkdir(parents=True, exist_ok=True)
+        return _draw(scans, options)
+    except (QuestionError, ScanNotFound, Open3DError) as error:
+        why = str(error)
+    except OSError as error:
+        why = f"--out {options.out} cannot be written ({error.strerror or error}): name another folder"
+    sys.stderr.write(escaped(f"error: {why}") + "\n")
+    return 2
+
+
+def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) -> int:
+    """Draw each scan into a picture; returns 0, or 1 if one is missing or unusable. Raises OSError."""
+    drawn = 0
+    for (path, frame), name in zip(scans, _names([path for path, _ in scans]), strict=True):
+        try:
+            scene = load_scene(path, *frame.over(options.up_axis, options.scale))
+            picture = preview(scene)
+        except (SceneError, RenderError) as error:
+            logging.error("%s", error)
+            continue
+        file = options.out / f"{name}.png"
+        picture.save(file)
+        drawn += 1
+        logging.info("%s: %s m, %s: %s", path, scene.size, surface_in_words(scene), file)
+    return 0 if drawn == len(scans) else 1
+
+
+def preview(scene: Scene) -> Image.Image:
+    """The first view of a scan beside its plan, which shows the camera's place and direction; raises RenderError."""
+    first = draw_first_view(scene, RaycastRenderer(), VIEW)
+    plan = plan_view(scene, VIEW.image_size[1])
+    drawn = Image.fromarray(plan.image)
+    _draw_camera(ImageDraw.Draw(drawn), plan, first.pose)
+    width, height = VIEW.image_size
+    picture = Image.new("RGB", (width + 16 + drawn.width, height + TEXT_PX + 8), "white")
+    picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
+    picture.paste(drawn, (width + 16, TEXT_PX + 8))
+    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}"
+    ImageDraw.Draw(picture).text((4, 4), text, "black", ImageFont.load_default(size=TEXT_PX - 6))
+    return picture
+
+
+def surface_in_words(scene: Scene) -> str:
+    """What a scan is made of: its triangles, or its points."""
+    return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Draw the first view and a plan of scans without a model, and print their sizes and what looks "
+        "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
+    )
+    parser.add_argument(
+        "scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files, or folders of them"
+    )
+    parser.add_argument("--benchmark", help=f"the benchmark of the questions ({DEFAULT})")
+    parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
+    parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
+    parser.add_argument("--scenes", nargs="+", default=(), metavar="NAME", help="only the scans of these scenes")
+    parser.add_argument("--scan-root", type=Path, help="the folder of its scans (scans)")
+    parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
+    parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
+    parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
+    return parser
+
+
+def _with_negative_axes(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--up-axis -y` as `--up-axis=-y`: argparse takes a word with a dash for a flag."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] == "--up-axis" and argument in get_args(UpAxis):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _scale(text: str) -> float:
+    """The argument of --scale; raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < np.inf:
+        raise argparse.ArgumentTypeError(f"takes the metres per unit, a number above 0, got {text}")
+    return value
+
+
+def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
+    """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none.
+
+    Among several files, as `scans/*` names, leaves out those that are no scans, and logs them.
+    """
+    files = [each for named in options.scans for each in (sorted(named.iterdir()) if named.is_dir() else [named])]
+    scans = [file for file in files if file.suffix.lower() in SCAN_SUFFIXES]
+    if not scans and any(named.is_dir() for named in options.scans):
+        where = ", ".join(map(str, options.scans))
+        raise ScanNotFound(f"{where} has no scan: name files that end in {', '.join(SCAN_SUFFIXES)}")
+    if others := [file.name for file in files if file not in scans and scans]:
+        logging.info("Not scans, and left out: %s", listed(others))
+    return [(file, ScanFrame()) for file in scans or files]
+
+
+def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
+    """The scan of each scene with its own unit and up axis; raises QuestionError or ScanNotFound.
+
+    Leaves out those that are missing, and logs them.
+    """
+    name = options.benchmark or DEFAULT
+    benchmark, layouts = find_benchmark(name), layouts_of(name)
+    root = options.scan_root or scan_root_of(RunConfig().views.scan_root, options.questions)
+    questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
+    if benchmark.make_scans is not None:
+        benchmark.make_scans({question.scene for question in questions})
+    found, missing = [], []
+    for question in {question.scene: question for question in questions}.values():
+        try:
+            found.append((scan_of(question, root, layouts), question.frame))
+        except ScanNotFound as error:
+            missing.append(error)
+            logging.warning("%s", error)
+    if not found:
+        raise missing[0]
+    return found
+
+
+def _names(scans: Sequence[Path]) -> Iterator[str]:
+    """A name for the picture of each scan; scans of equal names are numbered."""
+    seen: dict[str, int] = {}
+    for path in scans:
+        seen[path.stem] = seen.get(path.stem, 0) + 1
+        yield path.stem + (f"_{seen[path.stem]}" if seen[path.stem] > 1 else "")
+
+
+def _draw_camera(canvas: ImageDraw.ImageDraw, plan: PlanView, pose: CameraPose) -> None:
+    """Mark the camera's place, and half a metre of its direction."""
+    here = plan.pixel(pose.x_m, pose.y_m)
+    ahead = pose.position + 0.5 * pose.forward
+    canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
+    canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)

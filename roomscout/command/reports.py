@@ -1,0 +1,98 @@
+"""What the command writes at the end of a run: what its answers had in view, a judge's marks, and its report."""
+
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roomscout.agent.config import RunConfig
+from roomscout.command.judges import judge_after_run
+
+if TYPE_CHECKING:
+    from roomscout.agent.evaluation import Outcome
+    from roomscout.runs.records import RunFacts
+
+log = logging.getLogger(__name__)
+
+
+def finish(outcome: "Outcome", config: RunConfig) -> int:
+    """Write what was in view (unless --no-failures), the marks of --judge and the report (unless --no-report).
+
+    Only for a finished run, what was in view and the report only for several answers or --ply. Returns the exit status
+    of the run, also if they cannot be written.
+    """
+    if outcome.folder is None or outcome.status not in (0, 1):
+        return outcome.status
+    several = len(outcome.rows) > 1 or config.what_to_run.ply is not None
+    if config.output.failures and several:
+        split_after_run(outcome.folder)
+    if config.judge.judge is not None:
+        judge_after_run(outcome.folder, config.judge)
+    if config.output.report and several:
+        write_after_run(outcome.folder)
+    return outcome.status
+
+
+def complete_merged(folder: Path) -> None:
+    """Write what was in view, and the report, of a merged run."""
+    split_after_run(folder)
+    write_after_run(folder)
+
+
+def split_after_run(folder: Path) -> None:
+    """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw.
+
+    Logs one warning if that fails, since the run is complete.
+    """
+    from roomscout.analysis.failures import log_split
+
+    again = shlex.join([sys.executable, "-m", "roomscout", "failures", str(folder)])
+    try:
+        log_split(folder)
+    except KeyboardInterrupt:
+        log.warning("Interrupted: the run is complete, but not what was in view. To work it out: %s", again)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
+        log.warning(
+            "It is not known what was in view (%s: %s); the run is complete. To try again: %s",
+            type(error).__name__,
+            error,
+            again,
+        )
+
+
+def write_after_run(folder: Path) -> None:
+    """Write the report of a run, and log its path; logs one warning if that fails, since the run is complete."""
+    from roomscout.analysis.report.command import log_report
+    from roomscout.analysis.report.writer import write_report
+
+    try:
+        log_report(write_report(folder, repeat_command_of))
+    except KeyboardInterrupt:
+        log.warning("Interrupted: the run is complete, but its report is not written. To write it: %s", _again(folder))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
+        log.warning(
+            "The report is not written (%s: %s); the run is complete. To try again: %s",
+            type(error).__name__,
+            error,
+            _again(folder),
+        )
+
+
+def renew_report(folder: Path) -> None:
+    """Write the report of a run again if it has one."""
+    from roomscout.analysis.report.writer import REPORT_FILE
+
+    if (folder / REPORT_FILE).exists():
+        write_after_run(folder)
+
+
+def repeat_command_of(facts: "RunFacts") -> str:
+    """The command that repeats a run; raises ConfigError if this version lacks one of its settings."""
+    from roomscout.agent.resuming import repeat_command
+
+    return repeat_command(facts.config)
+
+
+def _again(folder: Path) -> str:
+    return shlex.join([sys.executable, "-m", "roomscout", "report", str(folder)])

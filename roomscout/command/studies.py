@@ -1,0 +1,71 @@
+"""The main command as `roomscout study` starts it: its flags, settings and questions."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.agent.builders import questions_of
+from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict, flag
+from roomscout.agent.resuming import COMMAND, answer_settings, changed_settings, flags_of, with_absolute_paths
+from roomscout.analysis.study.cells import Given
+from roomscout.command.command_line import parse_command_line
+from roomscout.command.demo import demo_config, demo_defaults
+from roomscout.data.parts import Part
+from roomscout.data.questions import QuestionError, fingerprint
+
+NOT_OF_A_STUDY = (
+    "continue_from", "check_data", "plan", "plan_device", "ply", "question", "options", "question_type",
+    "ground_truth", "interactive", "log_root", "name",
+)  # fmt: skip
+"""Settings of what a study does not do."""
+OF_THIS_CALL = ("batch", "demo", "retry_failed", "shard")
+"""Settings that say what one call of the command does, and are not part of the study."""
+
+
+class StudiedCommand:
+    """The main command of this package, as `analysis.study.cells.MainCommand` describes it."""
+
+    def __init__(self) -> None:
+        self.words: Sequence[str] = [sys.executable, *COMMAND]
+        self.answer_settings: Sequence[str] = [name for name in answer_settings() if name not in OF_THIS_CALL]
+
+    def read(self, flags: Sequence[str], folder: Path) -> Given:
+        """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
+        given = parse_command_line(list(flags))
+        if unused := [flag(name) for name in given.settings if name in NOT_OF_A_STUDY]:
+            raise ConfigError(
+                f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
+            )
+        config, names = given.over(RunConfig()), set(given.settings)
+        what = config.what_to_run
+        if what.demo:
+            demo = demo_defaults(given).having(retry_failed=False)
+            config = demo_config(with_absolute_paths(demo.having(log_root=folder)).checked())
+            names |= {"model", "max_batched_turns", "questions", "scan_root"}
+        else:
+            config = with_absolute_paths(config)
+        values = config_to_dict(config)
+        shard = config.cluster.shard
+        part = Part.parse(shard) if shard is not None else None
+        return Given(
+            {name: values[name] for name in names if name not in OF_THIS_CALL},
+            (part.number, part.of) if part else None,
+            what.retry_failed,
+        )
+
+    def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of a run, from some of them; raises ConfigError."""
+        return config_to_dict(config_from_dict({**settings, "batch": True}).checked())
+
+    def flags(self, settings: Mapping[str, Any]) -> list[str]:
+        """The flags that give these settings."""
+        return flags_of(changed_settings(RunConfig(), config_from_dict(dict(settings))))
+
+    def questions_sha256(self, settings: Mapping[str, Any]) -> str:
+        """The fingerprint of the questions; raises ConfigError if they cannot be read."""
+        config = config_from_dict(dict(settings))
+        try:
+            return fingerprint(questions_of(config.what_to_run, config.questions))
+        except QuestionError as error:
+            raise ConfigError(str(error)) from None

@@ -1,0 +1,482 @@
+"""The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
+
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from roomscout import __version__
+from roomscout.agent.config import QUESTION_FILES, ConfigError
+from roomscout.base.text import escaped
+from roomscout.data.scans import SCAN_SUFFIXES
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb: what it does, two commands as examples, and what runs.
+
+    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those of
+    RunConfig whose flags it takes, the main ones first. `command` is another command that takes the arguments itself,
+    and returns its exit status.
+    """
+
+    does: str
+    examples: tuple[str, str]
+    takes: str = "[FLAGS]"
+    flags: Callable[[Sequence[str]], list[str]] | None = None
+    sections: tuple[str, ...] = ()
+    command: Callable[[Sequence[str]], int] | None = None
+
+
+RUN_SECTIONS = (
+    "questions", "views", "model", "schedule", "output", "controls", "server", "vllm", "judge", "cluster",
+)  # fmt: skip
+"""The sections of RunConfig with what a run of many questions takes."""
+EXAMPLE_QUESTION = "How many chairs are in this room?"
+
+
+def _ask(arguments: Sequence[str]) -> list[str]:
+    words, flags = _words_and_flags(arguments)
+    if not words:
+        example = _command("ask", "room.ply", EXAMPLE_QUESTION)
+        raise ConfigError(f"ask takes a scan and a question, then flags: {example}")
+    scan, *questions = words
+    if not _names_scan(scan):
+        if questions and _names_scan(questions[0]):
+            raise ConfigError(f"ask takes the scan before the question: {_command('ask', questions[0], scan)}")
+        if not Path(scan).exists() and " " in scan:
+            raise ConfigError(f"ask takes a scan before the question: {_command('ask', 'room.ply', scan)}")
+    if questions and "--question" in flags:
+        raise ConfigError("ask takes one question: leave out --question, or the one after the scan")
+    if len(questions) > 1:
+        meant = _command("ask", scan, " ".join(questions))
+        raise ConfigError(f"ask takes one question: put quotes around it, as in: {meant}")
+    return ["--ply", scan, *(["--question", *questions] if questions else ["--interactive"]), *flags]
+
+
+def _resume(arguments: Sequence[str]) -> list[str]:
+    runs, flags = _words_and_flags(arguments)
+    if len(runs) > 1:
+        raise ConfigError(f"resume takes one run, got {' '.join(runs)}: resume one after the other")
+    return ["--continue", *(runs or ["recent"]), *flags]
+
+
+def _only_flags(verb: str, stands_for: str) -> Callable[[Sequence[str]], list[str]]:
+    """What makes the flags of a verb that takes flags only."""
+
+    def flags(arguments: Sequence[str]) -> list[str]:
+        words, _ = _words_and_flags(arguments)
+        if not words:
+            return [stands_for, *arguments]
+        word = words[0]
+        if Path(word).suffix in QUESTION_FILES:
+            meant = _command(verb, "--questions", word)
+        elif _names_scan(word):
+            meant = _command("preview", word) if verb == "check" else _command("ask", word, EXAMPLE_QUESTION)
+        elif (questions := Path(word, "questions.jsonl")).is_file():
+            meant = _command(verb, "--questions", str(questions), "--scan-root", word)
+        elif Path(word).is_dir():
+            meant = _command(verb, "--scan-root", word)
+        else:
+            meant = VERBS[verb].examples[1]
+        raise ConfigError(f"{verb} takes flags, not {word}, as in: {meant}")
+
+    return flags
+
+
+def _words_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first flag, and the others."""
+    first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
+    return list(arguments[:first]), list(arguments[first:])
+
+
+def _names_scan(word: str) -> bool:
+    return Path(word).suffix.lower() in SCAN_SUFFIXES
+
+
+def _command(*words: str) -> str:
+    """A command of ours, with quotes where a shell needs them."""
+    return " ".join(["roomscout", *(f'"{each}"' if set(each) & set(" ?*()") else shlex.quote(each) for each in words)])
+
+
+def _rooms(arguments: Sequence[str]) -> int:
+    from roomscout.rooms.__main__ import main
+
+    return main(arguments, prog="roomscout rooms")
+
+
+def _merge(arguments: Sequence[str]) -> int:
+    from roomscout.command.reports import complete_merged
+    from roomscout.runs.__main__ import main
+
+    return main(["merge", *arguments], prog="roomscout", then=complete_merged)
+
+
+def _report(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.report.command import main
+    from roomscout.command.reports import repeat_command_of
+
+    return main(arguments, repeat_command_of)
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.serve.command import main
+    from roomscout.command.reports import repeat_command_of
+
+    return main(arguments, repeat_command_of)
+
+
+def _replay(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.replay.command import main
+
+    return main(arguments)
+
+
+def _preview(arguments: Sequence[str]) -> int:
+    from roomscout.command.preview import main
+
+    return main(arguments)
+
+
+def _wrong(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.wrong import main
+
+    return main(arguments)
+
+
+def _compare(arguments: Sequence[str]) -> int:
+    from roomscout.agent.resuming import answer_settings
+    from roomscout.analysis.compare.command import main
+
+    return main(arguments, answer_settings())
+
+
+def _leaderboard(arguments: Sequence[str]) -> int:
+    from roomscout.agent.resuming import answer_settings
+    from roomscout.analysis.compare.leaderboard import main
+
+    return main(arguments, answer_settings())
+
+
+def _study(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.study.command import main
+    from roomscout.command.studies import StudiedCommand
+
+    return main(arguments, StudiedCommand())
+
+
+def _failures(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.failures import main
+
+    return main(arguments)
+
+
+def _export(arguments: Sequence[str]) -> int:
+    from roomscout.analysis.exports.command import main
+
+    return main(arguments)
+
+
+def _boxes(arguments: Sequence[str]) -> int:
+    from roomscout.envs.import_boxes import main
+
+    return main(arguments)
+
+
+def _rescore(arguments: Sequence[str]) -> int:
+    from roomscout.agent.policies.replies import parse_action
+    from roomscout.analysis.rescore import main
+    from roomscout.command.judges import in_words, open_judge
+    from roomscout.command.reports import renew_report
+    from roomscout.models import ModelError
+
+    try:
+        return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
+    except ModelError as error:
+        sys.stderr.write(escaped(f"error: {in_words(error)}") + "\n")
+        return 2
+
+
+def _version(arguments: Sequence[str]) -> int:
+    print(f"roomscout {__version__}")
+    return 0
+
+
+VERBS = {
+    "ask": Verb(
+        "Ask about one scan, and show each turn; without a question, ask for one after another.",
+        (
+            'roomscout ask room.ply "How many chair(s) are in this room?" --model embedded',
+            "roomscout ask room.ply --model embedded",
+        ),
+        "SCAN [QUESTION] [FLAGS]",
+        _ask,
+        ("model", "views", "schedule", "output", "controls", "server", "vllm", "what_to_run"),
+    ),
+    "eval": Verb(
+        "Answer the questions of a benchmark or a file, many at a time, and score them.",
+        (
+            "roomscout eval --scan-root scans --max-batched-turns 6",
+            "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
+        ),
+        flags=_only_flags("eval", "--batch"),
+        sections=RUN_SECTIONS,
+    ),
+    "resume": Verb(
+        "Continue a run where it stopped: the newest, or the one in a folder.",
+        ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
+        "[RUN] [FLAGS]",
+        _resume,
+        ("what_to_run", "output", "schedule", "views", "model", "server", "vllm", "judge", "cluster"),
+    ),
+    "plan": Verb(
+        "Print the size, memory and expected time of a run without starting it.",
+        ("roomscout plan --scan-root scans", "roomscout plan --plan-device h100 --model Qwen/Qwen3-VL-8B-Instruct"),
+        flags=_only_flags("plan", "--plan"),
+        sections=(*RUN_SECTIONS, "what_to_run"),
+    ),
+    "check": Verb(
+        "Print how many questions have a scan.",
+        ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
+        flags=_only_flags("check", "--check-data"),
+        sections=("questions", "views"),
+    ),
+    "demo": Verb(
+        "Compare the included small model, with and without sight, on four generated rooms.",
+        ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
+        flags=_only_flags("demo", "--demo"),
+        sections=("output", "model", "schedule", "questions", "views"),
+    ),
+    "preview": Verb(
+        "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
+        ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
+        "[SCAN...] [FLAGS]",
+        command=_preview,
+    ),
+    "rooms": Verb(
+        "Write procedural rooms and questions about them.",
+        ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
+        "FOLDER [FLAGS]",
+        command=_rooms,
+    ),
+    "report": Verb(
+        "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
+        (
+            "roomscout report experiment_logs/20261123_211500_batched",
+            "roomscout report experiment_logs/20261123_211500_batched --embed --out to_mail.html",
+        ),
+        "[RUN] [FLAGS]",
+        command=_report,
+    ),
+    "serve": Verb(
+        "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
+        ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
+        "[RUN] [FLAGS]",
+        command=_serve,
+    ),
+    "replay": Verb(
+        "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
+        (
+            "roomscout replay experiment_logs/20261123_211500_batched q036",
+            "roomscout replay experiment_logs/20261123_211500_batched q036 --out to_mail.html",
+        ),
+        "[RUN] Q [FLAGS]",
+        command=_replay,
+    ),
+    "merge": Verb(
+        "Make one run of the parts that --shard answered.",
+        ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
+        "[RUN] PART... [FLAGS]",
+        command=_merge,
+    ),
+    "wrong": Verb(
+        "List the answers of a run that are wrong or partly right, worst first.",
+        (
+            "roomscout wrong experiment_logs/20261123_211500_batched",
+            "roomscout wrong experiment_logs/20261123_211500_batched --type object_counting --scene scene0011_00",
+        ),
+        "[RUN] [FLAGS]",
+        command=_wrong,
+    ),
+    "compare": Verb(
+        "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
+        (
+            "roomscout compare runs/small runs/large --out small_large.html",
+            "roomscout compare runs/free runs/one_view --even-if steps",
+        ),
+        "RUN RUN... [FLAGS]",
+        command=_compare,
+    ),
+    "study": Verb(
+        "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
+        (
+            "roomscout study controls studies/controls --demo",
+            "roomscout study budget studies/budget --scan-root scans --model Qwen/Qwen3-VL-8B-Instruct",
+        ),
+        "PRESET FOLDER [FLAGS]",
+        command=_study,
+    ),
+    "leaderboard": Verb(
+        "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
+        ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
+        "RUN... [FLAGS]",
+        command=_leaderboard,
+    ),
+    "failures": Verb(
+        "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
+        (
+            "roomscout failures experiment_logs/20261123_211500_batched",
+            "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
+        ),
+        "[RUN] [FLAGS]",
+        command=_failures,
+    ),
+    "boxes": Verb(
+        "Import the boxes of the objects in scans, after a check that they fit the scans.",
+        (
+            "roomscout boxes scannet_meta_info_val.json --scan-root scans",
+            "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
+        ),
+        "FILE... [FLAGS]",
+        command=_boxes,
+    ),
+    "rescore": Verb(
+        "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
+        (
+            "roomscout rescore experiment_logs/20261123_211500_batched",
+            "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
+        ),
+        "[RUN] [FLAGS]",
+        command=_rescore,
+    ),
+    "export": Verb(
+        "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
+        (
+            "roomscout export experiment_logs/20261123_211500_batched --to inspect",
+            "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
+        ),
+        "[RUN] --to FORMAT [FLAGS]",
+        command=_export,
+    ),
+}
+
+
+MEANT = {
+    "bench": "eval",
+    "benchmark": "eval",
+    "chat": "ask",
+    "continue": "resume",
+    "draw": "preview",
+    "errors": "wrong",
+    "evaluate": "eval",
+    "explore": "ask or eval",
+    "generate": "rooms",
+    "info": "preview",
+    "leader": "leaderboard",
+    "list": "leaderboard or serve",
+    "ls": "leaderboard or serve",
+    "results": "report or serve",
+    "runs": "leaderboard or serve",
+    "question": "ask",
+    "render": "preview",
+    "restart": "resume",
+    "retry": "resume --retry-failed",
+    "run": "ask or eval",
+    "score": "rescore",
+    "show": "report",
+    "start": "ask or eval",
+    "summary": "report",
+    "test": "eval",
+    "view": "preview, report or serve",
+    "visualize": "preview, report or serve",
+}
+"""Verbs of other tools, and what has that meaning here."""
+EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
+"""What the help of the console command shows after the verbs."""
+
+
+def overview() -> str:
+    """The verbs with what they take, each with a sentence."""
+    usage = {name: f"  {name} {verb.takes.replace('[FLAGS]', '')}".rstrip() for name, verb in VERBS.items()}
+    width = 2 + max(map(len, usage.values()))
+    columns = max(shutil.get_terminal_size().columns, width + 40)
+    lines = [
+        textwrap.fill(VERBS[name].does, columns, initial_indent=f"{taken:<{width}}", subsequent_indent=" " * width)
+        for name, taken in usage.items()
+    ]
+    return "\n".join(["Verbs (roomscout help VERB has examples):", *lines])
+
+
+def show_help(name: str) -> int:
+    """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
+    verb = VERBS[name]
+    if verb.command is not None:
+        print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
+        return verb.command(["--help"])
+    from roomscout.command.command_line import show_flags
+
+    taken = verb.takes.removesuffix("[FLAGS]").strip()
+    usage = f"{name} {taken}".strip()
+    with suppress(SystemExit):  # how tyro ends after its help
+        show_flags(usage, verb.sections, f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}")
+    return 0
+
+
+def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]], int] | None]:
+    """The flags that a command line stands for, and None; or the arguments of another command, and that command.
+
+    A command line without a verb stands for itself. Raises ConfigError for an unknown verb or a missing argument.
+    """
+    if not argv or argv[0].startswith("-"):
+        return list(argv), _version if "--version" in argv else None
+    name, *arguments = argv
+    if name == "version":
+        return [], _version
+    if name == "help":
+        words, _ = _words_and_flags(arguments)
+        if not words:
+            return ["--help"], None
+        name, arguments = words[0], ["--help"]
+    if name not in VERBS:
+        raise ConfigError(_unknown(name))
+    if {"-h", "--help"} & set(arguments):
+        return [], lambda _: show_help(name)
+    verb = VERBS[name]
+    return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
+
+
+WORDS = {
+    "ask": ((r"^--ply (?=/)", ""), (r"^--ply asks", "ask asks")),
+    "resume": ((r"^--continue(?: recent)?", "resume"),),
+}
+"""What the messages of a verb begin with, a pattern, and what its user typed instead."""
+
+
+def in_words_of_verb(message: str, argv: Sequence[str]) -> str:
+    """A message without the flags that the command line's verb stands for."""
+    for flags, typed in WORDS.get(argv[0], ()) if argv else ():
+        message = re.sub(flags, typed, message)
+    return message
+
+
+def _unknown(word: str) -> str:
+    """That a word is not a verb, and what is likely meant."""
+    if _names_scan(word):
+        return f"{word} is a scan, not a verb; to ask about it: {_command('ask', word, EXAMPLE_QUESTION)}"
+    if Path(word).suffix in QUESTION_FILES:
+        return f"{word} is a file, not a verb; to ask its questions: {_command('eval', '--questions', word)}"
+    if Path(word, "run.json").is_file():
+        return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
+    near = [MEANT[word.lower()]] if word.lower() in MEANT else get_close_matches(word.lower(), VERBS, n=1)
+    return f"there is no verb {word}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}")
+
+
+def _listed() -> str:
+    *names, last = VERBS
+    return f"{', '.join(names)} or {last}"

@@ -1,0 +1,67 @@
+"""The command `python -m roomscout.rooms OUT`: write procedural rooms and questions about them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from roomscout.base.text import escaped, replace_unencodable
+from roomscout.rooms.levels import FURNISHED, LEVELS
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE
+from roomscout.rooms.scan import ScanStyle
+from roomscout.rooms.writer import write_rooms
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscout.rooms") -> int:
+    """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
+    parser = argparse.ArgumentParser(prog=prog, description="Write procedural rooms and questions about them.")
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
+    parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
+    parser.add_argument(
+        "--level",
+        choices=LEVELS,
+        default=FURNISHED.name,
+        help="bare: few objects in a rectangle; cluttered: many objects, several of a kind, in a concave room, with a "
+        "poor scan (%(default)s)",
+    )
+    parser.add_argument(
+        "--objects", type=int, nargs=2, metavar=("LEAST", "MOST"), help="number of objects in a room, 9 to 100"
+    )
+    parser.add_argument(
+        "--questions-per-type", type=int, metavar="N", help="questions of each type about a room, if it has as many"
+    )
+    parser.add_argument(
+        "--resolution", type=float, default=ScanStyle.resolution_m, help="grid step of the mesh, metres (%(default)s)"
+    )
+    parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
+    parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
+    options = parser.parse_args(arguments)
+    if options.out.is_file():
+        parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
+    try:
+        level = LEVELS[options.level].having(options.objects and tuple(options.objects))
+        given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
+        style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
+        per_type = QUESTIONS_PER_TYPE
+        if options.questions_per_type is not None:
+            if options.questions_per_type < 1:
+                raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
+            per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
+        questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
+    except ValueError as error:
+        sys.stderr.write(f"error: {escaped(str(error))}\n")
+        return 2
+    except OSError as error:
+        why = error.strerror or str(error)
+        sys.stderr.write(f"error: {escaped(str(options.out))} cannot be written ({why}): name another folder\n")
+        return 2
+    noun = "room" if options.rooms == 1 else "rooms"
+    replace_unencodable(sys.stdout)
+    sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {escaped(str(options.out))}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Furniture models: draws instances of each category with random size, colour and style.
+
+All builders use the same axes, in metres: x along the width, y from the back (the side at the wall, 0 or less) to the
+front, z up from the floor, or from the lower edge of an object that hangs on a wall.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.random import Generator
+
+from roomscout.rooms.furniture import bathroom, seating, small, storage, walls
+from roomscout.rooms.shapes import Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An instance: its `shape`, centred on x = y = 0 with its lowest point at z = 0.
+
+    `support` = (x0, y0, x1, y1, z) is the flat area on which smaller objects can stand.
+    """
+
+    category: str
+    shape: Shape
+    support: tuple[float, float, float, float, float]
+
+    @cached_property
+    def size(self) -> tuple[float, float, float]:
+        """Width, depth and height in metres."""
+        low, high = self.shape.bounds
+        width, depth, height = (float(v) for v in high - low)
+        return width, depth, height
+
+
+def draw(kind: str, rng: Generator) -> Model:
+    """A random instance of `kind`, a key of `BUILDERS`."""
+    category = CATEGORY_OF.get(kind, kind)
+    shape = BUILDERS[kind](rng)
+    low, high = shape.bounds
+    middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]])
+    shape = shape.moved(-middle)
+    width, depth, height = high - low
+    return Model(category, shape, _support(category, shape, width, depth, height))
+
+
+def _support(
+    category: str, shape: Shape, width: float, depth: float, height: float
+) -> tuple[float, float, float, float, float]:
+    """The top of a bed's mattress or a sofa's seat, which is the last box of its shape; else the top of the bounds."""
+    if category in ("bed", "sofa"):
+        last_box = shape.corners[-6:].reshape(-1, 3)
+        (x0, y0, _), (x1, y1, z1) = last_box.min(axis=0), last_box.max(axis=0)
+        return float(x0), float(y0), float(x1), float(y1), float(z1)
+    return -width / 2, -depth / 2, width / 2, depth / 2, height
+
+
+BUILDERS: dict[str, Callable[[Generator], Shape]] = {
+    "armchair": seating.armchair,
+    "backpack": small.backpack,
+    "bathtub": bathroom.bathtub,
+    "bed": seating.bed,
+    "bookshelf": storage.bookshelf,
+    "box": small.cardboard_box,
+    "cabinet": storage.cabinet,
+    "chair": seating.chair,
+    "clock": walls.clock,
+    "coffee table": seating.coffee_table,
+    "desk": seating.desk,
+    "door": walls.door,
+    "heater": walls.heater,
+    "lamp": small.lamp,
+    "microwave": storage.microwave,
+    "mirror": walls.mirror,
+    "monitor": small.monitor,
+    "nightstand": storage.nightstand,
+    "picture": walls.picture,
+    "pillow": seating.pillow,
+    "plant": small.plant,
+    "refrigerator": storage.refrigerator,
+    "sink": bathroom.sink,
+    "sofa": seating.sofa,
+    "stool": seating.stool,
+    "stove": storage.stove,
+    "suitcase": small.suitcase,
+    "table": seating.table,
+    "table lamp": small.table_lamp,
+    "toilet": bathroom.toilet,
+    "towel": bathroom.towel,
+    "trash can": small.trash_can,
+    "tv": small.tv,
+    "tv bench": storage.tv_bench,
+    "wall tv": small.wall_tv,
+    "wardrobe": storage.wardrobe,
+    "washer": bathroom.washer,
+    "whiteboard": walls.whiteboard,
+    "window": walls.window,
+}
+# Kinds that people call by the name of another category.
+CATEGORY_OF = {"coffee table": "table", "table lamp": "lamp", "tv bench": "cabinet", "wall tv": "tv"}
+CATEGORIES = tuple(sorted({CATEGORY_OF.get(kind, kind) for kind in BUILDERS}))

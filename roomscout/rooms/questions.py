@@ -1,0 +1,436 @@
+"""Unambiguous VSI-Bench questions about a room, answered from its geometry.
+
+Wording, answer formats and rules follow VSI-Bench (Yang et al., "Thinking in Space", 2024, appendix B and the public
+rows): no counts of one; "the X" is always the only X; distances are between the closest points of the objects' boxes;
+directions are between the boxes' centres in the floor plan; no two of four distances are close. The constants below
+state the rules that the paper does not.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from scipy.spatial import KDTree
+
+from roomscout.rooms.geometry import box_distance, wrap_deg
+from roomscout.rooms.room import Room, RoomObject
+from roomscout.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route, route_steps
+from roomscout.rooms.shapes import triangulate
+
+DATASET = "scannet"
+MIN_DISTANCE_M = 0.5  # answers have one decimal: below this, rounding alone costs score
+BOX_SLACK_M, BOX_SLACK_SHARE = 0.1, 0.1  # the distance between surfaces may exceed that between boxes by this much
+GAP_M, LARGE_ROOM_GAP_M, LARGE_ROOM_M2 = 0.15, 0.30, 40.0  # the paper's rule for four distances
+NEAREST_GAP_M = 0.3  # between the nearest of the four and the others
+APART_M = 0.8  # between the centres of any two objects of a direction question
+MARGIN_DEG = 10.0  # from the boundary between two directions
+COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # evens out answers: small counts are more common in rooms
+ROUTE_ATTEMPTS = 150
+MAX_TRIES = 200
+
+QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
+    {
+        "object_counting": 3,
+        "object_abs_distance": 3,
+        "object_size_estimation": 3,
+        "room_size_estimation": 1,
+        "object_rel_distance": 2,
+        "object_rel_direction_easy": 1,
+        "object_rel_direction_medium": 2,
+        "object_rel_direction_hard": 2,
+        "route_planning": 2,
+    }
+)
+
+COUNTING = "How many {c}(s) are in this room?"
+ABS_DISTANCE = (
+    "Measuring from the closest point of each object, what is the distance between the {a} and the {b} (in meters)?"
+)
+OBJECT_SIZE = (
+    "What is the length of the longest dimension (length, width, or height) of the {c}, measured in centimeters?"
+)
+ROOM_SIZE = (
+    "What is the size of this room (in square meters)? "
+    "If multiple rooms are shown, estimate the size of the combined space."
+)
+REL_DISTANCE = (
+    "Measuring from the closest point of each object, "
+    "which of these objects ({a}, {b}, {c}, {d}) is the closest to the {x}?"
+)
+DIRECTION = {
+    "object_rel_direction_easy": (
+        "If I am standing by the {a} and facing the {b}, is the {c} to the left or the right of the {b}?"
+    ),
+    "object_rel_direction_medium": (
+        "If I am standing by the {a} and facing the {b}, is the {c} to my left, right, or back?\n"
+        "An object is to my back if I would have to turn at least 135 degrees in order to face it."
+    ),
+    "object_rel_direction_hard": (
+        "If I am standing by the {a} and facing the {b}, is the {c} to my front-left, front-right, back-left, or "
+        "back-right?\nThe directions refer to the quadrants of a Cartesian plane (if I am standing at the origin and "
+        "facing along the positive y-axis)."
+    ),
+}
+ROUTE = (
+    "You are a robot beginning at the {start} and facing the {facing}. You want to navigate to the {end}. You will "
+    "perform the following actions (Note: for each [please fill in], choose either 'turn back,' 'turn left,' or "
+    "'turn right.'): {steps} You have reached the final destination."
+)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A question and its true answer: a number as text, or one of the shuffled `options`."""
+
+    question: str
+    answer: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """A room and cached facts about it."""
+
+    room: Room
+
+    @cached_property
+    def unique(self) -> tuple[RoomObject, ...]:
+        return self.room.unique_objects
+
+    @cached_property
+    def categories(self) -> list[str]:
+        return sorted({o.category for o in self.room.objects})
+
+    @cached_property
+    def _trees(self) -> dict[int, KDTree]:
+        return {}
+
+    def _tree(self, item: RoomObject) -> KDTree:
+        """Points of the object's true surface, about 5 cm apart."""
+        key = self.room.objects.index(item)
+        if key not in self._trees:
+            self._trees[key] = KDTree(triangulate(item.surface, 0.05)[0])
+        return self._trees[key]
+
+    def surface_distance(self, a: RoomObject, b: RoomObject) -> float:
+        """Distance in metres between the true surfaces, to about 2 cm."""
+        few, many = sorted((self._tree(a), self._tree(b)), key=lambda tree: tree.n)
+        return float(many.query(few.data)[0].min())
+
+    def stacked(self, a: RoomObject, b: RoomObject) -> bool:
+        """Whether one of the two stands on the other."""
+        objects = self.room.objects
+        return any(s is not None and objects[s] is other for s, other in ((a.supported_by, b), (b.supported_by, a)))
+
+
+def room_questions(
+    room: Room,
+    seed: int | Sequence[int],
+    per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
+    first_id: int = 0,
+) -> list[dict[str, Any]]:
+    """Questions as rows with VSI-Bench's columns; ids count up from `first_id`.
+
+    Returns up to `per_type[type]` questions of each type, fewer if the room has no more unambiguous ones. The same
+    arguments give the same rows for any scan style, and a type's questions do not depend on the other types. Raises
+    ValueError for an unknown type, or one that a scan cannot answer.
+    """
+    unknown = sorted(set(per_type) - set(_DRAFTERS))
+    if unknown:
+        raise ValueError(f"cannot ask questions of type {', '.join(unknown)}; the types are {', '.join(_DRAFTERS)}")
+    facts = _Facts(room)
+    rows: list[dict[str, Any]] = []
+    streams = np.random.default_rng(seed).spawn(len(_DRAFTERS))
+    for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
+        count = per_type.get(question_type, 0)
+        for draft in drafter(facts, rng, count) if count > 0 else ():
+            rows.append(_row(first_id + len(rows), room.name, question_type, draft))
+    return rows
+
+
+def _row(number: int, scene_name: str, question_type: str, draft: _Draft) -> dict[str, Any]:
+    options, truth = None, draft.answer
+    if draft.options:
+        options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
+        truth = "ABCD"[draft.options.index(draft.answer)]
+    return {
+        "id": number,
+        "dataset": DATASET,
+        "scene_name": scene_name,
+        "question_type": question_type,
+        "question": draft.question,
+        "ground_truth": truth,
+        "options": options,
+    }
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------------
+
+
+def _counting(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    counts = {c: len(facts.room.of_category(c)) for c in facts.categories}
+    several = [c for c, n in counts.items() if n > 1]
+    if not several:
+        return []
+    weight = np.array([COUNT_WEIGHTS[min(counts[c], len(COUNT_WEIGHTS) - 1)] for c in several])
+    chosen = rng.choice(several, min(count, len(several)), replace=False, p=weight / weight.sum())
+    return [_Draft(COUNTING.format(c=c), str(counts[str(c)])) for c in chosen]
+
+
+def _abs_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    pairs = list(combinations(facts.unique, 2))
+    drafts: list[_Draft] = []
+    for a, b in _sample(pairs, len(pairs), rng):
+        if len(drafts) == count:
+            break
+        metres = box_distance(a.box, b.box)
+        if metres < MIN_DISTANCE_M or facts.stacked(a, b):
+            continue
+        if facts.surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres):
+            first, second = (a, b) if rng.random() < 0.5 else (b, a)
+            drafts.append(_Draft(ABS_DISTANCE.format(a=first.category, b=second.category), f"{metres:.1f}"))
+    return drafts
+
+
+def _object_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    chosen = _sample(list(facts.unique), count, rng)
+    return [_Draft(OBJECT_SIZE.format(c=o.category), str(round(100 * max(o.box.size)))) for o in chosen]
+
+
+def _room_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    return [_Draft(ROOM_SIZE, f"{facts.room.area_m2:.1f}")][:count]
+
+
+# ---- choices ----------------------------------------------------------------------------------------------------
+
+
+def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    drafts: list[_Draft] = []
+    asked: set[str] = set()
+    gap = LARGE_ROOM_GAP_M if facts.room.area_m2 > LARGE_ROOM_M2 else GAP_M
+    for _ in range(MAX_TRIES):
+        if len(drafts) == count:
+            break
+        primary = facts.unique[rng.integers(len(facts.unique))]
+        chosen = _draw_four(facts, _nearest_distances(facts, primary), gap, rng)
+        if primary.category not in asked and chosen and _surfaces_agree(facts, primary, chosen):
+            asked.add(primary.category)
+            names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
+            drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
+    return drafts
+
+
+def _nearest_distances(facts: _Facts, primary: RoomObject) -> dict[str, float]:
+    """Metres from the primary object to the nearest instance of each category; omits categories stacked with it."""
+    distances = {}
+    for category in facts.categories:
+        others = facts.room.of_category(category)
+        if not any(o is primary or facts.stacked(o, primary) for o in others):
+            distances[category] = min(box_distance(primary.box, o.box) for o in others)
+    return distances
+
+
+def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
+    """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found.
+
+    Draws the nearest first, with probability inverse to its number of instances: in uniform draws, categories with many
+    instances would usually be the answer.
+    """
+    names = list(distances)
+    weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
+    nearest = str(rng.choice(names, p=weight / weight.sum()))
+    chosen = [nearest]
+    for category in _sample(names, len(names), rng):
+        farther = distances[category] > distances[nearest] + NEAREST_GAP_M
+        if farther and all(abs(distances[category] - distances[c]) > gap for c in chosen):
+            chosen.append(category)
+        if len(chosen) == 4:
+            return chosen
+    return None
+
+
+def _surfaces_agree(facts: _Facts, primary: RoomObject, chosen: Sequence[str]) -> bool:
+    """Whether the first category is also nearest by the distance between true surfaces, by at least half the gap."""
+    first, *others = (min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen)
+    return first + NEAREST_GAP_M / 2 < min(others)
+
+
+def _sides(bearing: np.ndarray) -> np.ndarray:
+    """The medium type's answer for bearings in degrees (+ = left, -180 to 180): 0 left, 1 right, 2 back."""
+    return np.where(np.abs(bearing) >= 135.0, 2, np.where(bearing > 0, 0, 1))
+
+
+def _quadrants(bearing: np.ndarray) -> np.ndarray:
+    """The hard type's answer: 0 front-left, 1 front-right, 2 back-left, 3 back-right."""
+    return 2 * (np.abs(bearing) > 90.0) + (bearing <= 0)
+
+
+# The easy type uses the medium type's sides, but does not ask about objects at the back.
+_DIRECTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
+    "object_rel_direction_easy": (_sides, ("left", "right")),
+    "object_rel_direction_medium": (_sides, ("left", "right", "back")),
+    "object_rel_direction_hard": (_quadrants, ("front-left", "front-right", "back-left", "back-right")),
+}
+
+
+def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_Draft]]:
+    """The drafter of one of the three direction types."""
+    classify, names = _DIRECTIONS[question_type]
+
+    def draft(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+        triples, answers = _unambiguous_triples(facts.unique, classify)
+        drafts = []
+        for _ in range(count):
+            possible = [i for i in range(len(names)) if (answers == i).any()]
+            if not possible:
+                break
+            answer = possible[rng.integers(len(possible))]
+            pick = rng.choice(np.flatnonzero(answers == answer))
+            a, b, c = (facts.unique[i].category for i in triples[pick])
+            options = tuple(_sample(names, len(names), rng))
+            drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
+            answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
+        return drafts
+
+    return draft
+
+
+def _unambiguous_triples(
+    objects: Sequence[RoomObject], classify: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index triples (T, 3) of the objects stood by, faced and asked about, and their unambiguous answers (T,).
+
+    The centres are apart, the bearing is not close to a boundary, and the answer is the same for all points in the
+    inner halves of the objects' footprints.
+    """
+    n = len(objects)
+    triples = np.stack(np.meshgrid(*[np.arange(n)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    centers = np.array([o.box.plan_center for o in objects]).reshape(n, 2)
+    apart = np.linalg.norm(centers[:, None] - centers, axis=-1) >= APART_M
+    a, b, c = triples.T
+    triples = triples[apart[a, b] & apart[b, c] & apart[a, c]]
+    points = np.array(
+        [np.vstack([o.box.plan_center, o.box.plan_center + (o.box.footprint - o.box.plan_center) / 2]) for o in objects]
+    ).reshape(n, 5, 2)
+    stand, face, ask = (points[triples[:, i]] for i in range(3))
+    to_faced = face[:, None, :, None] - stand[:, :, None, None]
+    to_asked = ask[:, None, None, :] - stand[:, :, None, None]
+    bearing = wrap_deg(_heading_deg(to_asked) - _heading_deg(to_faced))  # (T, 5, 5, 5); index 0 is the centre
+    answer = classify(bearing[:, 0, 0, 0])
+    unambiguous = (classify(bearing) == answer[:, None, None, None]).all(axis=(1, 2, 3))
+    for shift in (-MARGIN_DEG, MARGIN_DEG):
+        unambiguous &= classify(wrap_deg(bearing[:, 0, 0, 0] + shift)) == answer
+    return triples[unambiguous], answer[unambiguous]
+
+
+def _heading_deg(vector: np.ndarray) -> np.ndarray:
+    return np.degrees(np.arctan2(vector[..., 1], vector[..., 0]))
+
+
+def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+    pool = _route_pool(facts, rng)
+    drafts: list[_Draft] = []
+    while pool and len(drafts) < count:
+        sequences = _pick(_by_blanks(pool), rng)
+        turns = _pick(sequences, rng)
+        route = _pick(pool[turns], rng)
+        question = _route_question(route.start, route.facing, route.stops[-1], route.steps)
+        drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
+        pool = {
+            t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
+            for t, routes in pool.items()
+        }
+        pool = {t: routes for t, routes in pool.items() if routes}
+    return drafts
+
+
+def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Route]]:
+    """Random routes by their turns.
+
+    Answers and wrong options are both drawn uniformly from the keys, so that common turns are not more often right than
+    wrong.
+    """
+    route_map = RouteMap(facts.room)
+    pool: dict[tuple[str, ...], list[Route]] = {}
+    for attempt in range(ROUTE_ATTEMPTS):
+        route = draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS)
+        if route is not None:
+            pool.setdefault(route.turns, []).append(route)
+    return pool
+
+
+def _route_question(start: str, facing: str, end: str, steps: Sequence[str]) -> str:
+    numbered = " ".join(f"{i}. {step}" for i, step in enumerate(steps, 1)) + "."
+    return ROUTE.format(start=start, facing=facing, end=end, steps=numbered)
+
+
+def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
+    """The pool's turns, one list per number of blanks. Drops lists too short to fill the options, unless all are."""
+    lists = [sorted(turns for turns in pool if len(turns) == blanks) for blanks in sorted({len(t) for t in pool})]
+    full = [turns for turns in lists if len(turns) >= _option_count(turns[0])]
+    return full or lists
+
+
+def _option_count(turns: Sequence[str]) -> int:
+    """Three for one blank, since there are only three turns, else four."""
+    return 3 if len(turns) == 1 else 4
+
+
+def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
+    """The answer and distinct wrong options, shuffled. Prefers the turns of other routes in the room."""
+    every = list(product(TURNS, repeat=len(turns)))
+    ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
+    distinct = list(dict.fromkeys(ranked))
+    options = distinct[: _option_count(turns)]
+    return tuple(", ".join(sequence) for sequence in _sample(options, len(options), rng))
+
+
+def _pick(items: Sequence[Any], rng: Generator) -> Any:
+    """An item, drawn uniformly."""
+    return items[int(rng.integers(len(items)))]
+
+
+def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
+    """Up to `count` distinct items in random order."""
+    return [items[i] for i in rng.permutation(len(items))[:count]]
+
+
+_DRAFTERS: dict[str, Callable[[_Facts, Generator, int], list[_Draft]]] = {
+    "object_counting": _counting,
+    "object_abs_distance": _abs_distance,
+    "object_size_estimation": _object_size,
+    "room_size_estimation": _room_size,
+    "object_rel_distance": _rel_distance,
+    "object_rel_direction_easy": _directions("object_rel_direction_easy"),
+    "object_rel_direction_medium": _directions("object_rel_direction_medium"),
+    "object_rel_direction_hard": _directions("object_rel_direction_hard"),
+    "route_planning": _route_planning,
+}
+
+
+def wordings() -> list[tuple[str, tuple[str, ...]]]:
+    """The text of each question that `room_questions` can ask and the texts of its options, as templates.
+
+    "{object}" stands for a category, "{turn}" for one of TURNS.
+    """
+    numbers = [(_with_objects(text), ()) for text in (COUNTING, ABS_DISTANCE, OBJECT_SIZE, ROOM_SIZE)]
+    directions = [(_with_objects(text), _DIRECTIONS[name][1]) for name, text in DIRECTION.items()]
+    return [*numbers, (_with_objects(REL_DISTANCE), ("{object}",)), *directions, *_route_wordings()]
+
+
+def _with_objects(template: str) -> str:
+    return re.sub(r"\{\w+\}", "{object}", template)
+
+
+def _route_wordings() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The routes of each number of blanks, with and without a first walk to the faced object."""
+    for blanks in range(1, 1 + MOST_BLANKS):
+        for stops in (blanks, 1 + blanks):
+            steps = route_steps(["{object}"] * stops, blanks)
+            yield _route_question("{object}", "{object}", "{object}", steps), (", ".join(["{turn}"] * blanks),)

@@ -1,0 +1,202 @@
+"""Routes of straight walks from object to object, and the turns between them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.random import Generator
+
+from roomscout.rooms.geometry import OrientedBox, points_in_polygon, wrap_deg
+from roomscout.rooms.room import Room
+
+TURNS = ("Turn Left", "Turn Right", "Turn Back")
+MOST_BLANKS = 3
+STAND_OFF_M = 0.35  # "go forward until the X" ends this far in front of X
+BODY_M = 0.2  # smallest distance of a walk from other objects
+MIN_WALK_M = 0.5
+AHEAD_DEG, BACK_DEG, MARGIN_DEG = 25.0, 135.0, 10.0  # less than AHEAD is not a turn; BACK or more is "back"
+HEADROOM_M = 1.0  # objects at least this high above the floor do not block a walk
+FACED_FIRST_SHARE = 0.7  # of routes that first go to the faced object, like most in the benchmark
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route from `start`, facing `facing`, along `stops`. `steps` is its text, with blanks for `turns`."""
+
+    start: str
+    facing: str
+    stops: tuple[str, ...]
+    turns: tuple[str, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Robot:
+    """A robot at `point` (2,) in front of object `place`, looking along the unit vector `heading` (2,).
+
+    `plan_heading` (2,) is the heading measured between the centres of the objects, as on a floor plan.
+    """
+
+    place: int
+    point: np.ndarray
+    heading: np.ndarray
+    plan_heading: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class RouteMap:
+    """A room's floor plan, on which a robot walks between the footprints of objects."""
+
+    room: Room
+
+    @cached_property
+    def _boxes(self) -> list[OrientedBox]:
+        return [*(o.box for o in self.room.objects), *self.room.plan.notches]
+
+    @cached_property
+    def _centers(self) -> np.ndarray:
+        return np.array([b.plan_center for b in self._boxes])
+
+    @cached_property
+    def _axes(self) -> np.ndarray:
+        """(N, 2, 2) unit vectors along the width and the depth of each footprint."""
+        return np.array([[[b.front[1], -b.front[0]], b.front] for b in self._boxes])
+
+    @cached_property
+    def _halves(self) -> np.ndarray:
+        return np.array([b.size[:2] for b in self._boxes]) / 2
+
+    @cached_property
+    def _blocking(self) -> np.ndarray:
+        return np.array([b.bottom < HEADROOM_M for b in self._boxes])
+
+    @cached_property
+    def landmarks(self) -> tuple[int, ...]:
+        """Indices in `room.objects` of objects that a route can name: unique, and on the floor or a wall."""
+        unique = {o.category for o in self.room.unique_objects}
+        objects = enumerate(self.room.objects)
+        return tuple(i for i, o in objects if o.category in unique and o.supported_by is None)
+
+    def crossings(self, start: np.ndarray, end: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+        """Where the line from `start` (0) to `end` (1), (2,) each, enters and leaves each footprint grown by `margin`
+        metres, (N,) each. A line that misses a footprint enters it after it leaves."""
+        origin = np.einsum("nak,nk->na", self._axes, start - self._centers)
+        along = self._axes @ (end - start)
+        along = np.where(np.abs(along) < 1e-9, 1e-9, along)
+        half = self._halves + margin
+        a, b = (-half - origin) / along, (half - origin) / along
+        return np.minimum(a, b).max(axis=1), np.maximum(a, b).min(axis=1)
+
+    def is_blocked(self, start: np.ndarray, end: np.ndarray, ignore: int) -> bool:
+        """Whether the straight walk leaves the room or comes close to an object other than `ignore`."""
+        if not points_in_polygon(np.array([start, end]), self.room.polygon).all():
+            return True
+        enter, leave = self.crossings(start, end, BODY_M)
+        hit = self._blocking & (enter < leave) & (leave > 0) & (enter < 1)
+        hit[ignore] = False
+        return bool(hit.any())
+
+    def begin(self, start: int, facing: int) -> _Robot | None:
+        """A robot just outside the footprint of `start`, towards `facing`; None if that spot is blocked."""
+        origin, goal = self._centers[start], self._centers[facing]
+        share = float(self.crossings(origin, goal, STAND_OFF_M)[1][start])
+        point = origin + share * (goal - origin)
+        if share >= 1.0 or self.is_blocked(point, point, ignore=start):
+            return None
+        heading = (goal - origin) / np.linalg.norm(goal - origin)
+        return _Robot(start, point, heading, heading)
+
+    def walk(self, robot: _Robot, target: int) -> _Robot | None:
+        """The robot after walking straight up to the target; None if the walk is blocked or too short."""
+        goal = self._centers[target]
+        share = max(float(self.crossings(robot.point, goal, STAND_OFF_M)[0][target]), 0.0)
+        stop = robot.point + share * (goal - robot.point)
+        walked = float(np.linalg.norm(stop - robot.point))
+        if walked < MIN_WALK_M or self.is_blocked(robot.point, stop, ignore=target):
+            return None
+        plan = goal - self._centers[robot.place]
+        return _Robot(target, stop, (stop - robot.point) / walked, plan / np.linalg.norm(plan))
+
+    def turn(self, robot: _Robot, target: int) -> str | None:
+        """The turn after which the robot faces the target; None if it is ambiguous.
+
+        The turn must be the same, with a margin, as seen by the robot, between centres on a floor plan, and for every
+        part of the inner half of the target's footprint.
+        """
+        box = self._boxes[target]
+        inner = box.plan_center + (box.footprint - box.plan_center) / 2
+        offsets = np.vstack([box.plan_center, inner]) - robot.point
+        plan_offset = (box.plan_center - self._centers[robot.place])[None]
+        bearings = np.concatenate([_bearing(robot.heading, offsets), _bearing(robot.plan_heading, plan_offset)])
+        names = {_turn_name(b) for b in (bearings[:, None] + [-MARGIN_DEG, 0.0, MARGIN_DEG]).ravel()}
+        return names.pop() if len(names) == 1 else None
+
+
+def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None:
+    """A random route with this many blanks, or None if the random walk reaches a dead end."""
+    if len(route_map.landmarks) < 3:
+        return None
+    start, facing = (int(i) for i in rng.choice(route_map.landmarks, 2, replace=False))
+    robot = route_map.begin(start, facing)
+    stops: list[int] = []
+    turns: list[str] = []
+    if robot is not None and rng.random() < FACED_FIRST_SHARE:
+        robot = route_map.walk(robot, facing)
+        stops.append(facing)
+    while robot is not None and len(turns) < blanks:
+        turn, robot = _next_leg(route_map, rng, robot, {start, facing, *stops})
+        if robot is not None:
+            turns.append(turn)
+            stops.append(robot.place)
+    if robot is None:
+        return None
+    names = [o.category for o in route_map.room.objects]
+    return Route(
+        names[start],
+        names[facing],
+        tuple(names[i] for i in stops),
+        tuple(turns),
+        route_steps([names[i] for i in stops], blanks),
+    )
+
+
+def _next_leg(
+    route_map: RouteMap, rng: Generator, robot: _Robot, visited: Collection[int]
+) -> tuple[str, _Robot | None]:
+    """A random unambiguous turn and the walk after it; all turns that lead to a landmark are equally likely."""
+    legs: dict[str, list[_Robot]] = {}
+    for target in route_map.landmarks:
+        turn = route_map.turn(robot, target) if target not in visited else None
+        arrived = route_map.walk(robot, target) if turn else None
+        if turn and arrived:
+            legs.setdefault(turn, []).append(arrived)
+    if not legs:
+        return "", None
+    turn = list(legs)[rng.integers(len(legs))]
+    return turn, legs[turn][rng.integers(len(legs[turn]))]
+
+
+def route_steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
+    """The text of the route. Blanks precede the last `blanks` stops."""
+    steps: list[str] = []
+    for i, stop in enumerate(stops):
+        if i >= len(stops) - blanks:
+            steps.append("[please fill in]")
+        steps.append(f"Go forward until the {stop}")
+    return tuple(steps)
+
+
+def _bearing(heading: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """(N,) degrees from the heading to `offsets` (N, 2), + = left."""
+    cross = heading[0] * offsets[:, 1] - heading[1] * offsets[:, 0]
+    return np.degrees(np.arctan2(cross, offsets @ heading))
+
+
+def _turn_name(bearing: float) -> str | None:
+    bearing = float(wrap_deg(np.array(bearing)))
+    if abs(bearing) >= BACK_DEG:
+        return "Turn Back"
+    if abs(bearing) < AHEAD_DEG:
+        return None
+    return "Turn Left" if bearing > 0 else "Turn Right"

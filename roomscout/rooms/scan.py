@@ -1,0 +1,162 @@
+"""Turns a room's shapes into a mesh that looks like a 3D scan: dense, vertex-coloured, uneven, with holes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from roomscout.rooms.geometry import OrientedBox, points_in_polygon
+from roomscout.rooms.shapes import Shape, compact, join, normals, quads, triangulate
+
+COLOUR_NOISE = 5.0  # standard deviation per vertex and channel, of 255
+SHELL = -1  # `object_index` of floor and walls
+MAX_HOLE_SHARE = 0.25  # of an object's surface, so that it stays recognisable
+PLANK_M = 0.2
+SKIRTING_M = 0.09
+
+
+@dataclass(frozen=True)
+class ScanStyle:
+    """The quality of a scan: mesh resolution and RMS surface displacement in metres, and number of holes.
+
+    Raises ValueError for implausible values.
+    """
+
+    resolution_m: float = 0.05
+    noise_m: float = 0.0
+    holes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.resolution_m <= 1.0:
+            raise ValueError(f"resolution must be from 0.01 to 1 metre, not {self.resolution_m}")
+        if not 0.0 <= self.noise_m <= 0.1:
+            raise ValueError(f"noise must be from 0 to 0.1 metre, not {self.noise_m}")
+        if not 0 <= self.holes <= 1000:
+            raise ValueError(f"holes must be from 0 to 1000, not {self.holes}")
+
+
+@dataclass(frozen=True, eq=False)
+class RoomMesh:
+    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8.
+
+    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls. The arrays
+    are read-only.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    colours: np.ndarray
+    object_index: np.ndarray
+
+    def __post_init__(self) -> None:
+        for array in (self.vertices, self.faces, self.colours, self.object_index):
+            array.setflags(write=False)
+
+
+def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone: np.ndarray, rng: Generator) -> Shape:
+    """Floor planks and one-sided walls of a counter-clockwise polygon (P, 2) with axis-parallel edges.
+
+    Without a ceiling: people rarely point a scanner at it, and it would hide the room from above.
+    """
+    xs, ys = np.unique(polygon[:, 0]), np.unique(polygon[:, 1])
+    parts = []
+    for x0, x1 in itertools.pairwise(xs):
+        for y0, y1 in itertools.pairwise(ys):
+            if points_in_polygon(np.array([[(x0 + x1) / 2, (y0 + y1) / 2]]), polygon)[0]:
+                parts.append(_planks(x0, y0, x1, y1, floor_tone, rng))
+    for (ax, ay), (bx, by) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+        for low, high, tone in ((0.0, SKIRTING_M, floor_tone * 0.6), (SKIRTING_M, height, wall_tone)):
+            face = np.array([[[bx, by, low], [ax, ay, low], [ax, ay, high], [bx, by, high]]])
+            parts.append(quads(face, tone))
+    return join(*parts)
+
+
+def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
+    """A rectangle of floor as strips along x in slightly different tones."""
+    edges = np.append(np.arange(y0, y1, PLANK_M), y1)
+    low, high = edges[:-1], edges[1:]
+    corners = np.zeros((len(low), 4, 3))
+    corners[:, [0, 3], 0], corners[:, [1, 2], 0] = x0, x1
+    corners[:, 0, 1] = corners[:, 1, 1] = low
+    corners[:, 2, 1] = corners[:, 3, 1] = high
+    return Shape(corners, np.clip(tone * rng.uniform(0.88, 1.08, (len(low), 1)), 0, 255))
+
+
+def scan(
+    shell_shape: Shape, shapes: Sequence[Shape], boxes: Sequence[OrientedBox], style: ScanStyle, rng: Generator
+) -> RoomMesh:
+    """The mesh of floor, walls and objects, with lighting baked into the vertex colours."""
+    whole = join(shell_shape, *shapes)
+    index_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
+    vertices, faces, quad = triangulate(whole, style.resolution_m)
+    colours = whole.colours[quad] * _brightness(normals(whole), rng)[quad, None]
+    object_index = index_of_quad[quad]
+    colours *= _contact_shadow(vertices, normals(whole)[quad, 2] > 0.5, object_index == SHELL, boxes)[:, None]
+    colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
+    if style.noise_m:
+        vertices = vertices + style.noise_m * _drift(vertices, rng)
+    if style.holes:
+        faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
+    vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
+    return RoomMesh(
+        vertices.astype(np.float32),
+        faces.astype(np.int32),
+        np.clip(np.rint(colours), 0, 255).astype(np.uint8),
+        object_index.astype(np.int32),
+    )
+
+
+def _brightness(normal: np.ndarray, rng: Generator) -> np.ndarray:
+    """(Q,) brightness of quads in soft light from above and from one side, so that the faces of a solid differ."""
+    azimuth = rng.uniform(0, 2 * np.pi)
+    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
+    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
+    return np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
+
+
+def _contact_shadow(
+    vertices: np.ndarray, upward: np.ndarray, is_shell: np.ndarray, boxes: Sequence[OrientedBox]
+) -> np.ndarray:
+    """(N,) brightness: the floor is darker below and beside objects, walls are slightly darker near the floor."""
+    factor = np.where(is_shell & ~upward, 1 - 0.15 * np.exp(-vertices[:, 2] / 0.3), 1.0)
+    floor = np.flatnonzero(is_shell & upward)
+    points = vertices[floor]
+    for box in boxes:
+        if box.bottom < 0.3:
+            outside = np.abs(box.local(points))[:, :2] - np.array(box.size[:2]) / 2
+            distance = np.linalg.norm(np.maximum(outside, 0), axis=1)
+            factor[floor] = np.minimum(factor[floor], 1 - 0.4 * np.exp(-distance / 0.08))
+    return factor
+
+
+def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
+    """(N, 3) smooth displacement with an RMS length of 1.
+
+    Like a scanner's drift, it moves neighbours together, which keeps adjoining surfaces closed.
+    """
+    direction = rng.normal(size=(count, 3))
+    direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
+    phase = rng.uniform(0, 2 * np.pi, count)
+    push = rng.normal(size=(count, 3))
+    wave = np.sin(points @ direction.T + phase) @ push
+    return wave / np.sqrt((push**2).sum() / 2)
+
+
+def _punch_holes(
+    vertices: np.ndarray, faces: np.ndarray, object_index: np.ndarray, count: int, rng: Generator
+) -> np.ndarray:
+    """Remove random ragged patches of faces; each spares objects that would lose more than MAX_HOLE_SHARE to it."""
+    centres = vertices[faces].mean(axis=1)
+    for _ in range(count):
+        middle = vertices[faces[rng.integers(len(faces)), 0]]
+        radius = rng.uniform(0.1, 0.35) * rng.uniform(0.8, 1.2, len(faces))
+        in_patch = np.linalg.norm(centres - middle, axis=1) < radius
+        group = object_index[faces[:, 0]] - SHELL
+        total = np.bincount(group)
+        removed = np.bincount(group[in_patch], minlength=len(total))
+        spared = (removed > MAX_HOLE_SHARE * total) & (np.arange(len(total)) > 0)  # group 0 is floor and walls
+        kept = ~in_patch | spared[group]
+        faces, centres = faces[kept], centres[kept]
+    return faces

@@ -1,0 +1,229 @@
+"""The fixed test split of the benchmark `rooms`: 200 rooms of each level, with a question of each type about each room.
+
+The questions ship with the package; rooms are made when they are asked about. `make_scans` starts processes
+`python -m roomscout.rooms.split FOLDER`, which read the rooms to make from their standard input.
+"""
+
+import fcntl
+import json
+import logging
+import lzma
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from roomscout.base.files import replace_bytes
+from roomscout.base.processes import environment
+from roomscout.data.question_files import QuestionError
+from roomscout.rooms.levels import LEVELS
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.rooms.room import Room, make_room
+from roomscout.rooms.writer import QUESTIONS_FILE, room_record, write_ply
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Counted up whenever a room or a question changes. The scores of different versions are not comparable."""
+SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
+"""Of the questions and the rooms' geometry in millimetres, when they were first made: part of the label of scores."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"
+"""The questions."""
+OWN_COLUMNS = ("id", "dataset")
+"""Columns that a question gets in the split."""
+ROOMS = 200
+"""Rooms of each level, with a question of each of the nine types about each."""
+SEEDS = {"bare": 4_000_000, "furnished": 5_000_000, "cluttered": 6_000_000}
+"""Other rooms than those of the explorer's training, validation and test, and of the demo."""
+RESOLUTION_M = 0.08
+"""Grid step of the meshes: at the usual 0.05, all rooms together would take 2 GB instead of 0.9."""
+CANDIDATES = dict.fromkeys(QUESTIONS_PER_TYPE, 3)
+"""Questions from which one of each type is chosen, so that the answers of the split are balanced."""
+MOST_REPLACEMENTS = 20
+MOST_WORKERS = 16
+SECONDS_BETWEEN_REPORTS = 20.0
+
+
+class SplitError(QuestionError):
+    """The rooms cannot be made as they should be. The message says how to fix it."""
+
+
+def cache_root() -> Path:
+    """Where files that can be made again are kept: $XDG_CACHE_HOME/roomscout, by default ~/.cache/roomscout."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "roomscout"
+
+
+def split_folder(parent: Path | None = None) -> Path:
+    """The folder of the split below `parent`, by default `cache_root()`. Raises SplitError.
+
+    It has questions.jsonl, and of the rooms that `make_scans` made <level>/<scene>.ply and <level>/rooms.json with the
+    objects' boxes.
+    """
+    parent = cache_root() if parent is None else parent
+    complete = parent / f"rooms_v{VERSION}_{SHA256[:8]}"
+    if complete.is_dir():  # all rooms, made by an earlier version
+        return complete
+    folder = parent / f"{complete.name}_by_room"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / QUESTIONS_FILE).exists():
+            replace_bytes(folder / QUESTIONS_FILE, lzma.decompress(SHIPPED.read_bytes()))
+    except OSError as error:
+        raise SplitError(
+            f"{parent}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
+        ) from None
+    return folder
+
+
+def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
+    """Make the rooms of these scenes (level and name) that are not in `split_folder(parent)` yet, one process per core.
+
+    Ignores scenes that are not in the split. An interrupted call is continued by the next one, and of several at once
+    one makes rooms while the others wait. Raises SplitError.
+    """
+    folder = split_folder(parent)
+    known = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
+    wanted = sorted(known.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))
+    unfinished = folder / ".unfinished"
+    try:
+        if not _missing(folder, wanted) and not unfinished.exists():
+            return
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unfinished.touch()
+            if missing := _missing(folder, wanted):  # another process may have made them while this one waited
+                _make(folder, missing)
+            _write_boxes(folder)
+            unfinished.unlink()
+    except OSError as error:
+        raise SplitError(
+            f"{folder}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
+        ) from None
+
+
+@cache
+def shipped_questions() -> tuple[dict[str, Any], ...]:
+    """The questions of the split as rows, in their order."""
+    return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
+
+
+def _missing(folder: Path, scenes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(level, name) for level, name in scenes if not (folder / level / f"{name}.ply").exists()]
+
+
+def _make(folder: Path, scenes: Sequence[tuple[str, str]]) -> None:
+    """Run one process per core until these rooms are in the folder."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
+    workers = min(cores, MOST_WORKERS, len(scenes))
+    log.info("Rooms to make once, in %s: %d; on two cores 100 take about a minute", folder, len(scenes))
+    command = [sys.executable, "-m", "roomscout.rooms.split", str(folder)]
+    env = environment() | {"OMP_NUM_THREADS": "1"}
+    started = []
+    try:
+        for part in range(workers):
+            process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            started.append(process)
+            assert process.stdin is not None
+            process.stdin.write("".join(f"{level} {name}\n" for level, name in scenes[part::workers]))
+            process.stdin.close()
+            process.stdin = None  # communicate() would flush it
+        reported = time.monotonic()
+        while any(process.poll() is None for process in started):
+            time.sleep(0.2)
+            if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
+                log.info("%d of %d rooms made", len(scenes) - len(_missing(folder, scenes)), len(scenes))
+                reported = time.monotonic()
+        errors = [process.communicate()[1] for process in started]
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait()
+    for process, error in zip(started, errors, strict=True):
+        if process.returncode:
+            last = (error.strip().splitlines() or ["no message"])[-1]
+            raise SplitError(f"making the rooms failed ({last}); the next run continues with those made so far")
+
+
+def main(arguments: list[str]) -> None:
+    """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
+    caller, folder = os.getppid(), Path(arguments[0])
+    asked: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in shipped_questions():
+        asked.setdefault((row["dataset"], row["scene_name"]), []).append(row)
+    for line in sys.stdin:
+        if os.getppid() != caller:
+            return
+        level, name = line.split()
+        room = checked_room(level, name, asked[level, name])
+        (folder / level).mkdir(exist_ok=True)
+        replace_bytes(folder / level / f"{name}.json", json.dumps(room_record(room)).encode())
+        write_ply(room.mesh, folder / level / f"{name}.ply")
+
+
+def checked_room(level: str, name: str, asked: Sequence[dict[str, Any]]) -> Room:
+    """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here."""
+    seed, index = map(int, name.removeprefix("room_seed").split("_"))
+    room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
+    rows = json.loads(json.dumps(room_questions(room, (seed, index), CANDIDATES)))
+    candidates = [{key: value for key, value in row.items() if key not in OWN_COLUMNS} for row in rows]
+    if not all({key: value for key, value in row.items() if key not in OWN_COLUMNS} in candidates for row in asked):
+        raise SplitError(
+            f"this machine makes another room {name} than version {VERSION} of the benchmark, so scores would not be "
+            "comparable; install the NumPy and SciPy of constraints.txt"
+        )
+    return room
+
+
+def _write_boxes(folder: Path) -> None:
+    """Write the boxes of the rooms made so far."""
+    for level in LEVELS:
+        records = sorted((folder / level).glob("room_*.json"))
+        boxes = [json.loads(path.read_text(encoding="utf-8")) for path in records]
+        if boxes:
+            replace_bytes(folder / level / "rooms.json", (json.dumps(boxes) + "\n").encode())
+
+
+def choose_questions(rooms: int = ROOMS) -> str:
+    """The lines of the split's questions, made anew: `python -m roomscout.rooms.split` without a folder."""
+    chosen: list[dict[str, Any]] = []
+    used = {level: Counter[tuple[str, str]]() for level in LEVELS}
+    for place in range(rooms):
+        for level in LEVELS:
+            _, rows = made_room(level, place, SEEDS[level])
+            chosen += [row | {"dataset": level} for row in balanced(rows, used[level])]
+    return "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
+
+
+def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, Any]]]:
+    """The first room of the place that has a question of each type, and its candidates; raises SplitError."""
+    style = replace(LEVELS[level].style, resolution_m=RESOLUTION_M)
+    for index in range(place, place + MOST_REPLACEMENTS * ROOMS, ROOMS):
+        room = make_room(seed, index, style, LEVELS[level])
+        rows = room_questions(room, (seed, index), CANDIDATES)
+        if {row["question_type"] for row in rows} == CANDIDATES.keys():
+            return room, rows
+    raise SplitError(f"no room at place {place} of level {level} has a question of each type")
+
+
+def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A question of each type: the one whose answer was chosen least often so far, the first one on a tie."""
+    chosen = []
+    for question_type in CANDIDATES:
+        of_type = [row for row in candidates if row["question_type"] == question_type]
+        chosen.append(min(of_type, key=lambda row: used[question_type, row["ground_truth"]]))
+        used[question_type, chosen[-1]["ground_truth"]] += 1
+    return chosen
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        main(sys.argv[1:])
+    else:
+        SHIPPED.write_bytes(lzma.compress(choose_questions().encode(), preset=9))

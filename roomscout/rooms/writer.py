@@ -1,0 +1,141 @@
+"""Writes rooms to disk: scans in ScanNet's layout, questions in VSI-Bench's columns, geometry as JSON."""
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from roomscout.base.files import replace_bytes, replacing
+from roomscout.rooms.levels import FURNISHED, Level
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.rooms.room import Room, make_room
+from roomscout.rooms.scan import RoomMesh, ScanStyle
+
+log = logging.getLogger(__name__)
+
+QUESTIONS_FILE = "questions.jsonl"
+MADE_WITH_FILE = "made_with.json"
+
+
+def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
+    """The folder below `parent` with the first `rooms` rooms of a seed; writes it if it does not exist.
+
+    Its name includes a hash of this package's code, so a changed generator writes the rooms again. Concurrent calls are
+    safe: the folder appears only when it is complete. Raises what `write_rooms` raises.
+    """
+    counts = json.dumps(dict(per_type), sort_keys=True)
+    sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
+    version = hashlib.sha256("".join([counts, *sources]).encode()).hexdigest()[:8]
+    folder = parent / f"rooms_{rooms}_seed{seed}_{version}"
+    if not folder.exists():
+        log.info("Making %d furnished rooms with questions in %s", rooms, folder)
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making_rooms_", dir=parent) as draft:
+            write_rooms(Path(draft) / "made", rooms, seed, per_type=per_type)
+            try:
+                (Path(draft) / "made").rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process wrote it first
+                    raise
+    return folder
+
+
+def write_rooms(
+    out: Path,
+    rooms: int,
+    seed: int,
+    style: ScanStyle | None = None,
+    per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
+    level: Level = FURNISHED,
+) -> int:
+    """Write the first `rooms` rooms of a seed and return the number of questions.
+
+    A room's files and questions do not depend on `rooms`. Overwrites existing files of these names in `out`:
+
+    - scannet/scans/<scene>/<scene>_vh_clean_2.ply: the scans, which make `out` a scan root.
+    - questions.jsonl: the questions. An old file is deleted first and the new one appears last, so that questions never
+      refer to scans of other rooms.
+    - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
+    - made_with.json: the seed, the style, and the level unless it is the usual one. `out` accepts only rooms that are
+      made with the same.
+
+    Raises ValueError if `out` has rooms that were made differently, or for invalid numbers, and OSError if `out` cannot
+    be written.
+    """
+    if rooms < 1:
+        raise ValueError(f"rooms must be 1 or more, not {rooms}")
+    style = style or level.style
+    if seed >= 0:  # make_room refuses negative seeds
+        usual = {} if level == FURNISHED else {"level": level.name, "objects": level.objects and list(level.objects)}
+        _claim(out, {"seed": seed, **asdict(style), **usual})
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (QUESTIONS_FILE, "rooms.json"):
+        (out / name).unlink(missing_ok=True)
+    geometry, total = [], 0
+    with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
+        for index in range(rooms):
+            room = make_room(seed, index, style, level)
+            write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
+            rows = room_questions(room, (seed, index), per_type, first_id=total)
+            lines.writelines(json.dumps(row) + "\n" for row in rows)
+            geometry.append(room_record(room))
+            total += len(rows)
+        (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
+    return total
+
+
+def _claim(out: Path, made_with: dict[str, Any]) -> None:
+    """Record how the rooms are made; raises ValueError if the folder has rooms that were made differently."""
+    path = out / MADE_WITH_FILE
+    try:
+        earlier = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if (out / QUESTIONS_FILE).exists() or (out / "scannet").exists():
+            raise ValueError(
+                f"{out} already has rooms or questions, but no {MADE_WITH_FILE} to tell how they were made; choose "
+                "another folder"
+            ) from None
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made_with) + "\n", encoding="utf-8")
+        return
+    if earlier != made_with:
+        raise ValueError(
+            f"{out} has other rooms ({_in_words(earlier)}, not {_in_words(made_with)}); choose another folder"
+        )
+
+
+def _in_words(made_with: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in made_with.items())
+
+
+def write_ply(mesh: RoomMesh, path: Path) -> None:
+    """Write a binary PLY with vertex colours; creates its folder."""
+    import trimesh
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    surface = trimesh.Trimesh(mesh.vertices, mesh.faces, vertex_colors=mesh.colours, process=False)
+    replace_bytes(path, surface.export(file_type="ply"))
+
+
+def room_record(room: Room) -> dict[str, Any]:
+    """The room's geometry as JSON values, in metres, square metres and degrees."""
+    return {
+        "scene_name": room.name,
+        "polygon": room.polygon.tolist(),
+        "height": room.height,
+        "area_m2": room.area_m2,
+        "objects": [
+            {
+                "category": o.category,
+                "center": list(o.box.center),
+                "size": list(o.box.size),
+                "yaw_deg": o.box.yaw_deg,
+                "supported_by": o.supported_by,
+            }
+            for o in room.objects
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Scores of answers: summaries, intervals over scenes, samples, baselines."""

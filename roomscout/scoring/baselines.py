@@ -1,0 +1,77 @@
+"""The baseline of a policy that always gives the most frequent answer of the question's type."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from roomscout.data.benchmarks import Benchmark
+from roomscout.data.questions import Asked, Question
+from roomscout.scoring.summary import aggregate, rounded
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """The most frequent answer for each question, and in which questions it was counted.
+
+    `answers` has each question that counts towards the benchmark's overall, by id. The answer is None if the source has
+    no question of its type in another room. `what` says which answers they are.
+    """
+
+    source: str
+    answers: Mapping[str, str | None]
+    what: str = "most frequent answer of the type"
+
+
+def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Benchmark) -> Guesses:
+    """The guesses for `questions`, which are all of those `asked` or a part of them.
+
+    They are the benchmark's `frequent_answers` if it has some. Otherwise the guess for a question is the most frequent
+    ground truth of its type in the other rooms of the source, the first one on a tie: never in its own room, whose
+    questions share objects with it. This is VSI-Bench's frequency baseline (arXiv:2412.14171, section 4) with the
+    question's room held out.
+    """
+    scored = [each for each in questions if each.question_type in benchmark.by_name and each.ground_truth is not None]
+    if known := benchmark.frequent_answers:
+        guesses = {each.id: known.answer_to(each.question_type, each.question) for each in scored}
+        return Guesses(known.source, guesses, known.what)
+    truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
+    for each in asked.source.questions:
+        if each.ground_truth is not None:
+            truths.setdefault(each.question_type, []).append(
+                (benchmark.room_of(each.dataset, each.scene_name), each.ground_truth)
+            )
+
+    @cache
+    def most_frequent(question_type: str, room: tuple[str, str]) -> str | None:
+        elsewhere = Counter(truth for other, truth in truths.get(question_type, ()) if other != room)
+        return elsewhere.most_common(1)[0][0] if elsewhere else None
+
+    name = "/".join(asked.source.name.split("/")[-2:])
+    answers = {
+        each.id: most_frequent(each.question_type, benchmark.room_of(each.dataset, each.scene_name)) for each in scored
+    }
+    return Guesses(f"other scenes of {name}", answers)
+
+
+def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> dict[str, Any] | None:
+    """The scores of the guesses, for summary.json; None if no question has one that is scored without a judge.
+
+    Has "source", the number of "questions" with a guess, and percent per task in "tasks". A task is left out if any of
+    its questions has no guess, and "overall" if a task is left out.
+    """
+    rows, guessed, without = [], 0, set()
+    for question in questions:
+        if question.id in guesses.answers and not question.kind.needs_judge:
+            answer = guesses.answers[question.id]
+            rows.append({"question_type": question.question_type, "score": question.score(answer)})
+            guessed += answer is not None
+            if answer is None:
+                without.add(benchmark.by_name[question.question_type].task)
+    if not guessed:
+        return None
+    percents = aggregate(rows, benchmark)
+    baseline: dict[str, Any] = {"source": f"{guesses.what} in {guesses.source}", "questions": guessed}
+    baseline["tasks"] = {name: rounded(each) for name, each in percents.items() if name not in {*without, "overall"}}
+    return baseline if without else baseline | {"overall": rounded(percents["overall"])}

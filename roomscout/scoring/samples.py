@@ -1,0 +1,100 @@
+"""What several answers to each question say together: their mean, the best of k, and the majority's answer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import comb
+from typing import Any
+
+from roomscout.data.answers import AnswerKind
+from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.scoring.summary import Row, aggregate, is_scored
+
+MEAN, MAJORITY = "mean", "majority"
+
+
+def summarize_samples(
+    rows: Iterable[Row], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
+) -> dict[str, Any]:
+    """A JSON-serializable summary of the questions with a ground truth that have all of their `samples` answers.
+
+    Rows are those of `scoring.summarize` with `id`, `sample` and `answer`. `kinds` has the kind of each question's
+    answer by id. The keys are "of_each" (`samples`), "questions", and, in percent, "types" (per question type), "tasks"
+    and "overall" (as `aggregate` computes it; None if no question counts in it). Each has "mean" over the answers,
+    "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`, and "majority", the score of the kind's `vote`.
+    """
+    by_question: dict[str, list[Row]] = {}
+    for row in rows:
+        if is_scored(row, benchmark):
+            by_question.setdefault(row["id"], []).append(row)
+    complete = [
+        sorted(answers, key=lambda row: row["sample"]) for answers in by_question.values() if len(answers) == samples
+    ]
+    scored: dict[str, list[Row]] = {name: [] for name in columns(samples)}
+    for answers in complete:
+        about = {name: answers[0][name] for name in ("question_type", "ground_truth")}
+        scores = [row["score"] for row in answers]
+        scored[MEAN].append({**about, "score": mean(scores)})
+        for k in _ks(samples):
+            scored[f"pass@{k}"].append({**about, "score": pass_at(k, scores)})
+        scored[MAJORITY].append({**about, "score": majority_score(answers, kinds[answers[0]["id"]])})
+    percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
+    tasks = [name for name in percents[MEAN] if name != "overall"]
+    return {
+        "of_each": samples,
+        "questions": len(complete),
+        "types": {name: _of_type(name, scored) for name in dict.fromkeys(row["question_type"] for row in scored[MEAN])},
+        "tasks": {task: {name: found[task] for name, found in percents.items()} for task in tasks},
+        "overall": {name: found["overall"] for name, found in percents.items()} if percents[MEAN] else None,
+    }
+
+
+def columns(samples: int) -> list[str]:
+    """The names of the figures that a summary has for this number of answers, in order."""
+    return [MEAN, *(f"pass@{k}" for k in _ks(samples)), MAJORITY]
+
+
+def _ks(samples: int) -> list[int]:
+    powers = [2**exponent for exponent in range(1, samples.bit_length())]
+    return sorted({*powers, samples} - {1})
+
+
+def pass_at(k: int, scores: Sequence[float]) -> float:
+    """The expected best score of k answers drawn from all answers to a question without replacement.
+
+    For scores of 0 and 1 this is the unbiased estimator of pass@k, 1 - C(n - c, k) / C(n, k) with c of n answers right
+    (arXiv:2107.03374, section 2.1). Raises ValueError unless 1 <= k <= n.
+    """
+    if not 1 <= k <= len(scores):
+        raise ValueError(f"pass@{k} needs at least {k} answers and k of at least 1, got {len(scores)}")
+    # The i-th smallest score is the best of comb(i, k - 1) draws: itself and k - 1 of the i smaller ones.
+    best = sum(score * comb(smaller, k - 1) for smaller, score in enumerate(sorted(scores)))
+    return best / comb(len(scores), k)
+
+
+def majority_score(rows: Sequence[Row], kind: AnswerKind) -> float:
+    """The score of the answer that the rows of a question vote for; missing answers do not vote."""
+    score_of = {row["answer"]: row["score"] for row in rows if row["answer"] is not None}
+    if not score_of:
+        return 0.0
+    voted = kind.vote([row["answer"] for row in rows if row["answer"] is not None])
+    return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
+
+
+def format_samples(summary: Mapping[str, Any]) -> list[str]:
+    """The key "samples" of a run's summary as lines of text, per task, or per type without an overall; else none."""
+    found = summary.get("samples")
+    if not found or not found["questions"]:
+        return []
+    title = f"percent of {found['questions']} questions, {found['of_each']} answers each"
+    named = found["tasks"] | {"overall": found["overall"]} if found["overall"] else found["types"]
+    width = 2 + max(map(len, (title, *named)))
+    lines = ["", f"{title:<{width}}" + "".join(f"{name:>10}" for name in columns(found["of_each"]))]
+    for name, values in named.items():
+        lines.append(f"{name:<{width}}" + "".join(f"{value:>10.1f}" for value in values.values()))
+    return lines
+
+
+def _of_type(question_type: str, scored: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    return {
+        name: 100 * mean([row["score"] for row in rows if row["question_type"] == question_type])
+        for name, rows in scored.items()
+    }

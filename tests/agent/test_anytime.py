@@ -1,0 +1,524 @@
+"""--anytime: an answer after each turn, outside the conversation, that costs only its own tokens."""
+
+import csv
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from browsing import OpenPage
+from conftest import SMALL_VIEW, RoomScans, only_run, results, run_in_process, scripted, trajectories
+from transformers import AutoConfig, AutoProcessor
+
+from roomscout import explore
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.resuming import answer_settings
+from roomscout.agent.state import QuestionState
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.study.presets import PRESETS
+from roomscout.analysis.study.tables import plot_of, results_of, turn_table
+from roomscout.command.main import main
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import load_questions
+from roomscout.envs.actions import CameraAction
+from roomscout.models import ModelOptions, OutOfMemory, Reply
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
+from roomscout.models.transformers.untrained_families import write_untrained_family
+from roomscout.models.vllm.prompts import LayoutEncoder
+from roomscout.runs.anytime import ForcedByTurn, anytime
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn
+from roomscout.speed.servers import FaultyServer, sometimes
+from roomscout.speed.servers import scripted as served
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TOKENS = 12
+ACTION = action_format()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny untrained checkpoint."""
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def tiny(checkpoint: str, **options: Any) -> ModelPolicy:
+    values = {"device": "cpu", "max_new_tokens": TOKENS, "temperature": 1.5, **options}
+    return ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, ModelOptions(**values)))
+
+
+def turns_of(folder: Path) -> dict[EpisodeId, list[Turn]]:
+    reader = RunReader(folder)
+    return {episode: reader.turns(episode) for episode in reader.begun}
+
+
+def replies(folder: Path) -> dict[EpisodeId, list[Any]]:
+    """What each turn said, with its tokens, but not its times."""
+    return {
+        episode: [
+            (turn.reply.tokens, turn.reply.text, turn.reply.prompt_tokens, turn.reply.reused_tokens) for turn in turns
+        ]
+        for episode, turns in turns_of(folder).items()
+    }
+
+
+@pytest.mark.parametrize("kv_reuse", [True, False])
+def test_the_run_is_the_same_with_and_without_it(rooms: RoomScans, checkpoint: str, tmp_path: Path, kv_reuse: bool):
+    settings = {"steps": 3, "batch_size": 3, "max_batched_turns": 2, "concurrency": 2}
+    without = run_in_process(rooms.config(tmp_path / "1", **settings), tiny(checkpoint, kv_reuse=kv_reuse))
+    with_it = run_in_process(
+        rooms.config(tmp_path / "2", anytime=True, **settings), tiny(checkpoint, kv_reuse=kv_reuse)
+    )
+    assert replies(with_it) == replies(without)
+    assert trajectories(with_it) == trajectories(without)
+    assert results(with_it) == results(without)
+
+
+def test_every_turn_but_the_last_has_a_forced_answer(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())
+    for turns in turns_of(folder).values():
+        assert [turn.forced is not None for turn in turns] == [True] * (len(turns) - 1) + [False]
+
+
+def test_it_is_what_the_model_would_say_if_the_turn_were_its_last(rooms: RoomScans, checkpoint: str, tmp_path: Path):
+    """Where the prompts do not count the turns, a run with fewer moves is the same up to its last turn."""
+    settings = {"tell": "pose", "batch_size": 4, "max_new_tokens": TOKENS}
+    probed = run_in_process(rooms.config(tmp_path / "0", anytime=True, steps=2, **settings), tiny(checkpoint))
+    for steps in (0, 1):
+        shorter = run_in_process(rooms.config(tmp_path / f"{steps + 1}", steps=steps, **settings), tiny(checkpoint))
+        for episode, turns in turns_of(shorter).items():
+            forced = turns_of(probed)[episode][steps].forced
+            assert forced is not None and forced.reply.tokens == turns[-1].reply.tokens
+
+
+ROOM = {"dataset": "scannet", "scene_name": "s"}
+
+
+def episode(
+    number: int, *scores: float, status: str = "answered", kind: str = "object_counting"
+) -> tuple[Any, list[Any]]:
+    """A result with the scores of its forced answers and, last, its own; and its turns, as far as they matter here."""
+    row = ResultRow(
+        number=number, id=str(number), **ROOM, question_type=kind, question="?", ground_truth="1", answer="1",
+        score=scores[-1], status=status, failed_part=None, error=None, turns=len(scores), parse_errors=0, seconds=0.0,
+    )  # fmt: skip
+    turns = [SimpleNamespace(forced=ForcedAnswer("1", score, Reply(""), ("1",))) for score in scores[:-1]]
+    return row, [*turns, SimpleNamespace(forced=None)]
+
+
+def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]:
+    """What a summary says of these answers in a run of three moves."""
+    facts = SimpleNamespace(setting=({"moves": "model", "moves_of": None, "steps": 3} | settings).get)
+    forced = {row.episode: ForcedByTurn.of(turns) for row, turns in episodes}
+    found = anytime([row for row, _ in episodes], forced, BENCHMARK, facts)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+class TestSummary:
+    def test_a_question_that_has_ended_keeps_its_answer(self):
+        found = by_turn(episode(1, 0, 1), episode(2, 0, 0, 0.5, 1), episode(3, 0.5))["by_turn"]
+        assert [each["percent"] for each in found] == pytest.approx([50 / 3, 50, 200 / 3, 250 / 3])
+        assert [each["forced"] for each in found] == [2, 1, 1, 0]
+
+    def test_only_an_answer_below_full_score_with_moves_left_may_be_too_early(self):
+        found = by_turn(episode(1, 0, 1), episode(2, 0.5), episode(3, 0, 0, 0, 0), episode(4, 0, 0, status="failed"))
+        assert found["too_early"] == {"with_moves_left": 2, "below_full": 1}
+
+    def test_nothing_is_too_early_if_somebody_else_moves(self):
+        assert "too_early" not in by_turn(episode(1, 0, 1), moves="spin")
+        assert "too_early" not in by_turn(episode(1, 0, 1), moves_of="run")
+
+    def test_an_answer_is_too_late_by_the_turns_since_one_scored_as_much(self):
+        found = by_turn(episode(1, 1, 0, 1, 1), episode(2, 0, 1), episode(3, 0, 0))["too_late"]
+        assert found == {"above_zero": 2, "as_good_earlier": 1, "turns_since_first": 1.5, "turns_since_stable": 0.5}
+
+    def test_an_answer_that_was_better_earlier_is_counted(self):
+        assert by_turn(episode(1, 1, 0), episode(2, 0.5, 1, 1), episode(3, 0))["better_earlier"] == 1
+
+    def test_answers_that_await_a_judge_are_left_out(self):
+        assert by_turn(episode(1, 0, 1), episode(2, None, 1))["answers"] == 1  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def restless(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same checkpoint where every eighth token ends a reply, so that rows end at different lengths."""
+    folder = shutil.copytree(checkpoint, tmp_path_factory.mktemp("models") / "restless")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    settings["eos_token_id"] += range(0, 860, 8)
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def backend_of(checkpoint: str, **options: Any) -> TransformersBackend:
+    return TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=TOKENS, **options))
+
+
+def begin(number: int, side: int = 64) -> Conversation:
+    conversation = Conversation(f"q{number}")
+    conversation.append(Message("system", "You are inside the 3D scan of a room."))
+    show(conversation, "Where is the door? " * (3 * number + 1) + "Answer when you are sure.", side)
+    return conversation
+
+
+def show(conversation: Conversation, text: str, side: int = 64) -> None:
+    draw = np.random.default_rng([len(conversation.messages), *conversation.id.encode()])
+    conversation.append(Message("user", text, draw.integers(0, 256, (side, side, 3), dtype=np.uint8)))
+
+
+def last_turn(conversation: Conversation) -> Conversation:
+    """The alternative that ends with other words."""
+    text = conversation.messages[-1].text
+    return conversation.asking_instead(text.replace("Answer when you are sure.", "This is the last turn: answer now."))
+
+
+def alone(conversation: Conversation) -> Conversation:
+    """The same messages as a conversation that shares nothing with another one."""
+    return Conversation(conversation.id, list(conversation.messages))
+
+
+def go_on(conversation: Conversation, reply: Reply) -> None:
+    conversation.append(reply.message)
+    show(conversation, "You moved 0.5 m. Answer when you are sure.")
+
+
+def kept(backend: TransformersBackend) -> list[torch.Tensor]:
+    """The masks and the columns in use of all cached keys and values, copied."""
+    batches = {id(row.batch): row.batch for row in backend._runner._store._rows.values() if row.batch is not None}
+    return [
+        tensor.clone()
+        for batch in batches.values()
+        for tensor in [batch.mask, *(each for layer in batch.cache.layers for each in (layer.keys, layer.values))]
+    ]
+
+
+def equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(map(torch.equal, first, second))
+
+
+class TestAlternatives:
+    @pytest.mark.parametrize("kind", ["qwen3_vl", "qwen2_5_vl", "qwen3_5", "internvl", "llava_onevision"])
+    def test_one_is_encoded_as_a_conversation_of_its_own(self, kind: str, tmp_path: Path):
+        path = str(write_untrained_family(tmp_path / "tiny", kind))
+        side = 56 if kind.startswith("qwen2") else 64
+        config, processor = AutoConfig.from_pretrained(path), AutoProcessor.from_pretrained(path)
+        conversation = begin(1, side)
+        for encoder in (ConversationEncoder(processor, config), LayoutEncoder(processor, config)):
+            for reply in (None, Reply("I look further.")):
+                if reply is not None and len(conversation.messages) == 2:
+                    conversation.append(reply.message)
+                    show(conversation, "You moved 0.5 m. Answer when you are sure.", side)
+                one, other = last_turn(conversation), alone(last_turn(conversation))
+                assert encoder.encode(one).ids == encoder.encode(other).ids
+                assert torch.equal(encoder.encode(one).positions, encoder.encode(other).positions)
+
+    def test_one_computes_only_what_differs(self, restless: str):
+        backend = backend_of(restless)
+        conversations = [begin(number) for number in range(3)]
+        for _ in range(2):
+            turns = backend.generate(conversations, ACTION)
+            alternatives = [last_turn(each) for each in conversations]
+            for conversation, alternative, reply in zip(
+                conversations, alternatives, backend.generate(alternatives, ACTION), strict=True
+            ):
+                ids, other = backend._encoder.encode(conversation).ids, backend._encoder.encode(alternative).ids
+                same = next(place for place, (one, two) in enumerate(zip(ids, other, strict=False)) if one != two)
+                assert (reply.reused_tokens, reply.prompt_tokens, reply.images_encoded) == (same, len(other), 0)
+            for conversation, reply in zip(conversations, turns, strict=True):
+                go_on(conversation, reply)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"kv_reuse": False},
+            {"temperature": 2.0},
+            pytest.param({"compile": True}, marks=pytest.mark.slow),
+        ],
+        ids=str,
+    )
+    def test_replies_are_those_to_conversations_of_their_own(self, restless: str, options: dict[str, Any]):
+        backend, plain = backend_of(restless, **options), backend_of(restless, **options | {"kv_reuse": False})
+        conversations, different = [begin(number) for number in range(4)], set()
+        for turn in range(3):
+            turns = backend.generate(conversations, ACTION)
+            asked = [last_turn(each) for each in conversations[turn % 2 :]]  # not always all of the batch
+            replies = [reply.tokens for reply in backend.generate(asked, ACTION)]
+            assert replies == [reply.tokens for reply in plain.generate([alone(each) for each in asked], ACTION)]
+            assert [reply.tokens for reply in turns] == [
+                reply.tokens for reply in plain.generate([alone(each) for each in conversations], ACTION)
+            ]
+            different.update(replies)
+            for conversation, reply in zip(conversations, turns, strict=True):
+                go_on(conversation, reply)
+        assert len(different) > 3  # equal replies would prove nothing
+
+    @pytest.mark.parametrize("planned", [0, 2000])
+    def test_the_keys_and_values_of_the_conversations_stay_byte_for_byte(self, restless: str, planned: int):
+        probed, undisturbed = (backend_of(restless, planned_tokens=planned) for _ in range(2))
+        both = [[begin(number) for number in range(3)] for _ in range(2)]
+        for turn in range(4):
+            if turn == 2:  # a question has ended
+                for backend, conversations in zip((probed, undisturbed), both, strict=True):
+                    backend.release(conversations.pop(1))
+            turns = [
+                backend.generate(conversations, ACTION)
+                for backend, conversations in zip((probed, undisturbed), both, strict=True)
+            ]
+            before = kept(probed)
+            probed.generate([last_turn(each) for each in both[0]], ACTION)
+            assert equal(kept(probed), before) and equal(before, kept(undisturbed))
+            for conversations, replies in zip(both, turns, strict=True):
+                for conversation, reply in zip(conversations, replies, strict=True):
+                    go_on(conversation, reply)
+
+    def test_running_out_of_memory_changes_nothing_that_is_kept(self, restless: str):
+        backend = backend_of(restless)
+        conversations = [begin(number) for number in range(3)]
+        backend.generate(conversations, ACTION)
+        before = kept(backend)
+
+        def full(*_: object) -> None:
+            raise torch.OutOfMemoryError("no memory is left")
+
+        hook = backend._runner._model.register_forward_pre_hook(full)
+        with pytest.raises(OutOfMemory):
+            backend.generate([last_turn(each) for each in conversations], ACTION)
+        hook.remove()
+        assert equal(kept(backend), before)
+
+    def test_evicted_origins_are_computed_again(self, restless: str):
+        backend, plain = backend_of(restless), backend_of(restless, kv_reuse=False)
+        conversations = [begin(number) for number in range(3)]
+        backend.generate(conversations, ACTION)
+        backend._runner.release(conversations[1].key)
+        asked = [last_turn(each) for each in conversations]
+        replies = backend.generate(asked, ACTION)
+        assert [reply.tokens for reply in replies] == [
+            reply.tokens for reply in plain.generate([alone(each) for each in asked], ACTION)
+        ]
+        assert [reply.images_encoded for reply in replies] == [0, 1, 0]
+
+    def test_only_a_message_with_one_view_can_be_replaced(self):
+        conversation = begin(1)
+        conversation.append(Message("assistant", "I look."))
+        with pytest.raises(ValueError, match="q1: only a user message with one view can be replaced"):
+            conversation.asking_instead("Answer now.")
+
+    def test_both_share_the_png_of_the_view(self):
+        conversation = begin(1)
+        assert last_turn(conversation).views[0] is conversation.views[0]
+
+
+class TestRuns:
+    def test_the_last_turn_has_the_scores_of_the_run(self, rooms: RoomScans, tmp_path: Path):
+        summary = RunReader(run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())).summary
+        assert summary is not None
+        last, asked = summary["anytime"]["by_turn"][-1], summary["asked"]
+        assert (last["percent"], last["forced"]) == (asked[asked["overall_label"]], 0)
+        assert last["tasks"].items() >= asked["tasks"].items()
+
+    def test_its_cost_is_an_entry_of_its_own(self, rooms: RoomScans, checkpoint: str, tmp_path: Path):
+        settings = {"steps": 2, "num_questions": 3}
+        with_it, without = (
+            RunReader(
+                run_in_process(rooms.config(tmp_path / str(on), anytime=on, **settings), tiny(checkpoint))
+            ).summary
+            for on in (True, False)
+        )
+        assert with_it is not None and without is not None
+        cost = with_it["cost"].pop("anytime")
+        times = ("generate_seconds", "seconds")
+        assert {**with_it["cost"], **dict.fromkeys(times)} == {**without["cost"], **dict.fromkeys(times)}
+        assert (cost["answers"], cost["generate_calls"], cost["images_encoded"]) == (6, 2, 0)
+        assert 0 < cost["prefilled_tokens"] < 40 * 6
+
+    def test_a_run_without_it_records_nothing_of_it(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, steps=2, num_questions=2), scripted())
+        summary = RunReader(folder).summary
+        assert summary is not None and "anytime" not in summary and "anytime" not in summary["cost"]
+        assert not any('"forced"' in path.read_text() for path in folder.glob("q*/turns.jsonl"))
+
+    @pytest.mark.parametrize("moves", ["spin", "random", "coverage"])
+    def test_controls_are_asked_in_their_own_words_of_the_last_turn(self, rooms: RoomScans, tmp_path: Path, moves: str):
+        read: list[str] = []
+
+        def reply(conversation: Conversation) -> str:
+            read.append(conversation.messages[-1].text)
+            return json.dumps({"answer": "1", "done": True})
+
+        settings = {"moves": moves, "steps": 2, "num_questions": 1, "anytime": True}
+        folder = run_in_process(rooms.config(tmp_path, **settings), ModelPolicy(ScriptedBackend(reply)))
+        last = ['This is the last view. Give your best answer now, with "done": true.' in text for text in read]
+        assert last == [False, True, False, True, True]
+        assert [turn.forced is not None for turn in turns_of(folder)[EpisodeId(1)]] == [True, True, False]
+
+    def test_an_engine_that_batches_itself_gives_the_same_answers(self, rooms: RoomScans, tmp_path: Path):
+        concurrent = scripted()
+        concurrent.concurrent = True
+        runs = [
+            run_in_process(rooms.config(tmp_path / str(place), anytime=True, steps=3), policy)
+            for place, policy in enumerate((scripted(), concurrent))
+        ]
+        assert forced_of(runs[0]) == forced_of(runs[1])
+
+    def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
+        config = rooms.config(tmp_path / "1", anytime=True, steps=3)
+        prompts = prompts_of(config.model, config.questions.benchmark)
+        here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
+        with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
+            settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 1.0}
+            there = run_in_process(rooms.config(tmp_path / "2", anytime=True, steps=3, **settings))
+        assert trajectories(there) == trajectories(here)
+        assert forced_of(there) == forced_of(here)
+
+    def test_an_error_between_a_turn_and_its_forced_answer_loses_nothing(self, rooms: RoomScans, tmp_path: Path):
+        settings = {"anytime": True, "steps": 4, "batch_size": 3}
+        undisturbed = run_in_process(rooms.config(tmp_path / "1", **settings), scripted())
+        for calls in (1, 3, 6):
+            config = rooms.config(tmp_path / "2", **settings)
+            begun = next(iter((tmp_path / "2").glob("*_batched")), None)
+            assert main_vsi_bench_loop(config, begun, Stopping(calls)).status == 3
+        folder = only_run(tmp_path / "2")
+        main_vsi_bench_loop(config, folder, scripted())
+        assert results(folder) == results(undisturbed)
+        assert trajectories(folder) == trajectories(undisturbed)
+        assert forced_of(folder) == forced_of(undisturbed)
+
+    def test_a_run_cannot_be_resumed_with_it_or_without(self, rooms: RoomScans, tmp_path: Path):
+        for on in (True, False):
+            config = rooms.config(tmp_path / str(on), anytime=on, steps=1, num_questions=1)
+            folder = run_in_process(config, scripted())
+            with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave it out"):
+                main_vsi_bench_loop(config.having(anytime=not on), folder, scripted())
+
+    def test_runs_with_and_without_it_can_be_compared(self, rooms: RoomScans, tmp_path: Path):
+        runs = [
+            run_in_process(rooms.config(tmp_path / str(on), anytime=on, steps=1), scripted()) for on in (True, False)
+        ]
+        first, second = (each.conditions for each in read_answers(runs, answer_settings()))
+        assert first == second and first is not None
+        assert RunReader(runs[0]).facts.protocol == RunReader(runs[1]).facts.protocol
+
+    def test_the_report_shows_the_score_by_turn_and_each_forced_answer(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
+        write_report(folder, lambda facts: "")
+        assert "Overall if each turn were the last" in (folder / "report.html").read_text()
+        assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
+
+    def test_the_csv_has_the_forced_answers_and_scores_of_each_question(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
+        with (folder / "results.csv").open() as table:
+            rows = list(csv.DictReader(table))
+        assert [
+            [*zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)] for row in rows
+        ] == [
+            [(turn.forced.answer, turn.forced.score) for turn in turns if turn.forced is not None]
+            for turns in turns_of(folder).values()
+        ]
+
+    def test_a_replay_shows_what_was_asked_for_and_each_forced_answer(
+        self, rooms: RoomScans, tmp_path: Path, browser: Any
+    ):
+        config = rooms.config(tmp_path, anytime=True, steps=3, moves="spin", num_questions=1)
+        folder = run_in_process(config, scripted())
+        assert main(["replay", str(folder), "q001"]) == 0
+        shown = OpenPage(browser, (folder / "replay_q001.html").as_uri())
+        said = shown.page.inner_text("#turns")
+        shown.page.close()
+        assert said.count("If this turn were the last: ") == 3
+        asked = [turn.requested.in_words for turn in turns_of(folder)[EpisodeId(1)] if turn.requested]
+        assert asked and all(f"The model asked for: {each}" in said for each in asked)
+
+    def test_a_study_has_a_table_and_a_curve_by_turn(self, rooms: RoomScans, tmp_path: Path):
+        preset = PRESETS["anytime"]
+        runs = [
+            run_in_process(rooms.config(tmp_path / cell.name, steps=2, **cell.settings), scripted())
+            for cell in preset.cells
+        ]
+        found = results_of(preset, runs, answer_settings())
+        heads, rows = turn_table(found)
+        summary = RunReader(runs[1]).summary
+        assert summary is not None
+        assert heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
+        assert rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]
+        assert plot_of(found).count("<circle") == 9
+
+    def test_python_gives_the_forced_answers_too(self, rooms: RoomScans):
+        settings: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
+        questions = load_questions(rooms.questions)[:2]
+        for found in explore(questions, policy=scripted(), scan_root=rooms.root, steps=2, anytime=True, **settings):
+            assert [turn.forced is not None for turn in found.turns] == [True] * (len(found.turns) - 1) + [False]
+
+
+class Stopping(ModelPolicy):
+    """The scripted model, which raises an error instead of the n-th list of forced answers."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(ScriptedBackend(random_policy()))
+        self._left = calls
+
+    def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
+        if states:
+            self._left -= 1
+        if not self._left:
+            raise RuntimeError("stopped")
+        return super().answer_now(states)
+
+
+def forced_of(folder: Path) -> dict[EpisodeId, list[Any]]:
+    """The forced answers of each turn with their replies."""
+    return {
+        episode: [turn.forced and (turn.forced.answer, turn.forced.score, turn.forced.reply.text) for turn in turns]
+        for episode, turns in turns_of(folder).items()
+    }
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("settings", "why"),
+        [
+            ({"present": "once", "moves": "spin"}, "with --present once there is one only: leave it out"),
+            ({"moves": "none"}, "with --moves none there is one only: leave it out"),
+            ({"steps": 0}, "with --steps 0 there is one only: leave it out"),
+        ],
+    )
+    def test_a_run_of_one_turn(self, settings: dict[str, Any], why: str):
+        with pytest.raises(ConfigError, match=why):
+            RunConfig.of(batch=True, anytime=True, **settings).checked()
+
+    @pytest.mark.parametrize("moves", ["model", "spin"])
+    def test_a_policy_that_cannot_be_asked(self, rooms: RoomScans, tmp_path: Path, moves: str):
+        with pytest.raises(ConfigError, match="scripted:random cannot be asked: leave out --anytime"):
+            main_vsi_bench_loop(rooms.config(tmp_path, anytime=True, moves=moves))
+
+    def test_a_policy_that_answers_with_what_is_no_answer(self, rooms: RoomScans, tmp_path: Path):
+        outcome = main_vsi_bench_loop(rooms.config(tmp_path, anytime=True, num_questions=1), policy=Babbling())
+        assert "Babbling.answer_now, asked about Q001" in str(outcome.error)
+
+
+class Babbling(Policy):
+    """Moves, and answers with a word that is none of the question's answers."""
+
+    name = "babbling"
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
+
+    def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
+        return [Decision(CameraAction(answer="well")) for _ in states]

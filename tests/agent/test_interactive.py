@@ -1,0 +1,200 @@
+"""One question after another about a scan on a terminal, and the first view while the model's libraries load."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, RoomScans, run_command, run_main
+from waiting import PATIENCE_S
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.console import console
+from roomscout.agent.terminal_views import TurnViews
+from roomscout.command.verbs import read_verb
+from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.envs.library import CameraSettings
+from roomscout.runs.reader import RunReader, run_folders
+
+
+@pytest.fixture(scope="module")
+def one_scan(rooms: RoomScans) -> Path:
+    """The scan file of a procedural room."""
+    return next(rooms.root.glob("scannet/scans/*/*.ply"))
+
+
+def first_look_of(scan: Path) -> list[FirstLook]:
+    drawn: list[FirstLook] = []
+    settings = FirstLookSettings(str(scan), "auto", 1.0, CameraSettings((96, 64), 60.0, 1.6, -15.0))
+    with FirstLookProcess(settings, drawn.append) as process:
+        process.join()
+    return drawn
+
+
+def test_the_first_look_is_the_view_that_turn_0_sees(one_scan: Path, tmp_path: Path):
+    from PIL import Image
+
+    from roomscout.envs.library import draw_first_view
+    from roomscout.rendering.renderers.raycast import RaycastRenderer
+    from roomscout.rendering.scene import load_scene
+
+    (look,) = first_look_of(one_scan)
+    (tmp_path / "view.png").write_bytes(look.png)
+    scene = load_scene(one_scan)
+    expected = draw_first_view(scene, RaycastRenderer(), CameraSettings((96, 64), 60.0, 1.6, -15.0))
+    assert (Image.fromarray(expected.image).tobytes(), scene.size) == (
+        Image.open(tmp_path / "view.png").tobytes(),
+        look.size,
+    )
+
+
+def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
+    (tmp_path / "empty.ply").touch()
+    assert first_look_of(tmp_path / "empty.ply") == []
+
+
+def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path, tmp_path: Path):
+    failed = run_main(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
+    assert "Failed (render): a view of 1000000 x 1000000 pixels does not fit into memory" in failed.stdout
+    assert failed.returncode == 1
+
+
+def test_a_wrong_model_is_refused_before_a_view_is_drawn(one_scan: Path, tmp_path: Path):
+    asked = ["--ply", str(one_scan), "--question", "What?", "--model", "embeded", "--log-root", str(tmp_path)]
+    refused = run_command([sys.executable, "-X", "importtime", str(COMMAND), *asked])
+    assert "there is no checkpoint folder embeded: did you mean --model embedded?" in refused.stderr
+    assert (refused.returncode, refused.stdout, " transformers" in refused.stderr) == (2, "", False)
+
+
+def test_ask_without_a_question_is_interactive():
+    assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--interactive", "--steps", "2"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"ply": "room.ply", "plan": True}, {"ply": "room.ply", "ground_truth": "2"}], ids=str
+)
+def test_interactive_needs_a_scan_and_a_run(settings: dict):
+    with pytest.raises(ConfigError):
+        RunConfig.of(interactive=True, **settings).checked()
+
+
+def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
+    """What a terminal shows of two questions, and of one between them that cannot be asked."""
+    given = ["--ply", str(scan), "--interactive", "--model", model, "--renderer", "raycast"]
+    shown = Terminal([sys.executable, str(COMMAND), *given, "--steps", "1", "--log-root", str(logs)])
+    shown.type("How many lamp(s) are in this room?\n", after="Question")
+    shown.type("Which one? | only this\n", after="Final answer.*Question")
+    shown.type("How many chair(s) are in this room?\n", after="at least two, got 1.*Question")
+    shown.type("\n", after="Final answer.*Question")
+    assert shown.status() == 0
+    return shown.text
+
+
+def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
+    """A question that cannot be asked is refused, and the next one is read."""
+    asked_on_a_terminal(one_scan, tmp_path, "scripted:random")
+    asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
+    assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
+
+
+@pytest.mark.slow
+def test_a_model_is_loaded_once_below_the_first_view_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
+    text = asked_on_a_terminal(one_scan, tmp_path, "embedded")
+    first, second = text.split("Question", 2)[1:]
+    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
+    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
+
+
+def test_the_first_view_is_written_to_a_file_that_is_named(
+    one_scan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (look,), path = first_look_of(one_scan), tmp_path / "first_view.png"
+    TurnViews().show_first(look, "embedded", path)
+    assert (capsys.readouterr().out, path.read_bytes()) == (f"First view {path}\n", look.png)
+
+
+def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
+    """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
+    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random", "--renderer", "raycast"]
+    return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
+
+
+def test_a_terminal_shows_the_view_of_each_turn_before_what_the_camera_does(one_scan: Path, tmp_path: Path):
+    shown = Terminal([sys.executable, str(COMMAND), *ask(one_scan, tmp_path)])
+    assert shown.status() == 0
+    turns = "".join(f"turn {turn} sees:.*[▀▄].*turn {turn}: .*" for turn in range(2))
+    assert re.search(f"{turns}Final answer: .*Report: ", shown.text, re.DOTALL)
+
+
+def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_path: Path):
+    said = run_main(ask(one_scan, tmp_path)).stdout
+    (run,) = run_folders(tmp_path)
+    files = re.findall(r"^\[Q001\] turn \d sees (.*)$", said, re.MULTILINE)
+    assert files == list(map(str, sorted(run.glob("q001/*.png")))) and len(files) == 2
+    assert " sees " not in (run / "run.log").read_text()
+
+
+def test_no_view_is_shown_of_a_blind_run_nor_of_a_batch(one_scan: Path, rooms: RoomScans, tmp_path: Path):
+    blind = run_main(ask(one_scan, tmp_path / "blind", "--renderer", "blind"))
+    batch = run_main(rooms.flags(tmp_path / "batch", "--num-questions", "1"))
+    assert ("turn 0: " in blind.stdout, "turn 0: " in batch.stdout) == (True, False)
+    assert " sees " not in blind.stdout + batch.stdout
+
+
+def test_a_resumed_question_shows_the_turns_that_are_left(one_scan: Path, tmp_path: Path):
+    run_main(ask(one_scan, tmp_path))
+    (run,) = run_folders(tmp_path)
+    (run / "results.jsonl").unlink()
+    turns = run / "q001" / "turns.jsonl"
+    turns.write_text(turns.read_text().splitlines(keepends=True)[0])
+    said = run_main(["--continue", str(run)]).stdout
+    assert re.findall(r"turn (\d)( sees|:)", said) == [("1", " sees"), ("1", ":")]
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, command: list[str]) -> None:
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (40, 100))
+        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        self._process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        self._terminal, self.text, self._read = ours, "", 0
+        self._more = threading.Condition()
+        threading.Thread(target=self._copy, daemon=True).start()
+
+    def type(self, text: str, after: str) -> None:
+        """Type a text once the command has printed the pattern, since the last one."""
+        with self._more:
+            found = self._more.wait_for(lambda: re.compile(after, re.DOTALL).search(self.text, self._read), PATIENCE_S)
+            assert found, f"{after!r} is not in {self.text[self._read :]!r}"
+            self._read = found.end()
+        os.write(self._terminal, text.encode())
+
+    def status(self) -> int:
+        """The exit status, once the command has ended."""
+        return self._process.wait(PATIENCE_S)
+
+    def _copy(self) -> None:
+        while True:
+            try:
+                part = os.read(self._terminal, 65536)
+            except OSError:  # the command has closed its side
+                return
+            with self._more:
+                self.text += part.decode(errors="replace")
+                self._more.notify_all()
+
+
+def test_a_terminal_that_says_it_has_no_columns_is_printed_to(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("COLUMNS", "0")  # as in containers and under job schedulers
+    type(console)().print("78.3 %")
+    assert capsys.readouterr().out == "78.3 %\n"

@@ -1,0 +1,402 @@
+"""The wording that the shipped explorer was trained on, the default wording, and wordings from files."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from simple_rooms import box, scene_of
+
+from roomscout.agent.config import ConfigError, ControlSettings
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import (
+    Prompts,
+    checkpoint_prompts,
+    explorer_prompts,
+    load_prompts,
+    prompts_of,
+    recorded_prompts,
+    run_prompts,
+    system_message,
+    turn_message,
+)
+from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction
+from roomscout.agent.run_folder import saved_prompts
+from roomscout.data.answers import POINT_KIND
+from roomscout.data.benchmarks import QuestionType, openeqa, sqa3d
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv, Extent, Observation
+from roomscout.envs.library import CameraSettings, OneSceneLibrary
+from roomscout.models import Reply
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.motion import MoveOutcome
+from roomscout.rendering.renderers import make_renderer
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import Turn, TurnSeconds
+from tests.conftest import RoomScans, run_in_process, vsi_question
+
+QUESTION = vsi_question(
+    "1", "scannet", "s", "object_rel_direction_easy", "Is the lamp to the left or the right of the bed?",
+    ("A. left", "B. right"), "A",
+)  # fmt: skip
+START = CameraPose(3.25, 2.0, 1.7, 90.0, -15.0)
+HERE = CameraPose(1.25, 2.0, 1.7, 359.6, -15.0)
+CAMERA = Intrinsics(640, 480, 300.0)
+
+
+def observation(turn: int, moves_left: int, move: MoveOutcome | None = None) -> Observation:
+    extent, from_start = Extent((-0.04, 5.5), (0.0, 4.0), 0.1), Extent((-2.0, 2.0), (-2.25, 3.29), 0.1)
+    view = np.zeros((2, 2, 3), np.uint8)
+    return Observation(view, HERE, extent, move, turn, moves_left, START, from_start, CAMERA)
+
+
+def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:
+    move = MoveOutcome(HERE, 1.0, moved_m, blocked, clipped)
+    seconds = TurnSeconds(0.0, 0.0, 0.0, 0.0)
+    turn = Turn(0, HERE, parsed.action, parsed.clamped, parsed.error, move, Reply(""), ("1",), seconds)
+    return turn_message(explorer_prompts(), QUESTION, observation(1, 7, move), turn).text
+
+
+def test_the_system_message_is_that_of_training():
+    text = system_message(explorer_prompts(), QUESTION, observation(0, 8)).text
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "592065cd528227e5643b5e5fb7d3084a4bd51a8ad0e6fd3d8cc9d1b40bd5812b"
+    )
+
+
+def test_the_advice_is_that_of_training():
+    learned = {
+        "counting": "object_counting",
+        "distance": "object_abs_distance",
+        "size": "object_size_estimation",
+        "room_size": "room_size_estimation",
+        "nearest": "object_rel_distance",
+        "direction": "object_rel_direction_easy",
+        "route": "route_planning",
+        "order": "obj_appearance_order",
+        "open": "default",
+    }
+    advice = explorer_prompts().advice
+    text = "\n".join(f"{family}: {advice[name]}" for family, name in learned.items())
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "35152f384fff8fb77c960013d286e5ddb643e64d27d769ecf35eb74cc201c24f"
+    )
+
+
+def test_turn_0_asks_the_question_and_says_where_the_camera_is():
+    assert turn_message(explorer_prompts(), QUESTION, observation(0, 8), None).text == (
+        "Question: Is the lamp to the left or the right of the bed?\nOptions:\nA. left\nB. right\n\n"
+        "The room spans x 0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2, y 2.0, 1.6 m above the floor, "
+        "heading 0 degrees (0 looks along +x, 90 along +y).\n\n"
+        "Turn 0: you have 8 moves left; answer as soon as you are sure."
+    )
+
+
+@pytest.mark.parametrize(
+    ("parsed", "options", "words"),
+    [
+        (ParsedAction(CameraAction(90.0, 1.0)), {}, "Turned 90 degrees left. Moved 1.00 m."),
+        (ParsedAction(CameraAction(-45.0, 1.0)), {"moved_m": 0.25, "blocked": True},
+         "Turned 45 degrees right. Moved 0.25 of 1.00 m, blocked."),
+        (ParsedAction(CameraAction(0.0, 1.0)), {"moved_m": 0.5, "clipped": True},
+         "Did not turn. Moved 0.50 of 1.00 m, at the edge of the scan."),
+        (ParsedAction(LOOK_AROUND, error="no JSON"), {},
+         "Your reply could not be used: no JSON. The camera turned a little instead. Turned 45 degrees left. "
+         "Moved 1.00 m."),
+        (ParsedAction(CameraAction(), ("forward_meters 9 -> 2",)), {},
+         "Out of range and cut: forward_meters 9 -> 2. Did not turn. Moved 1.00 m."),
+    ],
+)  # fmt: skip
+def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: ParsedAction, options: dict, words: str):
+    first, _, last = after(parsed, **options).split("\n\n")
+    assert first == words
+    assert last == "Turn 1: you have 7 moves left; answer as soon as you are sure."
+
+
+def test_the_last_turn_must_answer():
+    assert turn_message(explorer_prompts(), QUESTION, observation(8, 0), None).text.endswith(
+        'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
+    )
+
+
+def test_the_default_prompt_is_pinned():
+    """Scores of different prompts are not comparable: change it on purpose only."""
+    prompts = Prompts().with_advice_of(BENCHMARK)
+    assert prompts.sha256 == "f3a3643fe066e5212dece0b6a1b2bad5a08f7e68d254c66ced83357e0b009059"
+
+
+def test_the_default_prompt_reads_as_a_whole():
+    prompts = Prompts().with_advice_of(BENCHMARK)
+    counting = vsi_question("1", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
+    assert system_message(prompts, counting, observation(0, 8)).text == (
+        "You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one "
+        "question about the room. Each turn shows you the current view. Reply with a sentence or two about what you "
+        "see and conclude, then exactly one JSON object that either moves the camera or gives your answer:\n"
+        '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, '
+        '"done": false}\n\n'
+        "- rotation_angle_degrees: -180 to 180. Positive turns left, negative turns right. The camera turns first, "
+        "then moves along its new heading.\n"
+        "- forward_meters: -2 to 2. Negative moves backward.\n"
+        "- left_meters: -2 to 2. Positive moves left, negative moves right.\n"
+        "- z_delta_meters: -0.5 to 0.5. Positive moves up, negative moves down.\n"
+        "- answer: null while you are exploring; at the end, one plain number, such as 3.\n"
+        "- done: true only together with your final answer, which ends the exploration.\n\n"
+        "The camera's field of view is 94 degrees wide and 77 degrees high. Its pitch is always -15 degrees (0 is "
+        "level, negative looks down). The camera stays inside the room and cannot pass through walls or furniture; the "
+        "next message says when a move was blocked. Holes in the scan are white. Look in every direction before you "
+        "answer. Do not count an object again when it appears in another view."
+    )
+    assert turn_message(prompts, counting, observation(1, 1), None).text == (
+        "Question: How many chair(s) are in this room?\n\n"
+        "The room spans x -2.0 to 2.0 m and y -2.2 to 3.3 m. The camera is at x 0.0 m, y 2.0 m, 1.6 m above the floor, "
+        "heading 270 degrees (0 faces +x, 90 faces +y).\n\n"
+        "Turn 1: 1 move left. Answer as soon as you are sure."
+    )
+
+
+MOVES = (CameraAction(30.0, 1.0), CameraAction(-100.0, 2.0, 0.5), CameraAction(170.0, 2.0, z_delta_meters=0.3))
+TELLING_ALL = ("pose", "extent", "turns")
+
+
+def texts_of_a_walk(rotated_deg: float, shifted_m: tuple[float, float], question: Question = QUESTION) -> list[str]:
+    """What the default prompts say in each turn of a walk through a room that lies elsewhere in its coordinates."""
+    room = box((0, 0, 0), (6, 5, 2.5))
+    frame = CameraPose(0.0, 0.0, 0.0, rotated_deg)
+    place = CameraPose(*shifted_m, 0.0, 0.0)
+    axes = np.stack([frame.forward, frame.left, [0.0, 0.0, 1.0]])
+    scene = scene_of(replace(room, vertices=(room.vertices @ axes + place.position).astype(np.float32)))
+    start = CameraPose(0.0, 0.0, 0.0, 20.0 + rotated_deg, -15.0).at([2.0, 1.5, 1.6] @ axes + place.position)
+    camera = CameraSettings((24, 16), 12.0, 1.6, -15.0)
+    env = ExplorationEnv(OneSceneLibrary(scene, {}, make_renderer("blind"), camera), len(MOVES))
+    seen = [env.reset_at(scene, start), *(env.step(move) for move in MOVES)]
+    return [turn_message(Prompts(), question, each, None).text for each in seen]
+
+
+@pytest.mark.parametrize(("rotated_deg", "shifted_m"), [(0.0, (-7.0, 30.0)), (90.0, (0.0, 0.0)), (200.0, (1.0, -2.5))])
+def test_what_a_model_reads_does_not_depend_on_the_coordinates_of_the_scan(rotated_deg: float, shifted_m: tuple):
+    """A corner at 0, 0 would else give the size of the room away, with the first sentence."""
+    assert texts_of_a_walk(rotated_deg, shifted_m) == texts_of_a_walk(0.0, (0.0, 0.0))
+
+
+def test_positions_and_extent_count_from_the_first_view():
+    first, second, *_ = texts_of_a_walk(0.0, (0.0, 0.0))
+    assert "The camera is at x 0.0 m, y 0.0 m, 1.6 m above the floor, heading 0 degrees" in first
+    assert "The camera is at x 0.9 m, y 0.5 m, 1.6 m above the floor, heading 30 degrees" in second
+    spans = re.search(r"spans x (\S+) to (\S+) m and y (\S+) to (\S+) m", first)
+    assert spans is not None
+    # The corners of the room, seen from 2, 1.5 along a heading of 20 degrees, without the outermost 2 %.
+    corners = [CameraPose(2, 1.5, 0, 20).relative(CameraPose(x, y, 0, 0)) for x in (0, 6) for y in (0, 5)]
+    xs, ys = zip(*((each.x_m, each.y_m) for each in corners), strict=True)
+    assert [float(each) for each in spans.groups()] == pytest.approx([min(xs), max(xs), min(ys), max(ys)], abs=0.6)
+
+
+def test_a_question_about_a_place_is_told_the_coordinates_of_its_answer():
+    question = replace(QUESTION, question_type="place", options=(), ground_truth="1, 2", kind=POINT_KIND)
+    first, *_ = texts_of_a_walk(90.0, (1.0, -2.0), question)
+    assert "The room spans x -4.0 to 1.0 m and y -2.0 to 4.0 m." in first
+    assert (
+        "The camera is at x -0.5 m, y 0.0 m, 1.6 m above the floor, which is at z 0.0 m, heading 110 degrees" in first
+    )
+    below = turn_message(Prompts(), question, observation(0, 8), None).text
+    assert "at x 1.2 m, y 2.0 m, 1.6 m above the floor, which is at z 0.1 m, heading 0 degrees" in below
+
+
+@pytest.mark.parametrize(
+    ("size", "focal", "pitch", "words"),
+    [
+        ((640, 480), 300.0, -15.0, "94 degrees wide and 77 degrees high. Its pitch is always -15 degrees"),
+        ((448, 448), 224.0, 0.0, "90 degrees wide and 90 degrees high. Its pitch is always 0 degrees"),
+        ((333, 1001), 500.5, 7.5, "37 degrees wide and 90 degrees high. Its pitch is always 7.5 degrees"),
+        ((640, 480), 6000.0, -15.0, "6.1 degrees wide and 4.6 degrees high."),
+    ],
+)
+def test_the_field_of_view_and_the_pitch_are_told(size: tuple[int, int], focal: float, pitch: float, words: str):
+    seen = replace(observation(0, 8), pose=replace(HERE, pitch_deg=pitch), camera=Intrinsics(*size, focal))
+    for controls in (
+        {},
+        {"moves": "spin"},
+        {"moves": "none"},
+        {"moves": "spin", "present": "once"},
+        {"translation": False},
+    ):
+        read = Prompts().under(ControlSettings(**controls), TELLING_ALL)
+        assert f"The camera's field of view is {words}" in system_message(read, QUESTION, seen).text
+
+
+WATCHED: dict[str, Any] = {"moves": "spin"}
+RECTANGLE = "The room may not fill the rectangle of its extent."
+IN_WORDS = "Answer in a few words, not in a sentence."
+RULER = "The camera's position is given in metres: use it to judge scale."
+
+
+@pytest.mark.parametrize(
+    ("kind", "controls", "tell", "advice"),
+    [
+        ("room_size_estimation", {}, "pose turns", "Find the walls in every direction."),
+        ("room_size_estimation", {}, "extent", f"Find the walls in every direction. {RECTANGLE}"),
+        ("room_size_estimation", WATCHED, "pose", "Note where the walls are."),
+        ("room_size_estimation", WATCHED, "extent", f"Note where the walls are. {RECTANGLE}"),
+        ("object_counting", WATCHED, "pose", "Do not count an object again when it appears in another view."),
+        ("object_abs_distance", {}, "pose", f"Look at both objects, from nearby if you can. {RULER}"),
+        ("object_abs_distance", {}, "turns", "Look at both objects, from nearby if you can."),
+        ("object_abs_distance", {"translation": False}, "pose", "Look at both objects."),
+        ("object_abs_distance", WATCHED, "pose", f"Look at both objects. {RULER}"),
+        ("object_abs_distance", {"moves": "none"}, "turns", "Look at both objects."),
+        ("object_size_estimation", {"moves": "spin", "present": "once"}, "", "Look at the whole object."),
+        ("object_rel_direction_easy", WATCHED, "", BENCHMARK.by_name["object_rel_direction_easy"].advice),
+        ("route_planning", {"moves": "none"}, "", BENCHMARK.by_name["route_planning"].advice),
+        ("open", {}, "", "Look around until you have seen everything that the question needs."),
+        ("open", WATCHED, "", "Pay attention to everything that the question needs."),
+        ("what", WATCHED, "", sqa3d.ADVICE),
+        ("object_recognition", {}, "", f"Look at the whole room before you answer. {IN_WORDS}"),
+        ("object_recognition", WATCHED, "", IN_WORDS),
+    ],
+)  # fmt: skip
+def test_controls_keep_the_advice_that_applies(kind: str, controls: dict[str, Any], tell: str, advice: str):
+    own = next((each for each in (sqa3d.BENCHMARK, openeqa.BENCHMARK) if kind in each.by_name), BENCHMARK)
+    prompts = Prompts().with_advice_of(own).under(ControlSettings(**controls), tuple(tell.split()))
+    text = system_message(prompts, replace(QUESTION, question_type=kind), observation(0, 8)).text
+    assert text.endswith(f" {advice}")
+
+
+def test_no_prompt_says_that_a_room_is_real():
+    assert "real" not in json.dumps(asdict(Prompts()))
+
+
+def test_advice_may_be_for_runs_that_lack_several_things(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("variants: {advice_untold: {moves: {open: Watch.}, pose moves: {open: Guess.}}}\n")
+    prompts = load_prompts(path)
+    read = [prompts.under(ControlSettings(moves="spin"), tell).advice["open"] for tell in (("pose",), ())]
+    assert read == ["Watch.", "Guess."]
+    path.write_text("variants: {advice_untold: {pose and moves: {open: Guess.}}}\n")
+    with pytest.raises(ValueError, match="its keys are some of pose, extent, turns, translation, moves"):
+        load_prompts(path)
+    with pytest.raises(ValueError, match="type 'open': advice_untold has 'position': its keys are some of pose"):
+        QuestionType("open", POINT_KIND, advice_untold={"position": "Guess."})
+
+
+def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('remaining_turns: "{moves} to go."\nadvice:\n  default: Look.\n')
+    prompts = load_prompts(path).with_advice_of(BENCHMARK)
+    assert (prompts.remaining_turns, prompts.system) == ("{moves} to go.", Prompts().system)
+    assert prompts.advice["route_planning"] == BENCHMARK.by_name["route_planning"].advice
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("system: 'Move {far}'", r"mine.yaml: system cannot be filled in \(KeyError: 'far'\): it takes {action}"),
+        ("last_turn: 'Say {\"done\": true}'", "last_turn cannot be filled in .*no placeholders; write {{ for a brace"),
+        ("outcome: {moved: '{moved_m:.2q}'}", "outcome.moved cannot be filled in .*{moved_m}"),
+        ("sytem: Look", "mine.yaml: there is no sytem"),
+        ("outcome: moved", "mine.yaml: outcome should be .*, got 'moved'"),
+        ("- a list", "mine.yaml has no prompts"),
+        ("# a comment", "mine.yaml has no prompts: it takes texts by name, which are system, "),
+        ("system: [", "mine.yaml cannot be read as YAML"),
+        ("system: !!timestamp soon", "mine.yaml cannot be read as YAML: could not determine a constructor"),
+        ("system: !!int many", "mine.yaml cannot be read as YAML: could not determine a constructor"),
+        ("{a: " * 3000, "mine.yaml cannot be read as YAML: it is nested too deeply"),
+        ("opening: '{question.__class__}'", r"opening cannot be filled in .*it takes {question}"),
+        ("opening: '{question!r}'", "opening cannot be filled in .*no conversion"),
+        ("opening: '{question:>1000000000}'", "opening cannot be filled in .*at most two digits"),
+        ("position: '{x:.{heading}f}'", "position cannot be filled in .*at most two digits"),
+        ('system: "\\ud800"', "system cannot be filled in .*surrogates not allowed"),
+        ('advice: {route_planning: "\\ud800"}', "advice for 'route_planning' contains an unpaired surrogate"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
+    rooms: RoomScans, tmp_path: Path, text: str, words: str
+):
+    (tmp_path / "mine.yaml").write_text(text)
+    config = rooms.config(tmp_path / "runs", model="embedded", prompts=tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=f"^--prompts .*{words}"):
+        main_vsi_bench_loop(config)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_values_of_a_prompts_file_stay_text(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("opening: 2024-13-45\nsystem: yes\n")
+    prompts = load_prompts(tmp_path / "mine.yaml")
+    assert (prompts.opening, prompts.system) == ("2024-13-45", "yes")
+
+
+def test_a_dangling_link_to_a_checkpoints_prompts_is_an_error(tmp_path: Path):
+    (tmp_path / "prompts.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(ValueError, match=r"prompts.yaml cannot be read \(No such file or directory\)"):
+        checkpoint_prompts(str(tmp_path))
+
+
+def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_path: Path):
+    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
+    folder = run_in_process(rooms.config(tmp_path / "runs", model="served", num_questions=1), policy)
+    facts = json.loads((folder / "run.json").read_text())
+    facts["prompts"]["templates"]["opening"] = "{oops}"
+    (folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match=r"^[^\n]*its prompts are damaged \(opening cannot be filled in [^\n]*$"):
+        saved_prompts(folder)
+
+
+def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, model="embedded", prompts=tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=r"^--prompts .*mine.yaml cannot be read \(No such file or directory\)$"):
+        prompts_of(config.model, config.questions.benchmark)
+
+
+def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('remaining_turns: "{moves} to go."\n')
+    config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
+    prompts = run_prompts(config)
+    folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
+    facts = RunReader(folder).facts
+    assert facts.prompts["sha256"] == prompts.sha256
+    assert f"prompts {prompts.sha256[:12]}" in facts.protocol
+    path.write_text("system: Changed.\n")
+    assert saved_prompts(folder) == prompts
+
+
+def test_a_run_that_recorded_no_prompts_resumes_with_those_of_its_time():
+    assert saved_prompts(Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted") == explorer_prompts()
+
+
+def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match="--prompts are the words that a model reads"):
+        rooms.config(tmp_path, prompts=tmp_path / "mine.yaml").checked()
+
+
+def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    class Thinking(ScriptedBackend):
+        def generate(self, conversations, reply_format):
+            unfinished = Reply("<think>Is it a lamp?", generated_tokens=60, finish_reason="length")
+            return [unfinished for _ in conversations]
+
+    policy = ModelPolicy(Thinking(random_policy()), prompts=Prompts())
+    run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), policy)
+    warnings = [each.getMessage() for each in caplog.records if "inside a thought" in each.getMessage()]
+    assert len(warnings) == 1
+    assert "limit of 60 tokens" in warnings[0] and "--max-new-tokens" in warnings[0]
+
+
+def test_prompts_recorded_by_an_earlier_version_keep_the_coordinates_of_the_scan():
+    earlier = recorded_prompts({"templates": {"position": "At x {x:z.1f} m, y {y:z.1f} m, heading {heading}."}})
+    assert "At x 1.2 m, y 2.0 m, heading 0." in turn_message(earlier, QUESTION, observation(0, 8), None).text
+
+
+def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked():
+    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
+    read = policy.under(ControlSettings(), ("pose", "turns"), sqa3d.BENCHMARK).prompts
+    assert read == Prompts().with_advice_of(sqa3d.BENCHMARK).under(ControlSettings(), ("pose", "turns"))
+    assert read.advice["what"] == sqa3d.ADVICE

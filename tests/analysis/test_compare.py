@@ -1,0 +1,494 @@
+"""`roomscout compare` and `roomscout leaderboard`, on real runs over twelve rooms and on files of lmms-eval."""
+
+import csv
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from browsing import PHONE, OpenPage
+from conftest import RoomScans, run_in_process
+
+from roomscout.agent.resuming import answer_settings
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
+from roomscout.analysis.compare.conditions import differing
+from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
+from roomscout.analysis.compare.leaderboard import standing_of, tables_of
+from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
+from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.titles import asked_in_words
+from roomscout.command.main import main
+from roomscout.command.reports import repeat_command_of
+from roomscout.rooms import ScanStyle, write_rooms
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.writer import RunWriter
+from roomscout.scoring.summary import aggregate
+
+TASKS = ("object_counting", "room_size_estimation", "object_rel_distance")
+
+
+@pytest.fixture(scope="module")
+def twelve_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
+    """Twelve coarse rooms with a question of each of three tasks."""
+    root = tmp_path_factory.mktemp("twelve_rooms")
+    write_rooms(root, rooms=12, seed=11, style=ScanStyle(resolution_m=0.3))
+    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
+    first = {(row["scene_name"], row["question_type"]): row for row in reversed(rows) if row["question_type"] in TASKS}
+    path = root / "few.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in reversed(first.values())))
+    return RoomScans(root, path)
+
+
+@pytest.fixture(scope="module")
+def runs(twelve_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two random models with one move each and a report, and one without moves."""
+    root = tmp_path_factory.mktemp("compared")
+    found = {}
+    for name, changes in {"first": {"seed": 0}, "second": {"seed": 1}, "no_moves": {"steps": 0}}.items():
+        found[name] = run_in_process(twelve_rooms.config(root / name, **{"steps": 1, **changes}))
+    for name in ("first", "second"):
+        write_report(found[name], repeat_command_of)
+    return found
+
+
+def compared(*folders: Path, even_if: tuple[str, ...] = ()) -> Comparison:
+    return compare(read_answers(folders, answer_settings()), even_if)
+
+
+def overall(folder: Path) -> float:
+    summary = RunReader(folder).summary
+    assert summary is not None
+    return summary["asked"][summary["asked"]["overall_label"]]
+
+
+def copy_with(run: Path, target: Path, lines: slice) -> Path:
+    """A copy of a run with some of its results."""
+    shutil.copytree(run, target)
+    results = (run / "results.jsonl").read_text().splitlines(keepends=True)
+    (target / "results.jsonl").write_text("".join(results[lines]))
+    return target
+
+
+def test_a_run_has_intervals_in_its_summary(runs: dict[str, Path]):
+    summary = RunReader(runs["first"]).summary
+    assert summary is not None
+    assert set(summary["intervals"]["scenes"].values()) == {12}
+    low, high = summary["intervals"]["percent"]["overall"]
+    assert low < overall(runs["first"]) < high
+
+
+def test_the_difference_is_that_of_the_summaries(runs: dict[str, Path]):
+    (pair,) = compared(runs["first"], runs["second"]).pairs
+    assert pair.overall is not None
+    assert pair.overall.percent == pytest.approx(overall(runs["second"]) - overall(runs["first"]))
+    assert [each.name for each in pair.tasks] == [
+        "object_counting",
+        "room_size_estimation",
+        "object_rel_distance",
+    ]
+
+
+def test_a_comparison_over_all_questions_has_the_label_of_the_runs(runs: dict[str, Path]):
+    summary = RunReader(runs["first"]).summary
+    found = compared(runs["first"], runs["second"])
+    assert summary is not None and found.pairs[0].label == summary["asked"]["overall_label"]
+    assert (found.questions, found.scenes, found.left_out) == (36, 12, 0)
+
+
+def test_another_setting_is_refused_by_name_and_value(runs: dict[str, Path]):
+    with pytest.raises(RunError, match=r"differ in steps \(1, 0\), .* add --even-if steps$"):
+        compared(runs["first"], runs["no_moves"])
+
+
+def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
+    (pair,) = compared(runs["first"], runs["no_moves"], even_if=("--steps",)).pairs
+    assert pair.differs == {"steps": (1, 0)}
+
+
+def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    assert main(["compare", str(runs["first"]), str(runs["no_moves"]), "--even-if", "stepz"]) == 2
+    assert "--even-if stepz: there is no such setting; did you mean steps?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("results.jsonl", "{}\n", "results.jsonl, line 1 is damaged"),
+        ("summary.json", "{}", "summary.json is damaged (missing keys: pending, asked, with_scan, types)"),
+        ("summary.json", "[]", "summary.json is damaged (Input should be a valid dictionary, got [])"),
+    ],
+)
+def test_the_leaderboard_refuses_damaged_files(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, says: str
+):
+    damaged = shutil.copytree(runs["first"], tmp_path / "damaged")
+    (damaged / name).write_text(text)
+    assert main(["leaderboard", str(damaged)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_seed_may_differ(runs: dict[str, Path]):
+    (pair,) = compared(runs["first"], runs["second"]).pairs
+    assert pair.differs == {}
+
+
+def test_renderers_differ_only_if_one_is_blind():
+    views = [{"renderer": name} for name in ("raycast", "pyrender", "blind")]
+    assert differing(views[0], views[1]) == {}
+    assert differing(views[0], views[2]) == {"renderer": ("raycast", "blind")}
+
+
+def test_a_policy_of_code_differs_from_no_prompts():
+    assert differing({"prompts": "0a1b"}, {"prompts": None}) == {}
+    assert differing({"prompts": "0a1b"}, {"prompts": "2c3d"}) == {"prompts": ("0a1b", "2c3d")}
+
+
+def test_other_questions_are_refused_with_their_numbers(twelve_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
+    few = run_in_process(twelve_rooms.config(tmp_path, steps=1, num_questions=30))
+    with pytest.raises(RunError, match="30 in both, 6 and 0 in one alone; add --even-if questions"):
+        compared(runs["first"], few)
+
+
+def test_the_questions_that_all_runs_have_are_compared_if_named(runs: dict[str, Path], tmp_path: Path):
+    part = copy_with(runs["second"], tmp_path / "part", slice(0, 33))
+    found = compared(runs["first"], part, even_if=("questions",))
+    assert (found.questions, found.left_out) == (33, 3)
+
+
+def test_an_unfinished_run_is_refused(runs: dict[str, Path], tmp_path: Path):
+    part = copy_with(runs["second"], tmp_path / "part", slice(0, 33))
+    with pytest.raises(RunError, match="has 3 pending answers: finish it with roomscout resume"):
+        compared(runs["first"], part)
+
+
+def test_runs_without_a_common_question_are_refused(runs: dict[str, Path], tmp_path: Path):
+    parts = [copy_with(runs["first"], tmp_path / str(half), slice(half, half + 18)) for half in (0, 18)]
+    with pytest.raises(RunError, match="have no scored question in common"):
+        compared(*parts, even_if=("questions",))
+
+
+def test_a_run_is_not_compared_with_itself(runs: dict[str, Path]):
+    with pytest.raises(RunError, match="the same run is named twice"):
+        compared(runs["first"], runs["first"].parent / "." / runs["first"].name)
+
+
+def test_flips_are_the_questions_whose_score_crossed_one_half(runs: dict[str, Path]):
+    (pair,) = compared(runs["first"], runs["second"]).pairs
+    before, after = ({row.id: row.score or 0.0 for row in RunReader(runs[name]).rows} for name in ("first", "second"))
+    gained = {id for id in before if before[id] < PASSING <= after[id]}
+    lost = {id for id in before if after[id] < PASSING <= before[id]}
+    assert gained and lost
+    assert ({flip.key.id for flip in pair.gained}, {flip.key.id for flip in pair.lost}) == (gained, lost)
+
+
+def test_exchanging_the_runs_mirrors_the_comparison(runs: dict[str, Path]):
+    (there,) = compared(runs["first"], runs["second"]).pairs
+    (back,) = compared(runs["second"], runs["first"]).pairs
+    assert [each.percent for each in there.differences] == pytest.approx([-each.percent for each in back.differences])
+    assert {flip.key for flip in there.gained} == {flip.key for flip in back.lost}
+
+
+def test_p_values_are_adjusted_over_all_pairs(runs: dict[str, Path]):
+    pairs = compared(runs["first"], runs["second"], runs["no_moves"], even_if=("steps",)).pairs
+    smallest = min((each.p_value, pair.adjusted[each.name]) for pair in pairs for each in pair.tasks)
+    assert smallest[1] == pytest.approx(min(1, 6 * smallest[0]))
+
+
+def test_the_command_prints_and_writes_a_comparison(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    outs = [tmp_path / "out" / name for name in ("compare.html", "compare.json", "compare.md")]
+    assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", *map(str, outs)]) == 0
+    said = capsys.readouterr().out
+    assert "36 questions about 12 scenes in all runs" in said
+    assert "right in A, wrong in B" in said and "% power" in said
+    found = compared(runs["first"], runs["second"])
+    assert json.loads(outs[1].read_text()) == json.loads(json.dumps(json_of(found)))
+    assert outs[2].read_text() == markdown_of(found)
+
+
+def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str, Path], tmp_path: Path):
+    page = tmp_path / "compare.html"
+    assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", str(page)]) == 0
+    links = [unquote(link).partition("#") for link in re.findall(r'href="([^"]+)"', page.read_text())]
+    flips = [(report, name) for report, _, name in links if name]
+    (pair,) = compared(runs["first"], runs["second"]).pairs
+    assert len(flips) == 2 * (len(pair.gained) + len(pair.lost))
+    for report, name in flips:
+        path = (tmp_path / report).resolve()
+        assert path.is_file() and (path.parent / "report_files" / "data" / f"{name}.js").is_file()
+
+
+def test_the_page_fits_a_phone(runs: dict[str, Path], tmp_path: Path, browser: Any):
+    out = tmp_path / "compare.html"
+    assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", str(out)]) == 0
+    opened = OpenPage(browser, out.as_uri(), **PHONE)
+    assert opened.page.locator("svg.plot").count() and opened.page.locator("table.flips tbody tr").count()
+    assert not opened.scrolling() and not opened.problems
+    opened.page.close()
+
+
+def with_failures(run: Path, target: Path, every: int = 4) -> Path:
+    """A copy of a run, in another folder, in which an error of the server ended every fourth question."""
+    shutil.copytree(run, target)
+    rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    ended = {"answer": None, "score": 0.0, "status": "failed", "failed_part": "model", "error": "status 400"}
+    rows = [row | ended if place % every == 0 else row for place, row in enumerate(rows)]
+    (target / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    writer = RunWriter(target, "")
+    writer.export(None)
+    writer.close()
+    return target
+
+
+def test_failed_questions_are_no_difference_between_runs_with_equal_answers(runs: dict[str, Path], tmp_path: Path):
+    found = compared(runs["first"], with_failures(runs["first"], tmp_path / "failing"))
+    (pair,) = found.pairs
+    assert [each.percent for each in pair.differences] == [0.0] * 4
+    assert (pair.questions, pair.failed, pair.gained, pair.lost) == (27, (0, 9), (), ())
+    assert pair.as_wrong is not None and pair.as_wrong[0] > pair.as_wrong[1]
+
+
+def test_failed_questions_count_as_wrong_if_that_is_asked(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing")
+    (pair,) = compare(read_answers([runs["first"], failing], answer_settings()), failed_as_wrong=True).pairs
+    assert pair.overall is not None and pair.questions == 36
+    assert pair.overall.percent == pytest.approx(overall(failing) - overall(runs["first"]))
+
+
+def test_text_page_and_json_say_how_many_questions_failed(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    failing, outs = (
+        with_failures(runs["first"], tmp_path / "failing"),
+        [tmp_path / f"c.{end}" for end in ("html", "md")],
+    )
+    assert main(["compare", str(runs["first"]), str(failing), "--out", *map(str, outs), str(tmp_path / "c.json")]) == 0
+    for text in (capsys.readouterr().out, *(out.read_text() for out in outs)):
+        assert "9 of 36 questions in B; left out, so all below is over the 27 questions that both finished" in text
+    values = json.loads((tmp_path / "c.json").read_text())
+    assert [run["failed"] for run in values["runs"]] == [0, 9]
+    assert values["pairs"][0]["failed"] == {"first": 0, "second": 9} and values["pairs"][0]["questions"] == 27
+
+
+def test_runs_without_a_question_that_both_finished_are_refused(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing", every=1)
+    with pytest.raises(RunError, match=r"no question is finished in both runs: 36 of 36 failed in .*failing; retry"):
+        compared(runs["first"], failing)
+
+
+def test_each_question_weighs_the_same_however_often_a_run_answers_it(runs: dict[str, Path], tmp_path: Path):
+    twice = shutil.copytree(runs["second"], tmp_path / "twice")
+    rows = [json.loads(line) for line in (twice / "results.jsonl").read_text().splitlines()]
+    rows = [row | {"sample": sample} for place, row in enumerate(rows) for sample in (1, 2)[: 1 + place % 2]]
+    (twice / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (once,) = compared(runs["first"], runs["second"]).pairs
+    (again,) = compared(runs["first"], twice, even_if=("questions",)).pairs
+    assert again.differences == once.differences
+
+
+def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path: Path):
+    seeing = copy_with(runs["first"], tmp_path / "seeing", slice(None))
+    summary = json.loads((seeing / "summary.json").read_text())
+    summary["baselines"]["blind"] = {"source": "a run", "questions": 36, "tasks": {TASKS[0]: 12.5}, "overall": 33.3}
+    (seeing / "summary.json").write_text(json.dumps(summary))
+    table = [line for line in markdown_of(compared(seeing, runs["second"])).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    frequent, blind = (cells[0].index(name) for name in ("frequent", "blind A"))
+    assert [row[blind] for row in cells[2:]] == ["12.5", "-", "-", "33.3"]
+    expected = summary["baselines"]["most_frequent"]
+    assert cells[-1][frequent] == f"{expected['overall']:.1f}"
+
+
+def test_the_page_begins_with_the_difference_and_what_differs(runs: dict[str, Path], tmp_path: Path):
+    spun = copy_with(runs["second"], tmp_path / "other", slice(None))
+    facts = json.loads((spun / "run.json").read_text())
+    config = facts["config"] | {"moves": "spin", "seed": 5}
+    (spun / "run.json").write_text(json.dumps(facts | {"config": config}))
+    found = compared(runs["first"], spun, even_if=("moves",))
+    values = page_values(found, tmp_path / "compare.html")
+    (pair,) = values["pairs"]
+    assert values["title"] == "scripted:random (spin) against scripted:random"
+    assert pair["lead"]["difference"] == f"{overall(runs['second']) - overall(runs['first']):+.1f}"
+    assert {"name": "moves", "first": "model", "second": "spin"} in pair["differs"]
+    assert "seed" in [each["name"] for each in pair["differs"]] and pair["conditions"] == "moves"
+    assert lines_of(found)[1].endswith(", spin)")
+
+
+def test_outside_text_cannot_become_markup(runs: dict[str, Path], tmp_path: Path):
+    changed = copy_with(runs["second"], tmp_path / "<b>bold", slice(None))
+    rows = (changed / "results.jsonl").read_text()
+    (changed / "results.jsonl").write_text(re.sub(r'"answer": "[^"]*"', r'"answer": "<i>x</i>\\u001b[2J"', rows))
+    page = tmp_path / "compare.html"
+    assert main(["compare", str(runs["first"]), str(changed), "--out", str(page)]) == 0
+    text = page.read_text()
+    assert "<i>" not in text and "<b>" not in text and "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "compare takes two runs or more"),
+        (["nowhere"], "nowhere does not exist, and experiment_logs has no run of that name"),
+        (["missing.jsonl"], "missing.jsonl cannot be read"),
+        (["nowhere", "--out", "table.txt"], "--out table.txt: name a file that ends in .html, .json, .md"),
+    ],
+)
+def test_a_mistake_ends_with_what_to_do(
+    flags: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["compare", str(runs["first"]), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_runs_are_named_below_the_log_root_and_the_newest_is_offered(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+):
+    first, second = runs["first"], runs["second"]
+    below = ["--log-root", str(first.parent)]
+    assert main(["compare", str(second), *below]) == 2
+    assert f"with the newest one: roomscout compare {first} {second}" in capsys.readouterr().err
+    assert main(["compare", first.name, str(second), *below]) == 0
+    assert main(["leaderboard", first.name, *below]) == 0
+    assert "- Answered by RoomScout 0" in capsys.readouterr().out
+
+
+def test_the_leaderboard_names_both_versions_of_a_resumed_run(runs: dict[str, Path]):
+    standing = standing_of(runs["first"], answer_settings())
+    facts = standing.facts.with_resumption({"git_revision": "f" * 40, "packages": {"roomscout": "9.0"}})
+    board = leaderboard_text([[replace(standing, facts=facts)]])
+    assert ", and since it was last resumed by RoomScout 9.0 at ffffffffffff." in board
+
+
+def test_a_question_about_one_scan_is_not_called_one_of_a_benchmark(runs: dict[str, Path]):
+    reader = RunReader(runs["first"])
+    facts = replace(reader.facts, config=reader.facts.config | {"ply": "/scans/kitchen.ply"})
+    assert asked_in_words(facts, reader.benchmark) == "kitchen.ply"
+
+
+def samples_of(run: Path, path: Path, key: str = "vsibench_overall") -> Path:
+    """The answers of a run as lmms-eval writes those of its task vsibench."""
+    lines = []
+    for place, row in enumerate(RunReader(run).rows):
+        metric = "accuracy" if row.options else "MRA:.5:.95:.05"
+        asked = {
+            "id": row.id, "dataset": row.dataset, "scene_name": row.scene_name, "question_type": row.question_type,
+            "question": row.question, "ground_truth": row.ground_truth, "options": list(row.options) or None,
+            "prediction": row.answer or "", metric: row.score,
+        }  # fmt: skip
+        lines.append(json.dumps({"doc_id": place, "target": row.ground_truth, "doc_hash": "0" * 64, key: asked}))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("key", ["vsibench_overall", "vsibench_score"])
+def test_the_samples_of_lmms_eval_are_compared_with_a_run(key: str, runs: dict[str, Path], tmp_path: Path):
+    samples = samples_of(runs["second"], tmp_path / "Qwen__Qwen3-VL" / "20260101_samples_vsibench.jsonl", key)
+    (from_file,) = compared(runs["first"], samples, even_if=("protocol",)).pairs
+    (from_run,) = compared(runs["first"], runs["second"]).pairs
+    assert from_file.differences == from_run.differences
+    assert from_file.second.about["model"] == "Qwen__Qwen3-VL"
+
+
+def test_another_tools_file_is_compared_only_if_the_protocol_may_differ(runs: dict[str, Path], tmp_path: Path):
+    samples = samples_of(runs["second"], tmp_path / "samples.jsonl")
+    with pytest.raises(RunError, match=r"is the file of another tool, .* add --even-if protocol"):
+        compared(runs["first"], samples)
+
+
+def test_a_line_of_another_task_is_named(runs: dict[str, Path], tmp_path: Path):
+    samples = samples_of(runs["second"], tmp_path / "samples.jsonl", "mmmu_acc")
+    with pytest.raises(RunError, match=r"line 1 is not a sample of lmms-eval's task vsibench .no 'vsibench_overall'"):
+        compared(runs["first"], samples, even_if=("protocol",))
+
+
+def leaderboard(*folders: Path) -> list[list[str]]:
+    tables = tables_of(standing_of(folder, answer_settings()) for folder in folders)
+    return [[each.name for each in table] for table in tables]
+
+
+def test_comparable_runs_share_a_table_and_the_best_comes_first(runs: dict[str, Path]):
+    best_first = sorted((runs["first"], runs["second"]), key=overall, reverse=True)
+    assert leaderboard(runs["first"], runs["no_moves"], runs["second"]) == [
+        [folder.name for folder in best_first],
+        [runs["no_moves"].name],
+    ]
+
+
+def test_an_unfinished_run_has_a_table_of_its_own(runs: dict[str, Path], tmp_path: Path):
+    part = tmp_path / "part"
+    shutil.copytree(runs["second"], part)
+    summary = json.loads((part / "summary.json").read_text())
+    label = summary["asked"]["overall_label"]
+    summary["asked"] |= {"overall_label": f"unfinished_{label}", f"unfinished_{label}": 99.0}
+    (part / "summary.json").write_text(json.dumps(summary))
+    assert leaderboard(runs["first"], part) == [[runs["first"].name], ["part"]]
+
+
+def test_the_leaderboard_says_why_a_table_is_apart(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    assert main(["leaderboard", *(str(runs[name]) for name in ("first", "second", "no_moves"))]) == 0
+    said = capsys.readouterr().out
+    assert "Not comparable with table 1: steps (1, 0)." in said
+    assert said.count("| model | overall (%) | 95 % interval |") == 2
+
+
+def test_the_leaderboard_has_a_table_of_runs_that_may_differ(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    folders = [str(runs[name]) for name in ("first", "no_moves")]
+    assert main(["leaderboard", *folders, "--even-if", "steps"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("| model | overall (%) | 95 % interval |") == 1 and "**Conditions differ** in steps." in said
+    assert all(f"- Protocol of {runs[name].name}: " in said for name in ("first", "no_moves"))
+    assert main(["leaderboard", *folders, "--even-if", "questions"]) == 2
+    assert "a table is over equal questions" in capsys.readouterr().err
+
+
+def test_the_leaderboard_takes_a_folder_of_runs(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("first", "second"):
+        shutil.copytree(runs[name], tmp_path / name)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs["first"] / "run.json", begun)
+    assert main(["leaderboard", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert all(f"| {name} |" in told.out for name in ("first", "second"))
+    assert told.err.startswith("Left out: ") and "begun has no overall" in told.err
+
+
+def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, Path], tmp_path: Path):
+    failing = with_failures(runs["first"], tmp_path / "failing")
+    standing = standing_of(failing, answer_settings())
+    finished = [row for row in RunReader(failing).rows if not row.failed]
+    expected = aggregate([row.to_json() for row in finished], RunReader(runs["first"]).benchmark)["overall"]
+    assert (standing.failed, standing.finished_only) == (9, pytest.approx(expected))
+    board = leaderboard_text([[standing]])
+    assert "| failed | finished only (%) |" in board and f"| 9 | {expected:.1f} |" in board
+
+
+def test_the_leaderboard_writes_markdown_and_csv(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    outs = [tmp_path / "board.md", tmp_path / "board.csv"]
+    folders = [str(runs["first"]), str(runs["second"])]
+    assert main(["leaderboard", *folders, "--out", *map(str, outs)]) == 0
+    assert outs[0].read_text() == capsys.readouterr().out
+    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(outs[1].read_text())))
+    assert {float(row["overall"]) for row in rows} == {overall(runs["first"]), overall(runs["second"])}
+    assert all(row["protocol"] and float(row["mean_turns"]) and row["interval_low"] for row in rows)
+
+
+def test_a_run_without_a_score_has_no_row(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs["first"] / "run.json", begun)
+    assert main(["leaderboard", str(begun)]) == 2
+    assert "begun has no overall: finish the run with roomscout resume, or leave it out" in capsys.readouterr().err

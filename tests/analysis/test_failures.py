@@ -1,0 +1,251 @@
+"""What was in view in the answers of a run, and how it splits the errors."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run, run_in_process, run_main
+
+from roomscout.analysis.failures import failure_lines, log_split, main
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.maps import FloorPlans
+from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.seeing import save, see
+from roomscout.analysis.wrong import report_wrong
+from roomscout.command.reports import repeat_command_of
+from roomscout.data.boxes import named_in, read_boxes, record_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, enough_pixels, split
+from roomscout.runs.writer import RunWriter
+
+OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
+
+
+@pytest.fixture(scope="session")
+def seen_run(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over two rooms with boxes, whose answers have been worked out; nobody may change it."""
+    run = run_in_process(rooms.config(tmp_path_factory.mktemp("seen"), steps=3))
+    assert main([str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def copied(seen_run: Path, tmp_path: Path) -> Path:
+    """A run to change."""
+    return shutil.copytree(seen_run, tmp_path / "run")
+
+
+def test_each_answer_has_its_turns_and_the_objects_that_it_names(rooms: RoomScans, seen_run: Path):
+    reader, boxes = RunReader(seen_run), read_boxes(rooms.root / "rooms.json")
+    assert reader.sights.keys() == {row.episode for row in reader.rows}
+    for row in reader.rows:
+        sight = reader.sights[row.episode]
+        text = " ".join([row.question, *row.options])
+        assert {each.category for each in sight.objects} == {b.category for b in named_in(text, boxes[row.scene_name])}
+        assert len(sight.surface) == row.turns
+        assert all(len(pixels) == row.turns for each in sight.objects for pixels in each.pixels)
+
+
+def test_the_surface_seen_never_falls(seen_run: Path):
+    for sight in RunReader(seen_run).sights.values():
+        assert sight.surface[0] > 0 and list(sight.surface) == sorted(sight.surface) and sight.surface[-1] < 1
+
+
+def test_the_split_counts_every_scored_answer_once(seen_run: Path):
+    reader = RunReader(seen_run)
+    assert reader.summary is not None
+    by_sight = reader.summary["sight"]
+    assert by_sight == split(reader.rows, reader.sights)
+    counted = [group["answers"] for group in by_sight["types"]["all"].values()]
+    assert sum(counted) == sum(row.score is not None for row in reader.rows)
+    below = [group["below_full"] for group in by_sight["types"]["all"].values()]
+    assert sum(below) == sum(row.score is not None and row.score < 1 for row in reader.rows)
+
+
+def test_columns_at_the_end_of_the_csv_say_what_was_in_view(seen_run: Path):
+    with (seen_run / "results.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert tuple(rows[0])[-len(SIGHT_COLUMNS) :] == SIGHT_COLUMNS
+    sights = RunReader(seen_run).sights
+    assert [row["sight"] for row in rows] == [sight.verdict for sight in sights.values()]
+
+
+def test_what_is_known_is_not_computed_again(seen_run: Path):
+    assert see(RunReader(seen_run)).computed == 0
+
+
+def test_other_boxes_change_what_was_in_view(copied: Path, rooms: RoomScans, tmp_path: Path):
+    scans = shutil.copytree(rooms.root, tmp_path / "scans")
+    (name, boxes), *others = read_boxes(scans / "rooms.json").items()
+    records = [record_of(name, boxes[:1]), *(record_of(*each) for each in others)]
+    (scans / "boxes.json").write_text(json.dumps(records))
+    move_scans(copied, rooms.root, scans)
+    assert see(RunReader(copied)).computed == sum(row.scene_name == name for row in RunReader(copied).rows)
+
+
+def move_scans(run: Path, before: Path, after: Path) -> None:
+    """Let a run's turns name scans in another folder."""
+    for journal in run.glob("q*/turns.jsonl"):
+        journal.write_text(journal.read_text().replace(str(before), str(after)))
+
+
+def test_boxes_in_other_coordinates_are_refused_in_one_sentence(copied: Path, rooms: RoomScans, tmp_path: Path):
+    scans = shutil.copytree(rooms.root, tmp_path / "scans")
+    (name, boxes), *others = read_boxes(scans / "rooms.json").items()
+    moved = [box.moved((5, 0, 0)) for box in boxes]
+    (scans / "boxes.json").write_text(json.dumps([record_of(name, moved), *(record_of(*each) for each in others)]))
+    move_scans(copied, rooms.root, scans)
+    seen = see(RunReader(copied))
+    (sentence,) = seen.missing
+    assert sentence.startswith(f"{scans / 'boxes.json'}, scene {name}: only ") and "other coordinates" in sentence
+    assert {row.scene_name for row in RunReader(copied).rows if row.episode in seen.sights} == {others[0][0]}
+
+
+def test_a_scan_that_has_changed_is_named(copied: Path, rooms: RoomScans, tmp_path: Path):
+    scans = shutil.copytree(rooms.root, tmp_path / "scans")
+    move_scans(copied, rooms.root, scans)
+    (copied / "seen.jsonl").unlink()
+    scan = min(scans.rglob("*.ply"))
+    scan.write_bytes(scan.read_bytes() + b"\n")
+    lines = failure_lines(RunReader(copied).rows, see(RunReader(copied)))
+    assert lines[0] == (
+        f"Not known: {scan} has changed since the run, or is another scan: restore the one that the run explored."
+    )
+
+
+def test_without_boxes_the_surface_is_known_all_the_same(copied: Path, rooms: RoomScans, tmp_path: Path):
+    scans = shutil.copytree(rooms.root, tmp_path / "scans")
+    (scans / "rooms.json").unlink()
+    move_scans(copied, rooms.root, scans)
+    seen = see(RunReader(copied))
+    assert {sight.verdict for sight in seen.sights.values()} == {None}
+    surface, boxes = failure_lines(RunReader(copied).rows, seen)
+    assert surface.startswith("Surface seen: ") and boxes.startswith("No boxes of the objects are known")
+    save(copied, seen)
+    summary = RunReader(copied).summary
+    assert summary is not None and summary["sight"]["types"] == {}
+
+
+def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(seen_run)]) == 0
+    said = capsys.readouterr().out
+    below = [row for row in RunReader(seen_run).rows if row.score is not None and row.score < 1]
+    assert f"Of {len(below)} answers below full score: " in said
+    assert all(f"\n{row.folder}  " in said for row in below)
+
+
+def test_a_type_alone_is_split(seen_run: Path, capsys: pytest.CaptureFixture[str]):
+    row = RunReader(seen_run).rows[0]
+    assert main([str(seen_run), "--type", row.question_type]) == 0
+    types = {each.question_type for each in RunReader(seen_run).rows} - {row.question_type}
+    assert not any(name in capsys.readouterr().out for name in types)
+
+
+def test_nothing_is_changed_without_saving(copied: Path):
+    (copied / "seen.jsonl").unlink()
+    assert main([str(copied), "--no-save"]) == 0
+    assert not (copied / "seen.jsonl").exists()
+
+
+def test_a_run_in_progress_is_split_without_saving(copied: Path, capsys: pytest.CaptureFixture[str], caplog):
+    (copied / "seen.jsonl").unlink()
+    writer = RunWriter(copied)
+    try:
+        assert main([str(copied)]) == 0
+    finally:
+        writer.close()
+    assert "answers below full score: " in capsys.readouterr().out
+    assert "is being written by process" in caplog.text
+    assert not (copied / "seen.jsonl").exists()
+
+
+def test_a_blind_run_saw_nothing(rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog):
+    run = run_in_process(rooms.config(tmp_path, renderer="blind", steps=0))
+    assert main([str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {run} is blind: its views were grey")
+    log_split(run)
+    assert not (run / "seen.jsonl").exists()
+
+
+def test_a_run_of_an_earlier_version_without_scans_is_one_sentence(capsys: pytest.CaptureFixture[str]):
+    assert main([str(OLD_RUN)]) == 2
+    assert "does not record which scans" in capsys.readouterr().err
+    assert not (OLD_RUN / "seen.jsonl").exists()
+
+
+def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    log_split(copied)
+    assert any(
+        "answers below full score: " in each and f"roomscout failures {copied}" in each for each in caplog.messages
+    )
+
+
+@pytest.mark.parametrize(("flags", "written"), [([], True), (["--no-failures"], False)])
+def test_a_run_of_the_command_ends_with_it_unless_switched_off(rooms: RoomScans, tmp_path: Path, flags, written):
+    given = [each for each in rooms.flags(tmp_path, "--num-questions", "2", "--steps", "1") if each != "--no-failures"]
+    assert run_main([*given, *flags]).returncode == 0
+    assert (only_run(tmp_path) / "seen.jsonl").exists() == written
+
+
+def test_wrong_says_how_well_objects_were_in_view(seen_run: Path):
+    lines = report_wrong(RunReader(seen_run))
+    assert any(line.startswith("    in view: ") for line in lines)
+
+
+def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp_path: Path):
+    run = RunContents.read(seen_run)
+    episode, sight = next((key, each) for key, each in run.sights.items() if each.objects)
+    page = page_of(run.question(episode), run, FloorPlans(tmp_path), str)
+    assert page["sight"].startswith(str(sight.verdict).replace("_", " "))
+    for turn, shown in enumerate(page["turns"]):
+        assert [pixels for _, pixels, _ in shown["objects"]] == [each.at(turn) for each in sight.objects]
+        assert shown["surface"] == round(100 * sight.surface[turn])
+
+
+def test_the_report_splits_the_scores(seen_run: Path, tmp_path: Path):
+    page = write_report(seen_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert "What was in view" in page and '<select name="sight">' in page
+
+
+def test_a_report_without_it_has_neither_table_nor_filter(one_run: Path, tmp_path: Path):
+    page = write_report(one_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert "What was in view" not in page and "<label hidden>Sight" in page
+
+
+def sight_of(*objects: SeenObjects) -> Sight:
+    turns = max((len(pixels) for each in objects for pixels in each.pixels), default=1)
+    return Sight(1, 1, surface=(0.5,) * turns, boxes=True, objects=objects, enough=10, made_of="")
+
+
+@pytest.mark.parametrize(
+    ("needed", "pixels", "verdict", "first"),
+    [
+        (1, [[0, 0, 0]], "never_saw", None),
+        (1, [[0, 4, 0]], "saw_little", 1),
+        (1, [[0, 4, 20]], "saw", 1),
+        (1, [[0, 0, 0], [0, 20, 0]], "saw", 1),
+        (2, [[0, 0, 0], [0, 20, 0]], "never_saw", None),
+        (2, [[0, 0, 12], [15, 20, 0]], "saw", 2),
+    ],
+)
+def test_a_verdict_needs_all_objects_of_a_count_and_one_of_any_other_kind(needed, pixels, verdict, first):
+    sight = sight_of(SeenObjects("lamp", needed, tuple(map(tuple, pixels))))
+    assert (sight.verdict, sight.first_turn) == (verdict, first)
+
+
+def test_the_object_seen_worst_decides():
+    lamp, door = SeenObjects("lamp", 1, ((0, 3),)), SeenObjects("door", 1, ((500, 0),))
+    assert sight_of(lamp, door).verdict == "saw_little"
+    assert sight_of(lamp, door).in_words == "lamp at 3 pixels, door at 500 pixels"
+
+
+def test_a_question_that_names_no_object_has_a_verdict_of_its_own():
+    assert sight_of().verdict == "no_object"
+
+
+def test_enough_is_a_thousandth_of_the_view():
+    assert enough_pixels(640, 480) == 307

@@ -1,0 +1,297 @@
+"""A judge's marks of answers in free text: kept beside a run's records, and read by everything that shows scores."""
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.analysis.compare.leaderboard import main as leaderboard
+from roomscout.analysis.wrong import main as wrong
+from roomscout.command.reports import finish
+from roomscout.command.verbs import VERBS
+from roomscout.data.judged import JUDGED_KIND
+from roomscout.runs.marks import Mark
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import MARKS_FILE, RunReader
+from roomscout.runs.writer import RunWriter
+from roomscout.scoring.samples import majority_score
+from roomscout.speed.servers import FaultyServer, Request, scripted
+
+LABEL = r"\w+_open_eqa_v0_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
+SCENES = ("scene0709_00", "scene0710_00")
+
+
+def openeqa_rows() -> list[dict]:
+    """Two questions about each scene, in OpenEQA's columns: one with extra answers, one without."""
+    rows = []
+    for scene in SCENES:
+        of_scene = {"episode_history": f"scannet-v0/002-scannet-{scene}"}
+        rows.append({"question": "What is red?", "answer": "Fire extinguisher", "category": "object recognition",
+                     "question_id": f"{scene}-red", **of_scene})  # fmt: skip
+        rows.append({"question": "Where is the cereal?", "answer": "On the shelf", "category": "object localization",
+                     "question_id": f"{scene}-cereal", "extra_answers": ["By the sink"], **of_scene})  # fmt: skip
+    return rows
+
+
+@pytest.fixture(scope="module")
+def config(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """A run over four questions of OpenEQA about two rooms."""
+    folder = tmp_path_factory.mktemp("openeqa")
+    (folder / "scans").mkdir()
+    for scene, scan in zip(SCENES, sorted(rooms.root.rglob("*.ply")), strict=True):
+        shutil.copy(scan, folder / "scans" / f"{scene}.ply")
+    path = folder / "open-eqa-v0.json"
+    path.write_text(json.dumps(openeqa_rows()))
+    return rooms.config(folder / "runs", questions=path, scan_root=folder / "scans", benchmark="openeqa", steps=1)
+
+
+@pytest.fixture(scope="module")
+def unjudged(config: RunConfig) -> Path:
+    """A finished run with its report, which no judge has marked. Nobody may change it."""
+    assert finish(main_vsi_bench_loop(config), config) == 0
+    return only_run(config.output.log_root)
+
+
+@pytest.fixture
+def run(unjudged: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(unjudged, tmp_path / "run")
+
+
+def lenient(chat) -> str:
+    """A judge that marks answers to questions with extra answers with 5, and others with 2."""
+    return "5" if "Extra Answers" in chat.messages[0].text else "Your mark: 2"
+
+
+def rescore(run: Path, server: FaultyServer, *flags: str, judge: str = "marker-1") -> int:
+    command: Callable | None = VERBS["rescore"].command
+    assert command is not None
+    return command([str(run), "--judge", judge, "--judge-url", server.url, *flags])
+
+
+@pytest.fixture
+def judged(run: Path) -> Path:
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(run, server) == 0
+    return run
+
+
+# ---- without a judge --------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_judge_says_that_it_is_not_scored(unjudged: Path):
+    asked = (RunReader(unjudged).summary or {})["asked"]
+    assert (asked["awaiting_judge"], asked["overall_label"]) == (4, None)
+    said = "4 not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"
+    assert said in (unjudged / "run.log").read_text()
+
+
+def test_answers_in_free_text_have_no_frequency_baseline(unjudged: Path):
+    assert "most_frequent" not in (RunReader(unjudged).summary or {}).get("baselines", {})
+
+
+def test_the_report_of_an_unjudged_run_has_the_command_that_scores_it(unjudged: Path):
+    assert f"roomscout rescore {unjudged} --judge MODEL" in (unjudged / "report.html").read_text()
+
+
+def test_wrong_says_which_answers_are_not_scored(unjudged: Path, capsys: pytest.CaptureFixture[str]):
+    assert wrong([str(unjudged)]) == 0
+    assert f"Not scored yet: 4; to score them: roomscout rescore {unjudged} --judge" in capsys.readouterr().out
+
+
+def test_the_leaderboard_says_how_to_score_an_unjudged_run(unjudged: Path, capsys: pytest.CaptureFixture[str]):
+    assert leaderboard([str(unjudged)], ()) == 2
+    assert "is not scored yet: score it with roomscout rescore" in capsys.readouterr().err
+
+
+# ---- marks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_judge_scores_a_run_later(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    caplog.clear()
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(run, server, "--out", str(tmp_path / "judged.csv")) == 0
+    printed = "\n".join(caplog.messages)
+    assert "4 answers marked, 0 had a mark" in printed and "HTTP Request" not in printed
+    assert re.search(rf"{LABEL}\S* +- +62\.5", printed)
+    scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
+    assert scores == {each["question_id"]: "1.0" if "extra_answers" in each else "0.25" for each in openeqa_rows()}
+
+
+def test_marks_score_the_summary(judged: Path):
+    asked = (RunReader(judged).summary or {})["asked"]
+    assert re.fullmatch(LABEL + r"\S*", asked["overall_label"])
+    assert (asked[asked["overall_label"]], asked["scored"], "awaiting_judge" in asked) == (62.5, 4, False)
+
+
+def test_marks_do_not_change_the_records(judged: Path, unjudged: Path):
+    for name in ("results.jsonl", "run.json", "questions.jsonl"):
+        assert (judged / name).read_bytes() == (unjudged / name).read_bytes()
+
+
+def test_the_report_of_a_judged_run_has_its_scores(judged: Path):
+    page = (judged / "report.html").read_text()
+    assert "62.5" in page and "--judge MODEL" not in page
+
+
+def test_wrong_lists_the_answers_with_a_low_mark(judged: Path, capsys: pytest.CaptureFixture[str]):
+    assert wrong([str(judged)]) == 0
+    assert capsys.readouterr().out.startswith("Wrong: 0 of 4, partly right: 2\n")
+
+
+def test_the_leaderboard_names_the_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
+    assert leaderboard([str(judged)], ()) == 0
+    assert "open-eqa-v0.json, judged by marker-1 " in capsys.readouterr().out
+
+
+def test_a_second_call_asks_for_nothing(judged: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    caplog.clear()
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(judged, server) == 0
+        assert server.requests == []
+    assert "0 answers marked, 4 had a mark" in caplog.messages
+
+
+def test_a_second_call_asks_only_for_what_is_missing(judged: Path):
+    lines = (judged / MARKS_FILE).read_text().splitlines(keepends=True)
+    (judged / MARKS_FILE).write_text("".join(lines[:3]))
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(judged, server) == 0
+        assert len(server.requests) == 1
+
+
+def test_marks_before_a_failure_are_kept(run: Path, capsys: pytest.CaptureFixture[str]):
+    def about_cereal(request: Request) -> str | None:
+        return "401:wrong key" if "cereal" in str(request.body) else None
+
+    with FaultyServer(scripted(lenient), fault=about_cereal) as server:
+        assert rescore(run, server) == 2
+    assert "error: the judge: " in capsys.readouterr().err
+    assert len((run / MARKS_FILE).read_text().splitlines()) == 1
+
+
+def test_rescoring_a_judged_run_keeps_its_marks(judged: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    caplog.clear()
+    command = VERBS["rescore"].command
+    assert command is not None and command([str(judged)]) == 0
+    assert "\n".join(caplog.messages).startswith("0 of 4 answers change")
+
+
+def test_a_run_has_the_marks_of_one_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
+    before = (judged / MARKS_FILE).read_bytes()
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(judged, server, judge="other") == 2
+        assert server.requests == []
+    assert "has the marks of marker-1, and a run has those of one judge" in capsys.readouterr().err
+    assert (judged / MARKS_FILE).read_bytes() == before
+
+
+def test_marks_of_another_judge_can_be_replaced(judged: Path):
+    with FaultyServer(scripted(lambda chat: "3")) as server:
+        assert rescore(judged, server, "--replace-marks", judge="other") == 0
+    marks = RunReader(judged).marks
+    assert marks is not None and (marks.judge, set(marks.by_answer.values())) == ("other", {3})
+
+
+def test_the_judge_is_asked_as_openeqa_asks_it(run: Path):
+    with FaultyServer(scripted(lambda chat: "3")) as server:
+        rescore(run, server)
+        bodies = [request.body for request in server.requests]
+    asked = {(each["model"], each["temperature"], each["seed"], each["max_tokens"]) for each in bodies}
+    assert (asked, len(bodies)) == ({("marker-1", 0.2, 1234, 32)}, 4)
+
+
+def test_a_judge_without_marks_leaves_answers_without_a_score(run: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    caplog.clear()
+    with FaultyServer(scripted(lambda chat: "5" if "cereal" in chat.messages[0].text else "red!")) as server:
+        rescore(run, server)
+        seeds = sorted(request.body["seed"] for request in server.requests)
+    printed = "\n".join(caplog.messages)
+    assert "2 answers marked, 0 had a mark; 2 without one, since no reply had a mark" in printed
+    assert re.search(r"partly_judged_\w+_open_eqa_v0_overall", printed)
+    assert seeds == [1234, 1234, 1234, 1234, 1235, 1235, 1236, 1236]
+
+
+def test_a_judge_that_refuses_is_reported_in_one_line(run: Path, capsys: pytest.CaptureFixture[str]):
+    with FaultyServer(scripted(lambda chat: "5"), fault=lambda request: "401:wrong key") as server:
+        assert rescore(run, server) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the judge: ") and "--judge-key-env" in line
+
+
+def test_a_run_without_free_text_needs_no_judge(one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with FaultyServer(scripted(lambda chat: "5")) as server:
+        assert rescore(shutil.copytree(one_run, tmp_path / "copy"), server) == 2
+    assert "--judge: no answer of this run needs a judge" in capsys.readouterr().err
+
+
+def test_a_missing_answer_scores_zero_without_a_mark(judged: Path):
+    row = RunReader(judged).recorded_rows[0]
+    marks = RunReader(judged).marks
+    assert marks is not None and marks.scored(replace(row, answer=None)).score == 0
+
+
+def test_a_majority_has_the_score_of_its_mark():
+    rows = [{"answer": answer, "score": score, "ground_truth": "x"} for answer, score in (("a", 0.25), ("b", 1.0))]
+    assert majority_score([*rows, rows[1]], JUDGED_KIND) == 1.0
+
+
+def test_parts_keep_their_marks_when_they_are_merged(config: RunConfig, tmp_path: Path):
+    parts = []
+    for number in (1, 2):
+        part = config.having(shard=f"{number}/2", log_root=tmp_path / f"part{number}", report=False)
+        outcome = main_vsi_bench_loop(part)
+        assert outcome.folder is not None
+        parts.append(outcome.folder)
+        run = RunWriter(outcome.folder)
+        for row in run.rows:
+            run.mark(Mark(row.id, str(row.answer), 4, "marker-1", "0" * 8))
+        run.close()
+    asked = merge(tmp_path / "merged", parts)["asked"]
+    assert (asked["scored"], asked[asked["overall_label"]]) == (4, 75.0)
+
+
+# ---- at the end of a run ----------------------------------------------------------------------------------------
+
+
+def test_a_run_with_a_judge_is_scored_at_its_end(config: RunConfig, tmp_path: Path):
+    with FaultyServer(scripted(lenient)) as server:
+        judged = config.having(log_root=tmp_path / "runs", judge="marker-1", judge_url=server.url)
+        assert finish(main_vsi_bench_loop(judged), judged) == 0
+    page = (only_run(tmp_path / "runs") / "report.html").read_text()
+    assert "judged_by_marker-1" in page and "62.5" in page
+
+
+def test_a_judge_that_fails_at_the_end_leaves_a_complete_run(
+    config: RunConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with FaultyServer(scripted(lenient), fault=lambda request: "401:wrong key") as server:
+        judged = config.having(log_root=tmp_path / "runs", judge="marker-1", judge_url=server.url)
+        assert finish(main_vsi_bench_loop(judged), judged) == 0
+    assert "Not every answer is scored: the judge: " in caplog.text
+    assert "rescore" in caplog.text and "--judge-key-env" in caplog.text
+
+
+def test_a_judge_needs_answers_in_free_text(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match="no question has one: leave it out"):
+        main_vsi_bench_loop(rooms.config(tmp_path, judge="marker-1"))
+
+
+def test_the_flags_of_a_judge_need_a_judge(config: RunConfig):
+    with pytest.raises(ConfigError, match="--judge-url is about a judge of answers in free text: add --judge MODEL"):
+        config.having(judge_url="http://localhost:1/v1").checked()
+
+
+def test_the_label_without_a_judge_is_that_of_the_file(unjudged: Path):
+    assert RunReader(unjudged).benchmark.label.endswith("_open_eqa_v0_overall")

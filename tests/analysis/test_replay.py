@@ -1,0 +1,436 @@
+"""Replays in 3D: the page in headless Chromium, which answers are found, and what is refused."""
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import OpenPage
+from conftest import COMMAND, RoomScans, run_command
+from PIL import Image
+from test_report import MARKUP, OLD_RUN, contents_of, poisoned
+
+from roomscout.command.main import main
+from roomscout.command.reports import repeat_command_of
+from roomscout.data.boxes import ObjectBox, named_in, read_boxes, record_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
+
+ORANGE = (234, 115, 13)
+"""The colour of the current turn's camera."""
+PURPLE = (199, 33, 184)
+"""The colour of the boxes."""
+
+
+@pytest.fixture(scope="module")
+def row(one_run: Path) -> ResultRow:
+    """The answer with the most turns."""
+    return max(RunReader(one_run).rows, key=lambda each: each.turns)
+
+
+@pytest.fixture(scope="module")
+def turns(one_run: Path, row: ResultRow) -> list[Turn]:
+    return RunReader(one_run).turns(row.episode)
+
+
+@pytest.fixture(scope="module")
+def replay(one_run: Path, row: ResultRow, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The replay of that answer, outside its run."""
+    out = tmp_path_factory.mktemp("replay") / "replay.html"
+    assert main(["replay", str(one_run), row.folder, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def named(one_run: Path, six_rooms: RoomScans) -> tuple[str, list[ObjectBox]]:
+    """The answer to a question that names objects, and their boxes."""
+    boxes = read_boxes(six_rooms.root / "rooms.json")
+    for row in RunReader(one_run).rows:
+        if found := named_in(" ".join([row.question, *row.options]), boxes[row.scene_name]):
+            return row.folder, found
+    raise AssertionError("no question names an object")
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Any, replay: Path) -> Iterator[OpenPage]:
+    """The replay in a browser; afterwards nothing may have gone wrong."""
+    opened = open_replay(browser, replay)
+    yield opened
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+def problems_of(opened: OpenPage) -> list[str]:
+    """What went wrong in a page, but not that a screenshot waits for a software renderer."""
+    return [problem for problem in opened.problems if "GPU stall due to ReadPixels" not in problem]
+
+
+def open_replay(browser: Any, page: Path, fragment: str = "", **options: Any) -> OpenPage:
+    opened = OpenPage(browser, page.as_uri() + fragment, **options)
+    opened.page.wait_for_selector("body[data-drawn]")
+    return opened
+
+
+def go_to(shown: OpenPage, turn: int) -> None:
+    """Move the slider to a turn, seen from outside."""
+    shown.page.click("#overview")
+    shown.page.fill("#slider", str(turn))
+
+
+def drawn(shown: OpenPage, selector: str) -> Image.Image:
+    """What the page shows of an element."""
+    shown.drawn()
+    return Image.open(io.BytesIO(shown.page.locator(selector).screenshot())).convert("RGB")
+
+
+def test_the_slider_moves_the_camera_and_shows_what_the_model_saw(turns: list[Turn], shown: OpenPage):
+    for turn in turns[:3]:
+        go_to(shown, turn.turn)
+        shown.page.click("#through")
+        seen = drawn(shown, "#frame")
+        ours, saw = (
+            np.array(each.crop((3, 3, each.width - 3, each.height - 3)).resize((32, 20)), dtype=float)
+            for each in (seen, Image.fromarray(turn.view).resize(seen.size))
+        )
+        assert np.median(np.abs(ours - saw)) < 5
+        assert np.median(np.abs(ours[:, ::-1] - saw)) > 10 or np.ptp(saw) < 40
+
+
+def test_the_current_turn_has_the_orange_camera_at_its_place(turns: list[Turn], shown: OpenPage):
+    middles = []
+    for turn in (turns[0], turns[-1]):
+        go_to(shown, turn.turn)
+        rows, columns = np.nonzero(np.abs(np.array(drawn(shown, "#room"), dtype=int) - ORANGE).max(axis=2) < 12)
+        assert len(rows) > 20
+        middles.append((rows.mean(), columns.mean()))
+    assert turns[0].pose != turns[-1].pose
+    assert np.abs(np.subtract(*middles)).max() > 2
+
+
+def test_arrow_keys_go_from_turn_to_turn(shown: OpenPage):
+    go_to(shown, 1)
+    shown.page.focus("#talk")
+    shown.page.keyboard.press("ArrowRight")
+    assert shown.page.inner_text("#now").startswith("turn 2 of")
+    shown.page.keyboard.press("ArrowLeft")
+    shown.page.keyboard.press("ArrowLeft")
+    assert shown.page.inner_text("#turns .current h2").startswith("Turn 0")
+    assert shown.page.evaluate("location.hash") == "#0"
+
+
+def test_the_conversation_has_what_was_asked_said_noted_and_done(row: ResultRow, turns: list[Turn], shown: OpenPage):
+    assert shown.page.inner_text("#asked") == row.question
+    assert shown.page.locator("#turns > li > pre").all_text_contents() == [
+        turn.reply.text for turn in turns if turn.reply.text
+    ]
+    said = shown.page.inner_text("#turns")
+    for turn in turns:
+        assert turn.action.in_words in said and turn.camera_in_words in said and (turn.parse_error or "") in said
+
+
+def test_a_click_on_a_turns_camera_goes_to_it(shown: OpenPage):
+    go_to(shown, 0)
+    label = shown.page.locator("#labels span").nth(2).bounding_box()
+    shown.page.mouse.click(label["x"] + label["width"] / 2, label["y"] + label["height"] + 4)
+    assert shown.page.inner_text("#now") != "turn 0"
+
+
+def test_a_drag_leaves_the_turns_camera(shown: OpenPage):
+    shown.page.click("#through")
+    box = shown.page.locator("#canvas").bounding_box()
+    shown.page.mouse.move(box["x"] + 200, box["y"] + 200)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 260, box["y"] + 220, steps=3)
+    shown.page.mouse.up()
+    assert shown.page.get_attribute("#through", "aria-pressed") == "false"
+    assert shown.page.locator("#frame").is_hidden()
+
+
+def purple_pixels(shown: OpenPage) -> int:
+    """How many pixels of the room have the colour of the boxes."""
+    return int((np.abs(np.array(drawn(shown, "#canvas"), dtype=int) - PURPLE).max(axis=2) < 12).sum())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_objects_that_the_question_names_have_boxes_that_can_be_hidden(
+    one_run: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path, scheme: str
+):
+    name, boxes = named
+    assert main(["replay", str(one_run), name, "--out", str(tmp_path / "named.html")]) == 0
+    opened = open_replay(browser, tmp_path / "named.html", color_scheme=scheme)
+    labels = opened.page.locator("#labels .object:visible")
+    assert sorted(labels.all_inner_texts()) == sorted(box.category for box in boxes)
+    assert purple_pixels(opened) > 50 * len(boxes)
+    opened.page.uncheck("#objects")
+    assert purple_pixels(opened) == 0 and labels.count() == 0
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+def scan_elsewhere(copied: Path, name: str, scan_root: Path) -> str:
+    """Copy the scan of an answer below another folder, without its boxes; returns the name of its scene."""
+    recorded = RunReader(copied).turns(EpisodeId.parse(name))[0].scan
+    assert recorded is not None
+    scene = Path(recorded.file).parent
+    shutil.copytree(scene, scan_root / "scans" / scene.name)
+    return scene.name
+
+
+def test_without_known_boxes_there_is_nothing_to_hide(
+    copied: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path
+):
+    scan_elsewhere(copied, named[0], tmp_path / "moved")
+    assert main(["replay", str(copied), named[0], "--scan-root", str(tmp_path / "moved")]) == 0
+    opened = open_replay(browser, copied / f"replay_{named[0]}.html")
+    assert opened.page.locator("#objects").is_hidden() and purple_pixels(opened) == 0
+    opened.page.close()
+
+
+def test_boxes_in_other_coordinates_are_not_drawn_and_the_page_says_why(
+    copied: Path, named: tuple[str, list[ObjectBox]], tmp_path: Path
+):
+    name, boxes = named
+    moved = tmp_path / "moved"
+    scene = scan_elsewhere(copied, name, moved)
+    elsewhere = record_of(scene, [box.moved((0, 0, 40)) for box in boxes])
+    (moved / "boxes.json").write_text(json.dumps([elsewhere]))
+    assert main(["replay", str(copied), name, "--scan-root", str(moved)]) == 0
+    said = f"No boxes of objects are drawn: {moved / 'boxes.json'}, scene {scene}: only 0 of {len(boxes)} boxes fit"
+    assert said in (copied / f"replay_{name}.html").read_text()
+
+
+def test_the_page_is_small_and_names_no_address(replay: Path):
+    text = replay.read_text()
+    assert len(text) < 4e6
+    assert "http://" not in text and "https://" not in text
+
+
+def test_the_address_names_a_turn_and_a_phone_shows_all_in_its_width(browser: Any, replay: Path):
+    opened = open_replay(browser, replay, "#1", viewport={"width": 390, "height": 844}, color_scheme="dark")
+    assert opened.page.inner_text("#turns .current h2").startswith("Turn 1")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+@pytest.fixture
+def copied(one_run: Path, tmp_path: Path) -> Path:
+    """A run to damage."""
+    return shutil.copytree(one_run, tmp_path / "run")
+
+
+def test_markup_in_texts_of_a_run_stays_text(copied: Path, browser: Any):
+    poisoned(copied)
+    chosen = next(row.folder for row in RunReader(copied).rows if MARKUP in row.question)
+    assert main(["replay", str(copied), chosen]) == 0
+    opened = open_replay(browser, copied / f"replay_{chosen}.html")
+    assert opened.page.inner_text("#talk").count("<script>window.hacked = true</script>") >= 4
+    assert opened.page.evaluate("window.hacked") is None
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+def test_a_replay_is_the_only_new_file_in_its_run_and_the_report_links_it(copied: Path, row: ResultRow):
+    from roomscout.analysis.report.writer import write_report
+
+    before = contents_of(copied)
+    assert main(["replay", str(copied), row.folder]) == 0
+    after = contents_of(copied)
+    assert after.pop(f"replay_{row.folder}.html")
+    assert after == before
+    data = write_report(copied, repeat_command_of).path.with_name("report_files") / "data"
+    others = next(each.folder for each in RunReader(copied).rows if each.folder != row.folder)
+    assert f'"replay":"replay_{row.folder}.html"' in (data / f"{row.folder}.js").read_text()
+    assert f"roomscout replay {copied} {others}" in (data / f"{others}.js").read_text()
+
+
+def test_what_is_missing_is_said_and_the_rest_is_shown(
+    copied: Path, row: ResultRow, turns: list[Turn], browser: Any, capsys: Any
+):
+    folder = copied / row.folder
+    (folder / "render_00.png").unlink()
+    (folder / "render_01.png").write_bytes(b"damaged")
+    journal = (folder / "turns.jsonl").read_text().splitlines(keepends=True)
+    (folder / "turns.jsonl").write_text("".join([*journal[:-1], "{}\n"]))
+    assert main(["replay", str(copied), row.folder]) == 0
+    opened = open_replay(browser, copied / f"replay_{row.folder}.html")
+    said = opened.page.inner_text(".missing")
+    for words in ("view render_00.png is missing", "view of turn 1 is damaged", f"line {len(turns)} is damaged"):
+        assert words in said
+    assert opened.page.locator("#turns > li").count() == len(turns) - 1
+    assert opened.page.locator("#turns img").count() == len(turns) - 3
+    opened.page.close()
+    assert not problems_of(opened)
+
+
+@pytest.mark.parametrize("form", ["folder", "number", "id"])
+def test_an_answer_is_found_by_folder_number_and_id(copied: Path, tmp_path: Path, form: str):
+    questions = [json.loads(line) for line in (copied / "questions.jsonl").read_text().splitlines()]
+    for place, question in enumerate(questions):
+        question["id"] = f"question-{place}"
+    (copied / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    name = {"folder": "q003", "number": "3", "id": "question-2"}[form]
+    assert main(["replay", str(copied), name]) == 0
+    assert (copied / "replay_q003.html").is_file()
+
+
+def test_a_scan_that_has_moved_is_found_below_a_scan_root(copied: Path, tmp_path: Path):
+    recorded = RunReader(copied).turns(RunReader(copied).begun[0])[0].scan
+    assert recorded is not None
+    moved = tmp_path / "moved" / "scans" / Path(recorded.file).parent.name
+    moved.mkdir(parents=True)
+    shutil.copy(recorded.file, moved)
+    journal = copied / "q001" / "turns.jsonl"
+    journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
+    assert main(["replay", str(copied), "q001", "--scan-root", str(tmp_path / "moved")]) == 0
+
+
+def test_a_run_of_an_earlier_version_replays_where_its_questions_and_scan_are(tmp_path: Path):
+    copy, rooms = shutil.copytree(OLD_RUN, tmp_path / "run"), OLD_RUN.parent / "rooms"
+    assert main(["replay", str(copy), "q002", "--scan-root", str(rooms), "--out", str(tmp_path / "old.html")]) == 0
+
+
+def refusals() -> Iterator[tuple[str, str]]:
+    yield "{tmp} q001", "is not a run folder: it has no run.json"
+    yield "{run} q099", "has no q099: its questions are q001 to q021"
+    yield "{run} q001_s2", "has no q001_s2"
+    yield "{run} nothing", "has no question nothing: give a folder such as q001, or the id of a question, such as"
+    yield "{run} q001 --out {tmp}/run.json", "name a file that ends in .html"
+    yield "{run} q001 --out {tmp}/q.html --rrd", "name a file that ends in .rrd"
+    yield "{run} q001 --out {tmp}/file/page.html", "choose another --out"
+    yield "{run} q001 --scan-root {tmp}", "no scan of scannet"
+    yield "{run} q001 --scan-root {tmp}/absent", "is not a folder"
+    yield "{old} q002", "--scan-root"
+
+
+@pytest.mark.parametrize(("arguments", "words"), list(refusals()))
+def test_bad_input_is_refused_in_one_sentence(one_run: Path, tmp_path: Path, arguments: str, words: str, capsys: Any):
+    (tmp_path / "file").write_text("not a folder")
+    places = {"run": one_run, "tmp": tmp_path, "old": OLD_RUN}
+    assert main(["replay", *(each.format(**places) for each in arguments.split())]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_scan_that_has_changed_since_the_run_is_refused(copied: Path, capsys: Any):
+    journal = copied / "q001" / "turns.jsonl"
+    recorded = json.loads(journal.read_text().splitlines()[0])["scan"]["sha256"]
+    journal.write_text(journal.read_text().replace(recorded, "0" * 64))
+    assert main(["replay", str(copied), "q001"]) == 2
+    assert (
+        "restore the one that the run explored, or name the folder that has the run's scans" in capsys.readouterr().err
+    )
+
+
+def test_a_number_that_is_the_id_of_another_question_is_refused(copied: Path, capsys: Any):
+    questions = [json.loads(line) for line in (copied / "questions.jsonl").read_text().splitlines()]
+    for place, question in enumerate(questions):
+        question["id"] = str(place)
+    (copied / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    assert main(["replay", str(copied), "3"]) == 2
+    assert "give q003 for the question with this number, or q004 for the one with this id" in capsys.readouterr().err
+
+
+def test_a_question_that_has_not_begun_is_refused(copied: Path, capsys: Any):
+    shutil.rmtree(copied / "q002")
+    rows = (copied / "results.jsonl").read_text().splitlines(keepends=True)
+    (copied / "results.jsonl").write_text("".join(row for row in rows if json.loads(row)["number"] != 2))
+    assert main(["replay", str(copied), "q002"]) == 2
+    assert "q002 has no turns to show; these have: q001, q003, q004" in capsys.readouterr().err
+
+
+class Recording:
+    """A file for rerun, as rerun's own code reads it."""
+
+    def __init__(self, run: Path, name: str, out: Path):
+        chunk = pytest.importorskip("rerun.chunk", reason='rerun-sdk is not installed: pip install "roomscout[report]"')
+        assert main(["replay", str(run), name, "--rrd", "--out", str(out)]) == 0
+        self._chunks = chunk.RrdReader(out).stream().to_chunks()
+
+    @property
+    def entities(self) -> set[str]:
+        """The paths of what is in the file, but not of what rerun notes about the file."""
+        paths = {chunk.entity_path.replace("\\ ", " ") for chunk in self._chunks}
+        return {path for path in paths if not path.startswith("/__")}
+
+    def values(self, entity: str, component: str) -> dict[int | None, Any]:
+        """The values of a component by turn; None is the turn of a value that does not change."""
+        found = {}
+        for chunk in self._chunks:
+            if chunk.entity_path.replace("\\ ", " ") == entity:
+                columns = chunk.to_record_batch().to_pydict()
+                if component in columns:
+                    turns = columns.get("turn", [None] * len(columns[component]))
+                    found |= dict(zip(turns, (cell[0] for cell in columns[component]), strict=True))
+        return found
+
+
+@pytest.fixture(scope="module")
+def recording(one_run: Path, named: tuple[str, list[ObjectBox]], tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """The recording of the answer to a question that names objects."""
+    return Recording(one_run, named[0], tmp_path_factory.mktemp("rerun") / "replay.rrd")
+
+
+@pytest.fixture(scope="module")
+def recorded(one_run: Path, named: tuple[str, list[ObjectBox]]) -> list[Turn]:
+    """The turns of that answer."""
+    return RunReader(one_run).turns(EpisodeId.parse(named[0]))
+
+
+def test_rerun_reads_the_scan_the_path_and_the_conversation(recording: Recording, recorded: list[Turn]):
+    fixed = {"/room", "/room/scan", "/room/path", "/room/camera", "/room/camera/view", "/question", "/conversation"}
+    assert {path for path in recording.entities if not path.startswith("/room/objects/")} == fixed
+    said = recording.values("/conversation", "TextDocument:text")
+    assert list(said) == [turn.turn for turn in recorded]
+    assert all(turn.reply.text in said[turn.turn] for turn in recorded)
+
+
+def test_rerun_reads_the_camera_and_its_view_in_each_turn(recording: Recording, recorded: list[Turn]):
+    places = recording.values("/room/camera", "Transform3D:translation")
+    images = recording.values("/room/camera/view", "EncodedImage:blob")
+    assert list(places) == list(images) == [turn.turn for turn in recorded]
+    for turn in recorded:
+        assert places[turn.turn] == pytest.approx(turn.pose.position, abs=1e-5)
+        image = Image.open(io.BytesIO(bytes(images[turn.turn])))
+        assert np.abs(np.array(image, dtype=float) - turn.view).mean() < 5
+
+
+def test_rerun_reads_the_box_of_each_named_object(recording: Recording, named: tuple[str, list[ObjectBox]]):
+    entities = [path for path in recording.entities if path.startswith("/room/objects/")]
+    read = []
+    for entity in entities:
+        (half_sizes,) = recording.values(entity, "Boxes3D:half_sizes").values()
+        (center,) = recording.values(entity, "Transform3D:translation").values()
+        (columns,) = recording.values(entity, "Transform3D:mat3x3").values()
+        (label,) = recording.values(entity, "Boxes3D:labels").values()
+        read.append((label, *center, *half_sizes, *columns))
+    wanted = [
+        (box.category, *box.center, *(side / 2 for side in box.size), *np.ravel(box.directions)) for box in named[1]
+    ]
+    for ours, theirs in zip(sorted(read), sorted(wanted), strict=True):
+        assert ours[0] == theirs[0] and ours[1:] == pytest.approx(theirs[1:], abs=1e-5)
+
+
+def test_without_rerun_the_package_to_install_is_named(one_run: Path, tmp_path: Path):
+    (tmp_path / "rerun.py").write_text("raise ImportError('no module named rerun')\n")
+    command = [
+        sys.executable,
+        "-m",
+        "roomscout",
+        "replay",
+        str(one_run),
+        "q001",
+        "--rrd",
+        "--out",
+        str(tmp_path / "q.rrd"),
+    ]
+    ended = run_command(command, cwd=COMMAND.parent, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert ended.returncode == 2
+    assert 'pip install "roomscout[report]"' in ended.stderr and len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,484 @@
+"""The report of a run: what it says, in headless Chromium, and what it does with damaged and older runs."""
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import OpenPage
+from conftest import RoomScans, run_in_process
+from simple_rooms import BLUE, RED, box, scene_of
+
+from roomscout.agent.config import RunConfig
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.maps import Place, map_of
+from roomscout.analysis.report.pages import unseen_of
+from roomscout.analysis.report.scores import interval_of, scores_of
+from roomscout.analysis.report.svg import ticks
+from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.titles import title_of
+from roomscout.command.main import main
+from roomscout.command.reports import finish, repeat_command_of, write_after_run
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.boxes import ObjectBox, boxes_file, named_in, read_boxes
+from roomscout.envs.actions import CameraAction
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.motion import MoveOutcome
+from roomscout.rendering.plan_view import plan_view
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import Turn
+from roomscout.runs.sights import SeenObjects, Sight
+
+OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
+MARKUP = "<script>window.hacked = true</script><img src=x onerror='window.hacked = true'><!-- \u2028 </script>"
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """Opens an address; afterwards nothing may have gone wrong in any page."""
+    pages: list[OpenPage] = []
+
+    def open_page(path: Path, fragment: str = "", **options: Any) -> OpenPage:
+        pages.append(OpenPage(browser, path.as_uri() + fragment, **options))
+        return pages[-1]
+
+    yield open_page
+    problems = [problem for each in pages for problem in each.problems]
+    for each in pages:
+        each.page.close()
+    assert not problems
+
+
+@pytest.fixture(scope="session")
+def reported(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the six rooms, outside their run."""
+    return write_report(one_run, repeat_command_of, tmp_path_factory.mktemp("report") / "six rooms.html").path
+
+
+@pytest.fixture
+def copied(one_run: Path, tmp_path: Path) -> Path:
+    """A run to damage."""
+    return shutil.copytree(one_run, tmp_path / "run")
+
+
+def rows_of(run: Path) -> list[Any]:
+    return RunReader(run).rows
+
+
+def test_the_table_lists_every_answer(one_run: Path, reported: Path, opened: Any):
+    assert opened(reported).names() == [row.folder for row in rows_of(one_run)]
+
+
+def test_a_filter_by_type_shows_the_questions_of_that_type(one_run: Path, reported: Path, opened: Any):
+    shown, rows = opened(reported), rows_of(one_run)
+    wanted = rows[0].question_type
+    shown.page.select_option("select[name=type]", wanted)
+    assert shown.names() == [row.folder for row in rows if row.question_type == wanted]
+
+
+def test_filters_by_outcome_and_turns_add_up(one_run: Path, reported: Path, opened: Any):
+    shown, rows = opened(reported), rows_of(one_run)
+    shown.page.select_option("select[name=outcome]", "below")
+    shown.page.fill("input[name=to]", "2")
+    assert shown.names() == [row.folder for row in rows if row.score < 1 and row.turns <= 2]
+
+
+def test_a_link_below_the_scores_shows_the_answers_below_full_score(one_run: Path, reported: Path, opened: Any):
+    shown = opened(reported)
+    shown.names()
+    shown.page.click("#scores .note a")
+    shown.until("document.getElementById('count').value !== '' && location.hash.includes('below')")
+    assert shown.names() == [row.folder for row in rows_of(one_run) if row.score < 1]
+
+
+def test_a_search_finds_words_in_any_order(one_run: Path, reported: Path, opened: Any):
+    shown, rows = opened(reported), rows_of(one_run)
+    first, *_, last = rows[3].question.split()[:6]
+    shown.page.fill("input[type=search]", f"{last.upper()} {first}")
+    words = [word.lower() for word in (first, last)]
+    expected = [row.folder for row in rows if all(word in _searched(row) for word in words)]
+    assert rows[3].folder in expected and shown.names() == expected
+
+
+def _searched(row: Any) -> str:
+    given = [row.folder, row.question, row.scene_name, row.question_type]
+    given += [f"{row.answer}. {row.answer_text}", f"{row.ground_truth}. {row.ground_truth_text}"]
+    return " ".join(given).lower()
+
+
+def test_a_click_on_a_heading_sorts_and_the_address_keeps_it(one_run: Path, reported: Path, opened: Any):
+    shown = opened(reported)
+    for _ in range(2):  # ascending, then descending
+        shown.page.click(".tabulator-col[tabulator-field=turns]")
+    turns = {row.folder: row.turns for row in rows_of(one_run)}
+    assert [turns[name] for name in shown.names()] == sorted(turns.values(), reverse=True)
+    again = opened(reported, shown.page.evaluate("location.hash"))
+    assert again.names() == shown.names()
+
+
+def test_a_question_page_shows_what_was_asked_seen_said_and_done(one_run: Path, reported: Path, opened: Any):
+    row = max(rows_of(one_run), key=lambda each: each.turns)
+    shown = opened(reported, f"#{row.folder}")
+    assert shown.heading() == row.folder
+    assert shown.page.inner_text(".asked") == row.question
+    turns = RunReader(one_run).turns(row.episode)
+    assert shown.page.locator(".turn").count() == len(turns) == row.turns
+    assert shown.page.locator(".turn h3").all_inner_texts() == [
+        f"Turn {turn.turn}\n{turn.action.in_words}" for turn in turns
+    ]
+    shown.page.locator(".turn img").last.scroll_into_view_if_needed()
+    width = "[...document.querySelectorAll('.turn img')].at(-1).naturalWidth"
+    shown.until(f"{width} === 160")
+
+
+def test_arrow_keys_go_to_the_wrong_questions_and_escape_back_to_the_table(one_run: Path, reported: Path, opened: Any):
+    wrong = [row.folder for row in rows_of(one_run) if row.score < 1]
+    shown = opened(reported, f"#{wrong[0]}")
+    seen = [shown.heading()]
+    for name in wrong[1:]:
+        shown.page.keyboard.press("ArrowRight")
+        shown.until_heading(name)
+        seen.append(shown.heading())
+    assert seen == wrong
+    shown.page.keyboard.press("ArrowLeft")
+    shown.until_heading(wrong[-2])
+    shown.page.keyboard.press("Escape")
+    shown.page.locator("#table .tabulator-row").first.wait_for()
+
+
+def test_a_filter_stays_when_one_returns_from_a_question(reported: Path, opened: Any):
+    shown = opened(reported)
+    shown.page.select_option("select[name=outcome]", "below")
+    before = shown.names()
+    shown.click_first_name()
+    shown.heading()
+    shown.page.keyboard.press("Escape")
+    assert shown.names() == before
+
+
+def test_headings_sort_by_keyboard(one_run: Path, reported: Path, opened: Any):
+    shown = opened(reported)
+    shown.page.focus(".tabulator-col[tabulator-field=turns]")
+    shown.page.keyboard.press("Enter")
+    turns = {row.folder: row.turns for row in rows_of(one_run)}
+    assert [turns[name] for name in shown.names()] == sorted(turns.values())
+
+
+def test_a_phone_shows_the_table_without_scrolling_sideways(reported: Path, opened: Any):
+    page = opened(reported, viewport={"width": 390, "height": 844}).page
+    page.wait_for_selector("#table .tabulator-row")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_one_file_holds_everything(one_run: Path, tmp_path: Path, opened: Any):
+    written = write_report(one_run, repeat_command_of, tmp_path / "mail.html", embed=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mail.html"]
+    row = rows_of(one_run)[-1]
+    shown = opened(written.path, f"#{row.folder}")
+    assert shown.heading() == row.folder
+    shown.until("document.querySelector('.turn img').naturalWidth === 160")
+    assert shown.page.get_attribute(".map image", "href").startswith("data:image/png")
+
+
+def test_one_file_names_no_folder_of_the_machine_and_not_the_machine(copied: Path, tmp_path: Path):
+    facts = json.loads((copied / "run.json").read_text())
+    root = Path(facts["config"]["scan_root"])
+    urls = {
+        "model": "acme/vl",
+        "engine": "openai",
+        "base_url": ["http://gpu-node-7:8000/v1", "https://api.example.org/v1"],
+    }
+    config = facts["config"] | urls
+    (copied / "run.json").write_text(json.dumps(facts | {"host": "gpu-node-7", "config": config}))
+    shutil.rmtree(copied / "q001")
+    text = write_report(copied, repeat_command_of, tmp_path / "mail.html", embed=True).path.read_text()
+    text = re.sub('base64,[^)"]*', "", text)
+    assert not re.findall(rf"{tmp_path}|{root.parent}/|gpu-node-7|{Path.home()}/", text)
+    assert f"<dd>{root.name}</dd>" in text and "http://host:8000/v1, https://api.example.org/v1" in text
+    assert f"roomscout replay {copied.name} q002" in text
+    beside = write_report(copied, repeat_command_of, tmp_path / "report.html").path.read_text()
+    assert str(root) in beside and "on gpu-node-7" in beside
+
+
+def poisoned(run: Path) -> None:
+    """Put markup into a question, an option, a scene's name and a reply of a run."""
+    questions = run / "questions.jsonl"
+    rows = [json.loads(line) for line in questions.read_text().splitlines()]
+    answers = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    chosen = answers[0]["number"]
+    for row in (rows[chosen - 1], *(answer for answer in answers if answer["number"] == chosen)):
+        row["question"], row["scene_name"] = f"Where? {MARKUP}", f"scene {MARKUP}"
+        row["options"] = [f"A. {MARKUP}", "B. no"]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "results.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    journal = run / f"q{chosen:03d}" / "turns.jsonl"
+    turns = [json.loads(line) for line in journal.read_text().splitlines()]
+    turns[0]["reply"]["text"] = f"I see. {MARKUP} \x1b[2J"
+    journal.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_markup_in_texts_of_a_run_stays_text(copied: Path, opened: Any, embed: bool):
+    poisoned(copied)
+    written = write_report(copied, repeat_command_of, embed=embed)
+    chosen = next(row for row in rows_of(copied) if "<script>" in row.question)
+    shown = opened(written.path)
+    assert chosen.folder in shown.names()
+    shown.page.goto(written.path.as_uri() + f"#{chosen.folder}")
+    assert shown.heading() == chosen.folder
+    said = shown.page.inner_text("#question")
+    assert said.count("<script>window.hacked = true</script>") >= 4
+    assert "\\x1b[2J" in said
+    assert shown.page.evaluate("window.hacked") is None
+
+
+def test_a_report_changes_nothing_else_in_the_run(copied: Path):
+    before = contents_of(copied)
+    write_report(copied, repeat_command_of)
+    after = contents_of(copied)
+    added = after.keys() - before.keys()
+    assert {name.split("/")[0] for name in added} == {"report.html", "report_files"}
+    assert {name: after[name] for name in before} == before
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_report_draws_no_map_again(copied: Path):
+    write_report(copied, repeat_command_of)
+    maps = {path: path.stat().st_mtime_ns for path in (copied / "report_files" / "maps").glob("*.png")}
+    write_report(copied, repeat_command_of)
+    assert len(maps) == 6 and all(path.stat().st_mtime_ns == time for path, time in maps.items())
+
+
+def test_a_report_says_what_of_a_damaged_run_is_missing(copied: Path, opened: Any):
+    with (copied / "results.jsonl").open("a") as rows:
+        rows.write('{"number": 1}\n')
+    (copied / "q001" / "render_00.png").unlink()
+    (copied / "q002" / "messages.json").write_text("[")
+    (copied / "summary.json").write_text("{")
+    written = write_report(copied, repeat_command_of)
+    said = opened(written.path).page.inner_text(".missing")
+    for words in (
+        f"line {len(rows_before(copied))} is damaged",
+        "q001: The view render_00.png is missing",
+        "messages.json",
+        "summary.json",
+    ):
+        assert words in said
+
+
+def rows_before(run: Path) -> list[str]:
+    return (run / "results.jsonl").read_text().splitlines()
+
+
+def test_without_a_scan_the_path_has_a_map_of_its_own(copied: Path, opened: Any):
+    journal = copied / "q001" / "turns.jsonl"
+    journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
+    written = write_report(copied, repeat_command_of)
+    assert any("q001: The map has no floor plan" in sentence for sentence in written.missing)
+    page = opened(written.path, "#q001").page
+    page.wait_for_selector(".map .pose")
+    assert page.locator(".map image").count() == 0
+
+
+def test_a_scan_that_has_changed_since_the_run_is_not_drawn(copied: Path):
+    journal = copied / "q001" / "turns.jsonl"
+    recorded = json.loads(journal.read_text().splitlines()[0])["scan"]["sha256"]
+    journal.write_text(journal.read_text().replace(recorded, "0" * 64))
+    written = write_report(copied, repeat_command_of)
+    assert any("has changed since the run" in sentence for sentence in written.missing)
+
+
+def test_a_run_of_an_earlier_version_has_a_report(tmp_path: Path, opened: Any):
+    run = shutil.copytree(OLD_RUN, tmp_path / "run")
+    written = write_report(run, repeat_command_of)
+    shown = opened(written.path, "#q002")
+    assert shown.heading() == "q002"
+    assert any("questions.jsonl" in sentence for sentence in written.missing)
+    shown.page.keyboard.press("Escape")
+    assert shown.names() == ["q001", "q002", "q003", "q004"]
+
+
+def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} is not a run folder: it has no run.json\n"
+
+
+@pytest.mark.parametrize(("out", "words"), [("run.json", "ends in .html"), ("folder.html", "is a folder")])
+def test_a_page_that_cannot_be_written_is_refused(copied: Path, out: str, words: str, capsys: Any):
+    (copied / "folder.html").mkdir()
+    assert main(["report", str(copied), "--out", str(copied / out)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_run_ends_with_its_report(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1))
+    from roomscout.agent.evaluation import Outcome
+
+    rows = rows_of(run)
+    with caplog.at_level("INFO"):
+        assert finish(Outcome(0, rows, run), RunConfig.of(report=False)) == 0
+        assert finish(Outcome(0, rows[:1], run), RunConfig()) == 0
+        assert not (run / "report.html").exists()
+        assert finish(Outcome(1, rows, run), RunConfig()) == 1
+    assert f"Report: {run}/report.html" in caplog.text
+
+
+def test_a_report_that_fails_does_not_fail_the_run(copied: Path, caplog: pytest.LogCaptureFixture):
+    (copied / "report_files").write_text("in the way")
+    write_after_run(copied)
+    assert "The report is not written" in caplog.text and f"roomscout report {copied}" in caplog.text
+
+
+def test_the_command_that_repeats_a_run_has_its_settings(one_run: Path):
+    command = repeat_command_of(RunReader(one_run).facts)
+    assert command.startswith("roomscout --batch --questions ")
+    assert "--image-size 160 96" in command and "--model scripted:random" in command
+    assert "--log-root" not in command
+
+
+def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run: Path):
+    written = RunReader(one_run).summary
+    assert written is not None
+    summary = {name: value for name, value in written.items() if name != "baselines"}
+    plain = scores_of(summary)
+    assert plain is not None and not plain.baselines and not plain.has_intervals
+    task = plain.tasks[0].name
+    more = summary | {
+        "baselines": {"most_frequent": {"source": "other scenes", "overall": 31.0, "tasks": {task: 12.5}}},
+        "intervals": {"level": 95, "method": "m", "scenes": {}, "percent": {task: [10.0, 50.0]}, "missing": {}},
+    }
+    found = scores_of(more)
+    assert found is not None and found.baselines == (("Most frequent answer", "other scenes"),)
+    assert (found.tasks[0].baselines, found.overall.baselines) == ((12.5,), (31.0,))
+    assert interval_of(more, task) == found.tasks[0].interval == (10.0, 50.0)
+
+
+def test_the_scores_of_an_unfinished_run_are_those_of_its_rows(copied: Path):
+    lines = (copied / "results.jsonl").read_text().splitlines(keepends=True)
+    (copied / "results.jsonl").write_text("".join(lines[:-2]))
+    run = RunContents.read(copied)
+    assert run.pending == 2
+    assert run.summary["asked"]["questions"] == len(lines) - 2
+    assert run.summary["asked"]["overall_label"].startswith("unfinished_")
+
+
+def test_a_place_on_a_map_is_where_the_plan_shows_it():
+    scene = scene_of(box((0, 0, 0), (6, 4, 2.5)), box((3.9, 0.9, 0), (4.1, 1.1, 1), RED))
+    plan = plan_view(scene, 320)
+    height, width = plan.image.shape[:2]
+    place = Place(width, height, plan.origin, plan.metres_per_pixel)
+    x, y = place.pixel(4, 1)
+    assert tuple(plan.image[int(y), int(x)]) == RED
+
+
+def turn_at(number: int, pose: CameraPose, end: CameraPose | None, template: Turn) -> Turn:
+    """A turn from one pose to another, which walks 2 m ahead but is stopped after the way between them."""
+    if end is None:
+        return replace(template, turn=number, pose=pose, move=None)
+    moved = float(abs(end.position - pose.position).sum())
+    action = CameraAction(forward_meters=2.0)
+    return replace(template, turn=number, pose=pose, action=action, move=MoveOutcome(end, 2.0, moved, True, False))
+
+
+def test_the_map_of_a_hand_made_room_has_poses_stops_and_objects_at_their_pixels(one_run: Path):
+    template = RunReader(one_run).turns(rows_of(one_run)[0].episode)[0]
+    first, second = CameraPose(1, 1, 1.6, 90), CameraPose(1, 2.5, 1.6, 90)
+    turns = [turn_at(0, first, second, template), turn_at(1, second, None, template)]
+    place = Place(600, 400, (0.005, 0.005), 0.01)  # 6 x 4 m; the corner of the lowest pixel is the world's origin
+    found = map_of(turns, place, [ObjectBox("table", (3, 1, 0.4), (2, 1, 0.8), 90)], 60.0)
+    assert found is not None
+    assert found["path"] == [[100, 300], [100, 150]]
+    assert found["poses"] == [[0, 100, 300, 90], [1, 100, 150, 90]]
+    assert found["stops"] == [[0, True, 100, 150, 100, 100]]
+    ((name, corners),) = found["boxes"]
+    assert name == "table" and sorted(corners) == [[250, 200], [250, 400], [350, 200], [350, 400]]
+
+
+def test_the_boxes_of_a_procedural_room_are_found_from_its_scan(rooms: RoomScans):
+    scan = next(rooms.root.rglob("*.ply"))
+    file = boxes_file(scan)
+    assert file == rooms.root / "rooms.json"
+    assert read_boxes(file)[scan.parent.name]
+
+
+def test_a_question_names_objects_in_the_singular_and_the_plural():
+    boxes = [ObjectBox(name, (0, 0, 0), (1, 1, 1), 0) for name in ("table", "box", "bookshelf", "trash can", "able")]
+    text = "How many tables, boxes and bookshelves are near the trash can(s)?"
+    assert [each.category for each in named_in(text, boxes)] == ["table", "box", "bookshelf", "trash can"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 1.3, [0, 0.5, 1.0]), (0, 7, [0, 2, 4, 6])]
+)
+def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]):
+    assert ticks(low, high, 5) == expected
+
+
+def test_the_table_agrees_with_the_csv_of_the_run(one_run: Path, reported: Path):
+    script = (reported.with_name("six rooms_files") / "data" / "index.js").read_text()
+    index = json.loads(script.removeprefix("roomscout.index(").removesuffix(");\n"))
+    with (one_run / "results.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert [row[5] for row in index["rows"]] == [round(float(row["score"]), 4) for row in rows]
+
+
+def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path, opened: Any, tmp_path: Path):
+    summary = json.loads((copied / "summary.json").read_text())
+    label = summary["asked"]["overall_label"]
+    summary["baselines"] = {"most_frequent": {"source": "elsewhere", "tasks": {}, "overall": summary["asked"][label]}}
+    (copied / "summary.json").write_text(json.dumps(summary | {"warnings": ["no reply could be read"]}))
+    shown = opened(write_report(copied, repeat_command_of, tmp_path / "report.html").path).page
+    text = shown.inner_text("body")
+    percent = f"{summary['asked'][label]:.1f} %"
+    assert percent in shown.inner_text("h1") and copied.name not in shown.inner_text("h1")
+    assert shown.inner_text(".lead").startswith(percent)
+    assert f"Not better than this baseline: most frequent answer, {percent}." in shown.inner_text(".lead")
+    assert text.index("No reply could be read") < text.index("Before you compare")
+
+
+@pytest.mark.parametrize(
+    ("config", "title"),
+    [
+        ({"name": "free"}, "free"),
+        ({"model": "Qwen/Qwen3-VL-8B"}, "Qwen3-VL-8B · Rooms · 33.3 %"),
+        ({"model": "a", "moves": "spin", "min_turns": 3}, "a (spin, no answer before turn 3) · Rooms · 33.3 %"),
+        ({"policy": "random", "translation": False}, "random (turning only) · Rooms · 33.3 %"),
+        ({"model": "a", "ply": "room.ply"}, "a · 33.3 %"),
+    ],
+)
+def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
+    one_run: Path, config: dict[str, Any], title: str
+):
+    facts = RunReader(one_run).facts
+    facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
+    summary = {"asked": {"overall_label": "x", "x": 33.33}}
+    assert title_of(facts, find_benchmark("rooms"), summary) == title
+
+
+def test_a_map_marks_the_objects_that_no_view_showed(one_run: Path):
+    run = RunContents.read(one_run)
+    question = replace(run.question(run.episodes[0]), question="How many chairs are there?", options=())
+    chairs = [ObjectBox("chair", (float(x), 0.0, 0.0), (1.0, 1.0, 1.0)) for x in range(3)]
+    seen = SeenObjects("chair", 3, ((5, 0), (0, 0), (0, 9)))
+    sight = Sight(1, 1, surface=(0.1, 0.2), boxes=True, objects=(seen,), enough=1, made_of="")
+    assert unseen_of(replace(question, sight=sight), chairs) == [chairs[1]]
+    assert sight.in_words == "1 of 3 chair never in view"
+    assert unseen_of(replace(question, sight=sight), chairs[:2]) == []  # other boxes than the sight was worked out with
+    assert unseen_of(replace(question, sight=None), chairs) == []
+
+
+def test_a_floor_plan_shows_the_top_of_what_its_cut_goes_through():
+    room, cupboard = box((0, 0, 0), (4, 4, 2.5)), box((1, 1, 0.01), (2, 2, 2.2), BLUE)
+    room = replace(room, faces=room.faces[:, ::-1])  # a room is seen from inside
+    cupboard.colours[1::2] = RED  # its upper corners
+    plan = plan_view(scene_of(room, cupboard), 80)
+    column, row = plan.pixel(1.5, 1.5)
+    assert plan.image[round(row), round(column)].tolist() == list(RED)

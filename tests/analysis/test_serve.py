@@ -1,0 +1,412 @@
+"""The report of a run in progress, from a real server on this computer, in headless Chromium."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import PHONE, OpenPage
+from conftest import COMMAND, RoomScans, run_in_process
+from waiting import PATIENCE_S, wait_until
+
+from roomscout.analysis.serve.live import LiveRun
+from roomscout.analysis.serve.progress import QUIET_S
+from roomscout.analysis.serve.runs import RunList
+from roomscout.analysis.serve.server import server_on
+from roomscout.analysis.serve.site import site_of
+from roomscout.command.main import main
+from roomscout.command.reports import repeat_command_of
+from roomscout.runs.reader import RunReader
+
+OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Any]:
+    """Serves a folder; returns its address."""
+    with ExitStack() as stack:
+
+        def start(folder: Path) -> str:
+            drafts = tmp_path / "drafts"
+            drafts.mkdir(exist_ok=True)
+            server = stack.enter_context(server_on(0, site_of(folder, repeat_command_of, drafts)))
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}/"
+
+        yield start
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """Opens an address; afterwards nothing may have gone wrong in any page."""
+    pages: list[OpenPage] = []
+
+    def open_page(address: str, **options: Any) -> OpenPage:
+        pages.append(OpenPage(browser, address, allowed=("http://127.0.0.1:", "data:"), **options))
+        pages[-1].page.evaluate("window.notReloaded = true")
+        return pages[-1]
+
+    yield open_page
+    stall = "GPU stall due to ReadPixels"  # what Chromium without a GPU says of WebGL
+    problems = [problem for each in pages for problem in each.problems if stall not in problem]
+    reloaded = [each.page.url for each in pages if each.page.evaluate("window.notReloaded") is not True]
+    for each in pages:
+        each.page.close()
+    assert not problems and not reloaded
+
+
+class Unfinished:
+    """A copy of a run without its last results, which it writes on demand."""
+
+    def __init__(self, run: Path, folder: Path, rest: int):
+        self.folder = shutil.copytree(run, folder)
+        self._results = folder / "results.jsonl"
+        lines = self._results.read_text().splitlines(keepends=True)
+        self._results.write_text("".join(lines[:-rest]))
+        self._left = lines[-rest:]
+        for name in ("summary.json", "results.json", "results.csv"):
+            (folder / name).unlink()
+
+    @property
+    def next(self) -> str:
+        """The name of the answer that is finished next."""
+        return json.loads(self._left[0])["folder"]
+
+    def finish(self) -> str:
+        """Append the next result, as the writer does; returns the name of its answer."""
+        name = self.next
+        with self._results.open("a") as results:
+            results.write(self._left.pop(0))
+        return name
+
+
+@pytest.fixture
+def unfinished(one_run: Path, tmp_path: Path) -> Unfinished:
+    """A run with three answers left."""
+    return Unfinished(one_run, tmp_path / "run", 3)
+
+
+@contextmanager
+def served_by_the_command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process of `roomscout serve` on a free port, and its address."""
+    command = [sys.executable, str(COMMAND), "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            assert address is not None
+            yield process, address[0]
+        finally:
+            process.kill()
+
+
+def outcome(shown: OpenPage, name: str) -> str:
+    """What the table says of an answer."""
+    row = shown.page.locator("#table .tabulator-row", has=shown.page.locator(f"a[href='#{name}']"))
+    return row.locator("[tabulator-field=outcome]").inner_text()
+
+
+def until_said(shown: OpenPage, words: str) -> None:
+    """Wait until the line at the top of a page has these words."""
+    shown.until(f"document.getElementById('live').textContent.includes({json.dumps(words)})")
+
+
+def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder))
+    until_said(shown, "In progress: 18 of 21 answers.")
+    assert outcome(shown, unfinished.next) == "… unfinished"
+    name = unfinished.finish()
+    until_said(shown, "In progress: 19 of 21 answers.")
+    row = next(row for row in RunReader(unfinished.folder).rows if row.folder == name)
+    assert outcome(shown, name).split()[-1] == {0: "wrong", 1: "right"}.get(row.score, "partly")
+    assert "over 19 scored answers" in shown.page.inner_text("#scores")
+    assert "2 of 21 pending" in shown.page.inner_text("header")
+
+
+def test_a_page_goes_on_after_a_change_without_a_changed_answer(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder))
+    until_said(shown, "18 of 21")
+    os.utime(unfinished.folder / "results.jsonl")
+    with shown.page.expect_response(lambda reply: "state.json" in reply.url and '"rows":[]' in reply.text()):
+        pass
+    unfinished.finish()
+    until_said(shown, "19 of 21")
+
+
+def test_filter_sorting_and_scrolling_stay(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder), viewport={"width": 1200, "height": 500})
+    shown.page.fill("input[name=to]", "8")
+    for _ in range(2):
+        shown.page.click(".tabulator-col[tabulator-field=turns]")
+    shown.page.evaluate("document.querySelector('.tabulator-tableholder').scrollTop = 90; scrollTo(0, 400)")
+    before = shown.names(), shown.page.evaluate("[scrollY, document.querySelector('.tabulator-tableholder').scrollTop]")
+    assert before[1] == [400, 90]
+    unfinished.finish()
+    until_said(shown, "19 of 21")
+    after = shown.names(), shown.page.evaluate("[scrollY, document.querySelector('.tabulator-tableholder').scrollTop]")
+    assert after == before
+
+
+def test_an_open_question_gets_its_next_turn(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
+    row = max(RunReader(one_run).rows, key=lambda row: row.turns)
+    run = shutil.copytree(one_run, tmp_path / "run")
+    results, journal = run / "results.jsonl", run / row.folder / "turns.jsonl"
+    results.write_text("".join(line for line in results.open() if json.loads(line)["folder"] != row.folder))
+    turns = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(turns[:-1]))
+    shown = opened(serve(run) + f"#{row.folder}")
+    assert shown.heading() == row.folder and shown.page.locator(".turn").count() == len(turns) - 1
+    shown.page.evaluate("document.querySelector('.turn').dataset.same = 'yes'")
+    with journal.open("a") as appended:
+        appended.write(turns[-1])
+    shown.until(f"document.querySelectorAll('.turn').length === {len(turns)}")
+    assert shown.page.get_attribute(".turn", "data-same") == "yes"
+
+
+def test_the_page_says_when_the_run_has_finished(unfinished: Unfinished, serve: Any, opened: Any):
+    shown = opened(serve(unfinished.folder))
+    for _ in range(3):
+        unfinished.finish()
+    until_said(shown, "Finished: 21 answers.")
+
+
+def test_the_page_says_when_nothing_was_written_for_a_while(unfinished: Unfinished, serve: Any, opened: Any):
+    past = time.time() - QUIET_S - 60
+    for file in [*unfinished.folder.iterdir(), *unfinished.folder.glob("q*/turns.jsonl")]:
+        os.utime(file, (past, past))
+    until_said(opened(serve(unfinished.folder)), "18 of 21 answers. Nothing written since")
+
+
+def test_the_page_says_when_the_server_has_ended(one_run: Path, browser: Any):
+    with served_by_the_command(one_run) as (process, address):
+        shown = OpenPage(browser, address)
+        until_said(shown, "Finished")
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=PATIENCE_S)
+        until_said(shown, "The server has ended")
+        shown.page.close()
+
+
+def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: Path, tmp_path: Path, serve: Any):
+    """A run whose parts are in progress has no result of its own yet."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.json", "questions.jsonl"):
+        shutil.copy(one_run / name, run)
+    part = run_in_process(six_rooms.config(run / "parts", shard="1/2"))
+    answered = [row.folder for row in RunReader(part).rows]
+    live = LiveRun(run, repeat_command_of, tmp_path / "maps")
+    finished = [row[0] for row in live.index()["rows"] if row[4] < 3]
+    assert finished == answered and len(answered) < 21
+    assert live.view(answered[0], "render_00.png") == part / answered[0] / "render_00.png"
+    assert live.question(answered[0])["turns"][0]["view"] == f"views/{answered[0]}/render_00.png"
+
+
+def test_an_answer_of_a_part_that_begins_later_appears(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path, serve: Any, opened: Any
+):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.json", "questions.jsonl"):
+        shutil.copy(one_run / name, run)
+    shown = opened(serve(run))
+    until_said(shown, "0 of 21 answers")
+    part = run_in_process(six_rooms.config(tmp_path / "elsewhere", shard="2/2"))
+    (run / "parts").mkdir()
+    part.rename(run / "parts" / part.name)
+    count = len(RunReader(run / "parts" / part.name).rows)
+    until_said(shown, f"{count} of 21 answers")
+
+
+def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
+    root = tmp_path / "logs"
+    done, going = shutil.copytree(one_run, root / "done"), Unfinished(one_run, root / "going & <b>on", 2)
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text("{")
+    address = serve(root)
+    shown = opened(address)
+    shown.until("document.querySelectorAll('tbody tr').length === 3")
+    overall = RunReader(done).summary["asked"]
+    rows, names = shown.page.locator("tbody tr").all_inner_texts(), ("done", "going & <b>on", "broken")
+    texts = {name: next(row for row in rows if name in row) for name in names}
+    assert f"{overall[overall['overall_label']]:.1f}" in texts["done"]
+    assert "19 of 21" in texts["going & <b>on"]
+    assert "run.json is damaged" in texts["broken"]
+    going.finish()
+    shown.until("document.querySelector('tbody').textContent.includes('20 of 21')")
+    report = opened(address + "runs/going%20%26%20%3Cb%3Eon/")
+    until_said(report, "20 of 21")
+    assert report.page.get_attribute("nav a", "href") == "../../"
+    assert len(report.names()) == 21
+
+
+def test_the_list_of_runs_fits_a_phone(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
+    root = tmp_path / "logs"
+    Unfinished(one_run, root / "a_name_without_a_space_that_is_much_too_long_for_the_width_of_any_phone", 2)
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text("{")
+    shown = opened(serve(root), **PHONE)
+    assert shown.page.locator("tbody tr").count() == 2
+    assert not shown.scrolling()
+
+
+def test_a_question_opens_in_3d(one_run: Path, serve: Any, opened: Any):
+    shown = opened(serve(one_run) + "#q001")
+    shown.until("document.querySelector('#question dl') !== null")
+    address = shown.page.get_attribute("#question dl a", "href")
+    assert address == "replays/q001.html"
+    shown.page.goto(shown.page.url.partition("#")[0] + address)
+    question = RunReader(one_run).rows[0].question
+    shown.until(f"document.body.textContent.includes({json.dumps(question)})")
+    shown.page.evaluate("window.notReloaded = true")
+
+
+def test_a_question_without_its_scan_says_why_there_is_no_replay(unfinished: Unfinished, serve: Any):
+    journal = unfinished.folder / "q001" / "turns.jsonl"
+    journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
+    status, text = asked(serve(unfinished.folder), "/replays/q001.html")
+    assert status == 500 and "_gone.ply" in text and text.count("\n") == 0
+
+
+def test_a_run_of_an_earlier_version_is_served(tmp_path: Path, serve: Any, opened: Any):
+    run = shutil.copytree(OLD_RUN, tmp_path / "run")
+    assert opened(serve(run)).names() == ["q001", "q002", "q003", "q004"]
+
+
+def test_serving_changes_nothing_in_the_run(unfinished: Unfinished, serve: Any, opened: Any):
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in unfinished.folder.rglob("*") if path.is_file()}
+
+    before = contents()
+    shown = opened(serve(unfinished.folder) + "#q001")
+    shown.until("document.querySelector('.map image') !== null")
+    shown.until("document.querySelector('.turn img').naturalWidth === 160")
+    assert contents() == before
+
+
+def asked(address: str, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
+    """The status and the text that a server sends for a path, which is sent as it is."""
+    place = address.removeprefix("http://").rstrip("/")
+    connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
+    connection.request(method, path, headers={"Host": host or place})
+    reply = connection.getresponse()
+    text = reply.read().decode()
+    connection.close()
+    return reply.status, text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/run.json",
+        "/../run.json",
+        "/views/q001/../run.json",
+        "/views/q001/..%2frun.json",
+        "/views/..%2f..%2f/render_00.png",
+        "/views/q001/turns.jsonl",
+        "/views/q001/render_%00.png",
+        "/views/q999/render_00.png",
+        "/maps/..%2frun.png",
+        "/assets/..%2f..%2f__init__.py",
+        "/data/q1.js",
+        "/runs/run/",
+        "/replays/..%2frun.html",
+        "/replays/q999.html",
+        "//etc/passwd",
+        "http://elsewhere/",
+        "/%ff%fe",
+    ],
+)
+def test_no_address_leads_out_of_the_report(one_run: Path, serve: Any, path: str):
+    assert asked(serve(one_run), path) == (404, "There is no such page.")
+
+
+def test_a_view_that_is_a_link_out_of_its_folder_is_not_shown(unfinished: Unfinished, tmp_path: Path, serve: Any):
+    view = unfinished.folder / "q001" / "render_00.png"
+    view.rename(tmp_path / "secret.png")
+    view.symlink_to(tmp_path / "secret.png")
+    assert asked(serve(unfinished.folder), "/views/q001/render_00.png")[0] == 404
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost:9000", 200), ("127.0.0.1", 200), ("evil.example", 403)])
+def test_only_names_of_this_computer_are_answered(one_run: Path, serve: Any, host: str, status: int):
+    """A page whose name leads to 127.0.0.1 by DNS could read the run otherwise."""
+    assert asked(serve(one_run), "/state.json", host)[0] == status
+
+
+def test_nothing_but_get_is_answered(one_run: Path, serve: Any):
+    assert asked(serve(one_run), "/", method="POST")[0] == 501
+
+
+def test_markup_in_texts_of_a_run_stays_text_in_what_is_replaced(unfinished: Unfinished, tmp_path: Path):
+    results = unfinished.folder / "results.jsonl"
+    rows = [json.loads(line) | {"question_type": "<script>x</script>"} for line in results.open()]
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    blocks = LiveRun(unfinished.folder, repeat_command_of, tmp_path / "maps").changes("")["blocks"]
+    assert "&lt;script&gt;" in blocks["plots"]
+    assert not re.search("<script", "".join(blocks.values()))
+
+
+def test_a_version_that_is_known_gets_only_the_rows_that_changed(unfinished: Unfinished, tmp_path: Path):
+    live = LiveRun(unfinished.folder, repeat_command_of, tmp_path / "maps")
+    first = live.changes("of another server")
+    assert len(first["answers"]["rows"]) == 21
+    assert live.changes(first["version"]).keys() == {"version", "state", "words"}
+    name = unfinished.finish()
+    wait_until(lambda: live.changes(first["version"])["version"] != first["version"])
+    changed = live.changes(first["version"])
+    assert [row[0] for row in changed["answers"]["rows"]] == [name]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, there: bool, capsys: Any):
+    folder = tmp_path / "folder"
+    if there:
+        folder.mkdir()
+    assert main(["serve", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{folder} is not a run folder" in said if there else "does not exist" in said
+
+
+def test_a_port_in_use_is_refused_in_one_sentence(one_run: Path, capsys: Any):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(one_run), "--port", str(port)]) == 2
+    said = f"error: --port {port} cannot be used (address already in use): name another, or 0 for any free one\n"
+    assert capsys.readouterr().err == said
+
+
+def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
+    with served_by_the_command(one_run) as (process, address):
+        assert "21 answers" in asked(address, "/state.json")[1]
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (0, "")
+    assert said == "Stopped serving; the run is not affected.\n"
+
+
+def test_the_list_of_runs_calls_each_by_its_name_or_model_and_marks_controls(one_run: Path, tmp_path: Path):
+    for name, settings in (("free", {"name": "free"}), ("turned", {"moves": "spin", "translation": False})):
+        shutil.copytree(one_run, tmp_path / name)
+        facts = json.loads((tmp_path / name / "run.json").read_text())
+        (tmp_path / name / "run.json").write_text(json.dumps(facts | {"config": facts["config"] | settings}))
+    listed = {each.name: each for each in RunList(tmp_path)._runs()}
+    assert (listed["free"].title, listed["free"].badges) == ("free", ())
+    assert listed["turned"].title.startswith("scripted:random · ")
+    assert listed["turned"].badges == ("spin", "turning only")
+    assert "turned" in listed["turned"].about and "free" not in listed["free"].about

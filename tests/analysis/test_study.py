@@ -1,0 +1,345 @@
+"""`roomscout study`: real studies of a scripted model on two rooms, each cell a process of the command."""
+
+import csv
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import PHONE, OpenPage
+from conftest import SMALL_VIEW, RoomScans, results, run_main
+from waiting import wait_until
+
+from roomscout.agent.config import ConfigError
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.compare.comparison import compare
+from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
+from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
+from roomscout.analysis.study.tables import lines_of, markdown_of, never_saw, plot_of, results_of
+from roomscout.command.main import main
+from roomscout.command.studies import StudiedCommand
+from roomscout.runs import RunError
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.writer import RunWriter
+
+COMMAND = StudiedCommand()
+
+
+def flags(rooms: RoomScans, *more: str) -> list[str]:
+    """The flags of a small scripted run; a study is fast with them."""
+    width, height = map(str, SMALL_VIEW)
+    return [
+        "--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--model", "scripted:random", "--renderer",
+        "raycast", "--image-size", width, height, "--focal", "75", "--steps", "3", "--no-report", *more,
+    ]  # fmt: skip
+
+
+def opened(folder: Path, name: str, rooms: RoomScans, *more: str) -> Study:
+    return open_study(folder, name, COMMAND.read(flags(rooms, *more), folder), COMMAND)
+
+
+def runs_of(folder: Path, name: str = "motion") -> list[Path]:
+    """The run folder of each cell."""
+    study = Study(folder, name, {}, "")
+    found = [study.run_of(cell) for cell in study.preset.cells]
+    return [run for run in found if run is not None]
+
+
+@pytest.fixture(scope="module")
+def studied(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study of two cells; nobody may change it."""
+    folder = tmp_path_factory.mktemp("study") / "motion"
+    assert main(["study", "motion", str(folder), *flags(rooms)]) == 0
+    return folder
+
+
+def test_the_page_fits_a_phone(studied: Path, browser: Any):
+    opened = OpenPage(browser, (studied / "study.html").as_uri(), **PHONE)
+    assert opened.page.locator("table.tasks tbody tr").count()
+    assert not opened.scrolling() and not opened.problems
+    opened.page.close()
+
+
+@pytest.mark.parametrize("name", ["controls", "passive", "motion"])
+def test_the_plot_has_room_for_the_names_of_its_cells(studied: Path, browser: Any, tmp_path: Path, name: str):
+    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    cells = tuple(_placed(found.cells[0], cell) for cell in PRESETS[name].cells)
+    page = (studied / "study.html").read_text()
+    plot = plot_of(type(found)(**{**vars(found), "cells": cells}))
+    (tmp_path / "plot.html").write_text(re.sub("<svg.*?</svg>", lambda _: plot, page, flags=re.DOTALL))
+    opened = OpenPage(browser, (tmp_path / "plot.html").as_uri())
+    starts = opened.page.locator("svg text.name").evaluate_all("all => all.map((each) => each.getBBox().x)")
+    opened.page.close()
+    assert len(starts) == len(cells) and min(starts) > 0
+
+
+def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
+    settings = [RunReader(run).facts.setting("translation") for run in runs_of(studied)]
+    assert settings == [True, False]
+
+
+def test_the_table_has_the_scores_and_differences_of_compare(studied: Path):
+    (pair,) = compare(read_answers(runs_of(studied), COMMAND.answer_settings), ("protocol",)).pairs
+    with (studied / "study.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == "overall"]
+    assert pair.overall is not None
+    assert [row["cell"] for row in rows] == ["with translation", "turning only"]
+    assert float(rows[0]["percent"]) == pytest.approx(pair.overall.first, abs=1e-3)
+    assert float(rows[1]["difference"]) == pytest.approx(pair.overall.percent, abs=1e-3)
+
+
+def test_questions_that_failed_in_a_cell_are_left_out_of_all(studied: Path, tmp_path: Path):
+    whole, other = runs_of(studied)
+    failing = shutil.copytree(other, tmp_path / "failing")
+    rows = [json.loads(line) for line in (failing / "results.jsonl").read_text().splitlines()]
+    rows[0] |= {"answer": None, "score": 0.0, "status": "failed", "failed_part": "model"}
+    (failing / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    writer = RunWriter(failing, "")
+    writer.export(None)
+    writer.close()
+    found = results_of(PRESETS["motion"], [whole, failing], COMMAND.answer_settings)
+    assert (found.left_out, found.questions) == (1, len(rows) - 1)
+    assert [cell.failed for cell in found.cells] == [0, 1]
+    first, second = (cell.overall for cell in found.cells)
+    assert first is not None and second is not None and second.difference is not None
+    gain = second.estimate.percent - first.estimate.percent
+    assert second.difference.percent == pytest.approx(gain)
+    assert "(1 failed in one)" in lines_of(found)[0] and "1 question that failed" in markdown_of(found, "Study")
+
+
+def test_never_saw_is_a_share_of_the_answers_that_need_an_object():
+    groups = {"never_saw": {"answers": 39}, "saw": {"answers": 9}, "no_object": {"answers": 12}}
+    assert never_saw({"sight": {"types": {"all": groups}}}) == pytest.approx(81.25)
+    assert never_saw({"sight": {"types": {"all": {"no_object": {"answers": 12}}}}}) is None
+    assert never_saw({}) is None
+
+
+def test_the_page_and_the_markdown_name_every_cell(studied: Path):
+    for name in ("study.html", "study.md"):
+        text = (studied / name).read_text()
+        assert all(cell.name in text for cell in PRESETS["motion"].cells)
+    assert (studied / "study.html").read_text().count("<svg") == 1
+
+
+def test_the_page_defines_the_colours_that_it_uses(studied: Path):
+    page = (studied / "study.html").read_text()
+    assert all(f"{name}:" in page for name in set(re.findall(r"var\((--[a-z]+)\)", page)))
+
+
+def test_a_finished_cell_is_not_run_again(studied: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    before = [(run / "run.log").read_bytes() for run in runs_of(studied)]
+    assert main(["study", "motion", str(studied)]) == 0  # without flags: study.json has them
+    assert [(run / "run.log").read_bytes() for run in runs_of(studied)] == before
+    assert caplog.text.count("finished before") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("motion", ("--steps", "4"), r"was begun with --steps 3, not 4"),
+        ("motion", ("--seed", "1"), r"was begun with --seed 0, not 1"),
+        ("motion", ("--num-questions", "2"), r"was begun with --num-questions none, not 2"),
+        ("controls", (), r"is a study of motion, not controls"),
+    ],
+)
+def test_a_folder_with_another_study_is_refused_by_what_differs(
+    studied: Path, rooms: RoomScans, name: str, more: tuple[str, ...], words: str
+):
+    with pytest.raises(RunError, match=words):
+        opened(studied, name, rooms, *more)
+
+
+def test_other_questions_under_the_same_settings_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[:3]))
+    with pytest.raises(RunError, match="was begun with other questions"):
+        opened(studied, "motion", RoomScans(rooms.root, fewer))
+
+
+def test_a_setting_of_speed_may_change(studied: Path, rooms: RoomScans):
+    assert opened(studied, "motion", rooms, "--batch-size", "2").settings["batch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("controls", ("--moves", "spin"), "sets --moves itself"),
+        ("controls", ("--min-turns", "2"), "controls, cell spin: .* leave out --min-turns"),
+        ("motion", ("--moves", "spin"), "motion, cell turning only: --no-translation has no effect"),
+        ("passive", (), "add --moves-of RUN"),
+        ("passive", ("--moves-of", "other", "--shard", "1/2"), "leave out --shard"),
+    ],
+)
+def test_flags_that_conflict_with_a_preset_are_refused_before_anything_runs(
+    rooms: RoomScans, tmp_path: Path, name: str, more: tuple[str, ...], words: str
+):
+    with pytest.raises(RunError, match=words):
+        opened(tmp_path / "new", name, rooms, *more)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("flag", [["--ply", "a.ply"], ["--continue", "recent"], ["--log-root", "logs"], ["--plan"]])
+def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[str]):
+    with pytest.raises(ConfigError, match=f"leave out {flag[0]}"):
+        COMMAND.read(flag, tmp_path)
+
+
+def test_flags_in_the_place_of_the_folder_are_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["study", "controls", "--model", "embedded"])
+    assert "required: FOLDER" in capsys.readouterr().err
+
+
+def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(RunError, match="is a run folder"):
+        opened(runs_of(studied)[0], "motion", rooms)
+    (tmp_path / STUDY_FILE).write_text("{")
+    with pytest.raises(RunError, match=r"study\.json is damaged"):
+        opened(tmp_path, "motion", rooms)
+
+
+def test_all_cells_of_all_presets_have_names_and_folders_of_their_own():
+    for preset in PRESETS.values():
+        assert len({cell.folder for cell in preset.cells}) == len(preset.cells)
+        assert {cell.moves_of for cell in preset.cells} <= {"", GIVEN, *(cell.name for cell in preset.cells)}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_path: Path):
+    more = ("--moves-of", str(tmp_path / "other")) if name == "passive" else ()
+    words = [word for word in flags(rooms, *more) if name != "budget" or word not in ("--steps", "3")]
+    study = open_study(tmp_path / "new", name, COMMAND.read(words, tmp_path), COMMAND)
+    assert all(COMMAND.flags(study.settings_of(cell)) for cell in study.preset.cells)
+
+
+def test_passive_repeats_the_moves_of_its_first_cell_and_of_the_named_run(rooms: RoomScans, tmp_path: Path):
+    study = opened(tmp_path / "new", "passive", rooms, "--moves-of", str(tmp_path / "other"))
+    named = [study.settings_of(cell)["moves_of"] for cell in study.preset.cells]
+    own = str(study.place_of(study.preset.cells[0]))
+    assert named == [None, own, own, str(tmp_path / "other")]
+
+
+def test_the_budget_has_a_curve_for_free_and_one_for_forced(studied: Path):
+    cells = (Cell("0 moves", moves=0), Cell("3 free", moves=3, series="free"))
+    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    pairs = zip(found.cells, cells, strict=True)
+    curve = plot_of(type(found)(**{**vars(found), "cells": tuple(_placed(each, cell) for each, cell in pairs)}))
+    assert "maximum number of moves" in curve
+    assert curve.count("<circle") == 2
+
+
+def _placed(result: Any, cell: Cell) -> Any:
+    return type(result)(**{**vars(result), "cell": cell})
+
+
+def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Path, rooms: RoomScans, tmp_path: Path):
+    folder = tmp_path / "motion"
+    given = ["study", "motion", str(folder), *flags(rooms)]
+    with subprocess.Popen(
+        [*COMMAND.words, *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        wait_until(lambda: list(folder.glob("runs/*/*/q*/turns.jsonl")))
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[0]
+    assert process.returncode == 130
+    assert "to resume, run the same command again" in said
+    assert run_main(given).returncode == 0
+    assert [results(run) for run in runs_of(folder)] == [results(run) for run in runs_of(studied)]
+    assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
+
+
+def test_parts_of_a_study_make_the_table_of_the_whole(
+    studied: Path, rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    folder = tmp_path / "motion"
+    given = ["study", "motion", str(folder), *flags(rooms)]
+    run_main([*given, "--shard", "1/2"])
+    assert "Pending: parts 2 of 2" in caplog.text
+    assert run_main([*given, "--shard", "2/2"]).returncode == 0
+    assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def in_parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, RoomScans]:
+    """A study whose two parts are answered and merged while a scan was missing, and the rooms with that scan."""
+    folder = tmp_path_factory.mktemp("parts")
+    lacking = Path(shutil.copytree(six_rooms.root, folder / "rooms"))
+    scan = sorted(lacking.rglob("*.ply"))[0]
+    scan.rename(scan.with_suffix(".away"))
+    moved = RoomScans(lacking, lacking / six_rooms.questions.name)
+    study = opened(folder / "motion", "motion", moved)
+    for part in ((1, 2), (2, 2)):
+        answer_part(study, moved, part)
+    for cell in study.preset.cells:
+        merge(study.folder / "merged" / cell.folder, run_folders(study.place_of(cell)))
+    scan.with_suffix(".away").rename(scan)
+    return study, moved
+
+
+def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
+    """Answer a part of each cell in this process, or retry its failed questions, as the study's own processes do."""
+    for cell in study.preset.cells:
+        begun = study.run_of(cell, part)
+        settings = dict(cell.settings) | ({"continue_from": str(begun), "retry_failed": True} if begun else {})
+        config = rooms.config(study.place_of(cell), steps=3, shard="{}/{}".format(*part), **settings)
+        ended = main_vsi_bench_loop(config, begun)
+        assert ended.folder is not None
+        done_file(ended.folder).touch()
+
+
+def test_parts_that_retry_their_failed_questions_are_merged_again(in_parts: tuple[Study, RoomScans]):
+    study, rooms = in_parts
+    merged = [study.folder / "merged" / cell.folder for cell in study.preset.cells]
+    assert all(any(row.failed for row in RunReader(run).rows) for run in merged)
+    for part in ((1, 2), (2, 2)):
+        answer_part(study, rooms, part)
+    assert finished_runs(study, Given({}, (1, 2), retry_failed=True), COMMAND) == merged
+    assert not any(row.failed for run in merged for row in RunReader(run).rows)
+
+
+def test_a_study_in_parts_is_resumed_in_parts(in_parts: tuple[Study, RoomScans]):
+    study, rooms = in_parts
+    with pytest.raises(RunError, match="was begun in 2 parts: add --shard I/2"):
+        opened(study.folder, "motion", rooms)
+    with pytest.raises(RunError, match="was begun in 2 parts"):
+        opened(study.folder, "motion", rooms, "--shard", "1/3")
+
+
+def test_a_study_in_whole_runs_takes_no_shard(studied: Path, rooms: RoomScans):
+    with pytest.raises(RunError, match="was begun without --shard"):
+        opened(studied, "motion", rooms, "--shard", "1/2")
+
+
+def test_a_cell_that_cannot_run_ends_the_study_with_its_status(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    broken = tmp_path / "policy.py"
+    broken.write_text("raise RuntimeError('no policy here')\n")
+    words = flags(rooms, "--policy", f"{broken}:Mine")
+    assert run_main(["study", "motion", str(tmp_path / "new"), *words]).returncode not in (0, 1)
+    assert "Cell 1 of 2, with translation: stopped with exit status" in caplog.text
+    assert not (tmp_path / "new" / "study.csv").exists()
+
+
+def test_what_a_command_line_gives_is_read_without_its_part(rooms: RoomScans, tmp_path: Path):
+    given = COMMAND.read(flags(rooms, "--shard", "2/3"), tmp_path)
+    assert given.part == (2, 3)
+    assert "shard" not in given.settings
+    assert isinstance(given, Given)
+    assert sys.executable == COMMAND.words[0]
+
+
+def test_conditions_of_cells_say_once_what_all_have_in_common(studied: Path):
+    page = (studied / "study.html").read_text()
+    conditions = page[page.index('id="conditions"') :]
+    assert "<dt>all cells</dt>" in conditions
+    assert conditions.count("eye 1.6 m") == 1

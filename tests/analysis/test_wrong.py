@@ -1,0 +1,93 @@
+"""roomscout wrong: the answers of a run that score less than 1."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run, run_in_process
+
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.analysis.wrong import main, report_wrong
+from roomscout.runs.reader import RunReader
+
+SCHEMA_1 = Path(__file__).parents[1] / "fixtures" / "run_schema1"
+
+
+def folders(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines[3:] if not line.startswith(" ")]
+
+
+def test_wrong_answers_are_listed_by_score_then_by_number(one_run: Path):
+    reader = RunReader(one_run)
+    rows = sorted((row for row in reader.rows if row.score < 1), key=lambda row: (row.score, row.number))
+    lines = report_wrong(reader)
+    zero = sum(row.score == 0 for row in rows)
+    assert lines[0] == f"Wrong: {zero} of {len(reader.rows)}, partly right: {len(rows) - zero}"
+    assert folders(lines) == [row.folder for row in rows]
+
+
+def test_an_answer_is_shown_with_its_option_or_its_unit(rooms: RoomScans, tmp_path: Path):
+    reader = RunReader(run_in_process(rooms.config(tmp_path)))
+    lines, rows = report_wrong(reader), reader.rows
+    choice = next(row for row in rows if row.options and row.score == 0 and row.answer)
+    number = next(row for row in rows if row.question_type == "object_abs_distance" and row.score < 1)
+    texts = f"{choice.answer} ({choice.answer_text}); right: {choice.ground_truth} ({choice.ground_truth_text})"
+    assert f"    answered {texts}" in lines
+    assert f"    answered {number.answer} m; right: {number.ground_truth} m" in lines
+
+
+def test_types_and_scenes_are_chosen_by_name(one_run: Path):
+    reader = RunReader(one_run)
+    first = next(row for row in reader.rows if row.score < 1)
+    lines = report_wrong(reader, [first.question_type], [first.scene_name])
+    wanted = (first.question_type, first.scene_name)
+    some = [row for row in reader.rows if (row.question_type, row.scene_name) == wanted and row.score < 1]
+    assert sorted(folders(lines)) == [row.folder for row in some]
+
+
+def test_failed_questions_are_listed_with_the_reason(rooms: RoomScans, tmp_path: Path):
+    root = shutil.copytree(rooms.root, tmp_path / "scans")
+    missing = min(root.glob("scannet/scans/*/*.ply"))
+    missing.unlink()
+    run = run_in_process(rooms.config(tmp_path / "logs", scan_root=root, steps=0))
+    failed = [row for row in RunReader(run).rows if row.failed]
+    lines = report_wrong(RunReader(run), failed=True)
+    assert lines[0] == f"Failed: {len(failed)} of {len(rooms.rows)}"
+    assert folders(lines) == [row.folder for row in failed]
+    assert sum(line.startswith("    failed (scan): no scan of scannet") for line in lines) == len(failed)
+
+
+def test_a_run_of_an_earlier_version_is_listed_too(capsys: pytest.CaptureFixture[str]):
+    assert main([str(SCHEMA_1 / "interrupted")]) == 0
+    assert capsys.readouterr().out.startswith("Wrong: ")
+
+
+def test_a_folder_that_is_not_a_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} is not a run folder: it has no run.json\n"
+
+
+def test_a_type_that_the_run_lacks_is_named(one_run: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(one_run), "--type", "counting"]) == 2
+    assert "--type: no finished question of the run has counting; it has object_" in capsys.readouterr().err
+
+
+def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: Path, caplog, capsys):
+    caplog.set_level("INFO")
+    main_vsi_bench_loop(rooms.config(tmp_path, steps=0))
+    wrong, folder = caplog.messages[-2:]
+    run = only_run(tmp_path)
+    assert folder == f"Run folder: {run}"
+    counts, command = wrong.split("; to list them: ")
+    verb, *arguments = shlex.split(command)[1:]
+    capsys.readouterr()
+    assert (verb, main(arguments)) == ("wrong", 0)
+    assert capsys.readouterr().out.splitlines()[0] == counts
+
+
+def test_the_shares_of_seconds_add_up_to_the_costs(one_run: Path):
+    cost = json.loads((one_run / "summary.json").read_text())["cost"]
+    shares = sum(row.seconds_share for row in RunReader(one_run).rows)
+    assert shares == pytest.approx(cost["generate_seconds"] + cost["seconds"]["render"], abs=0.05)

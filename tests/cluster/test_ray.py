@@ -1,0 +1,314 @@
+"""Runs on a Ray cluster of this machine: make test-ray installs ray and runs these tests, make test leaves them out."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, RoomScans, only_run, results, run_command, scores, trajectories
+from waiting import wait_until
+
+from roomscout.runs.reader import RunReader, run_folders
+
+pytestmark = pytest.mark.ray
+
+IMPATIENT = """
+import sys
+from roomscout.command.command_line import parse_command_line
+from roomscout.agent.config import RunConfig
+from roomscout.agent.console import log_to_console
+from roomscout.cluster.ray_run import answer_on_ray
+
+log_to_console()
+sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=5.0).status)
+"""
+"""The command, except that it waits only 5 seconds for a live node."""
+
+
+def begun_parts(run: Path) -> list[Path]:
+    """Folders of the parts of a run that have finished a turn."""
+    return sorted({path.parents[1] for path in run.glob("parts/*/q*/turns.jsonl")})
+
+
+def worker_of(part: Path) -> int:
+    """The process that writes a part."""
+    found = re.match(r"process (\d+) on", (part / "run.lock").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def first_part_with(turns: int, process: subprocess.Popen[str], log_root: Path) -> Path:
+    """Wait until a part has so many turns; the other parts may not have begun."""
+    while process.poll() is None:
+        for run in log_root.glob("*_batched"):
+            for part in begun_parts(run):
+                if turns_in(part) >= turns:
+                    return part
+        time.sleep(0.01)
+    raise AssertionError(f"ended too early: {process.communicate()}")
+
+
+def turns_in(part: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in part.glob("q*/turns.jsonl"))
+
+
+def impatient(command: list[str]) -> list[str]:
+    """The same command, run by IMPATIENT."""
+    return [sys.executable, "-c", IMPATIENT, *command[2:]]
+
+
+def started(command: list[str], log_root: Path) -> subprocess.Popen[str]:
+    """Start a command; its processes are marked by their log root."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=COMMAND.parent,
+        env={**os.environ, "TEST_LOG_ROOT": str(log_root)},
+    )
+
+
+def slow(rooms: RoomScans, log_root: Path) -> list[str]:
+    """A run with two workers that takes a minute: large views."""
+    return [
+        *rooms.command(log_root, "--ray", "--replicas", "2", "--batch-size", "1"),
+        "--image-size", "1600", "1200", "--focal", "750",
+    ]  # fmt: skip
+
+
+def kill_all(pids: list[int]) -> None:
+    assert pids
+    for each in pids:
+        os.kill(each, signal.SIGKILL)
+
+
+def lose_node(log_root: Path) -> None:
+    """Kill the node of a cluster on this machine, and its workers, which outlive it by some seconds."""
+    kill_all(processes_of(log_root, "raylet/raylet"))
+    for worker in processes_of(log_root, "ray::Worker.answer"):
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+
+
+def lose_driver(log_root: Path) -> None:
+    """Kill the process through which the command talks to Ray."""
+    kill_all(processes_of(log_root, "roomscout.cluster.ray_driver"))
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds; the process must not end before."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def processes_of(log_root: Path, name: str = "") -> list[int]:
+    """The processes of a started command, of whatever session, whose command line contains `name`."""
+    mark, found = f"TEST_LOG_ROOT={log_root}\0".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes() and name.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:  # it has ended
+            continue
+    return [each for each in found if alive(each)]
+
+
+def test_two_actors_equal_one_process_also_when_one_is_killed(
+    six_rooms: RoomScans,
+    one_run: Path,
+    tmp_path: Path,
+):
+    process = started(six_rooms.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1"), tmp_path)
+    os.kill(worker_of(first_part_with(2, process, tmp_path)), signal.SIGKILL)
+    said, _ = process.communicate()
+    assert (process.returncode, said.count("another one will resume it")) == (0, 1), said
+    assert results(only_run(tmp_path)) == results(one_run)
+    assert trajectories(only_run(tmp_path)) == trajectories(one_run)
+    assert scores(only_run(tmp_path)) == scores(one_run)
+
+
+def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same_without_its_question_file(
+    six_rooms: RoomScans,
+    one_run: Path,
+    tmp_path: Path,
+):
+    own = replace(six_rooms, questions=Path(shutil.copy(six_rooms.questions, tmp_path / "own.jsonl")))
+    command = own.command(tmp_path, "--ray", "--replicas", "2", "--batch-size", "1", "--datasets", "scannet")
+    process = started(command, tmp_path)
+    worker = worker_of(first_part_with(2, process, tmp_path))
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert not alive(worker) and not processes_of(tmp_path)
+    own.questions.unlink()
+    ended = run_command(shlex.split(said.splitlines()[-1]))
+    assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+    assert results(only_run(tmp_path)) == results(one_run)
+    assert trajectories(only_run(tmp_path)) == trajectories(one_run)
+
+
+def test_an_interrupt_while_ray_starts_leaves_no_process(rooms: RoomScans, tmp_path: Path):
+    process = started(rooms.command(tmp_path, "--ray"), tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("RAY: starting"):
+            break
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert not processes_of(tmp_path) and not run_folders(tmp_path)
+
+
+@pytest.mark.parametrize("lose", [lose_node, lose_driver])
+def test_a_lost_cluster_on_this_machine_is_started_again(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path, lose: Callable[[Path], None]
+):
+    process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
+    first_part_with(2, process, tmp_path)
+    lose(tmp_path)
+    said, _ = process.communicate()
+    assert (process.returncode, said.count("another cluster will resume the run")) == (0, 1), said
+    assert [row["answer"] for row in results(only_run(tmp_path))] == [row["answer"] for row in results(one_run)]
+
+
+def test_a_cluster_that_is_lost_twice_ends_the_run_which_can_be_resumed(six_rooms: RoomScans, tmp_path: Path):
+    process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
+    first_part_with(1, process, tmp_path)
+    first = processes_of(tmp_path, "raylet/raylet")
+    lose_node(tmp_path)
+    wait_for(lambda: set(processes_of(tmp_path, "raylet/raylet")) - set(first), process)
+    wait_for(lambda: processes_of(tmp_path, "ray::Worker.answer"), process)
+    lose_node(tmp_path)
+    said, _ = process.communicate()
+    assert (process.returncode, "no live node that can hold a worker for 5 seconds; finished" in said) == (2, True), (
+        said
+    )
+    assert not processes_of(tmp_path)
+    run = only_run(tmp_path)
+    assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {run}"
+    turns = sum(path.read_bytes().count(b"\n") for path in run.glob("parts/*/q*/turns.jsonl"))
+    assert turns_in(run) == turns > 0 and (run / "summary.json").exists()
+
+
+def test_a_node_that_dies_before_the_run_begins_is_replaced_by_a_new_cluster(six_rooms: RoomScans, tmp_path: Path):
+    process = started(impatient(six_rooms.command(tmp_path, "--ray")), tmp_path)
+    wait_for(lambda: processes_of(tmp_path, "ray::Worker"), process)
+    kill_all(processes_of(tmp_path, "raylet/raylet"))
+    said, _ = process.communicate()
+    assert (process.returncode, "another cluster will resume the run" in said) == (0, True), said
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Any]:
+    """A cluster of a head without CPU cores and a node with two."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster.add_node(num_cpus=2)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("what", ["the node", "the head"])
+def test_a_joined_cluster_that_dies_ends_the_run_which_can_be_resumed(
+    two_nodes: Any, six_rooms: RoomScans, tmp_path: Path, what: str
+):
+    process = started(impatient([*slow(six_rooms, tmp_path), "--ray-address", two_nodes.address]), tmp_path)
+    first_part_with(2, process, tmp_path)
+    if what == "the node":
+        two_nodes.remove_node(two_nodes.worker_nodes.copy().pop(), allow_graceful=False)
+    else:
+        two_nodes.head_node.kill_gcs_server()
+    lost_at = time.monotonic()
+    said, _ = process.communicate()
+    assert time.monotonic() - lost_at < 120
+    assert process.returncode == 2, said
+    assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
+
+
+@pytest.mark.parametrize("delay_s", [1.0, 3.0])
+def test_a_sigterm_while_ray_starts_is_an_interrupt(rooms: RoomScans, tmp_path: Path, delay_s: float):
+    process = started(rooms.command(tmp_path, "--ray"), tmp_path)
+    wait_for(lambda: processes_of(tmp_path, "roomscout.cluster.ray_driver"), process)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate()
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert not processes_of(tmp_path)
+
+
+def test_no_process_outlives_a_killed_command(six_rooms: RoomScans, tmp_path: Path):
+    process = started(slow(six_rooms, tmp_path), tmp_path)
+    first_part_with(1, process, tmp_path)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not processes_of(tmp_path))
+
+
+def test_ray_that_cannot_start_is_reported_in_one_sentence(rooms: RoomScans, tmp_path: Path):
+    folder = tmp_path / ("too_long_for_a_socket" * 5)
+    folder.mkdir()
+    ended = run_command(rooms.command(tmp_path, "--ray"), env={**os.environ, "RAY_TMPDIR": str(folder)})
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr.startswith("error: --ray: Ray could not start a cluster on this machine (")
+
+
+def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
+    (tmp_path / "two.py").write_text(
+        "from roomscout.agent.policies import Decision, Policy\n"
+        "from roomscout.envs.actions import CameraAction\n"
+        "class Two(Policy):\n"
+        "    def decide(self, states):\n"
+        "        answers = ['A' if each.question.letters else '2' for each in states]\n"
+        "        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]\n"
+    )
+    command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
+    command.remove("--model")
+    command.remove("scripted:random")
+    ended = run_command(command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    summary = RunReader(only_run(tmp_path / "logs")).summary
+    assert summary is not None and summary["model"] == "Two"
+
+
+def test_what_a_worker_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
+    ended = run_command([*rooms.command(tmp_path, "--ray"), "--model", str(tmp_path / "nothing")])
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert ended.stderr.startswith("error: ") and "nothing" in ended.stderr
+
+
+def test_failed_questions_are_retried_by_the_workers_of_their_parts(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path
+):
+    root = Path(shutil.copytree(six_rooms.root, tmp_path / "scans"))
+    missing = min(root.glob("scannet/scans/*/*.ply"))
+    aside = missing.rename(tmp_path / "aside.ply")
+    logs = tmp_path / "logs"
+    ended = run_command([*six_rooms.command(logs, "--ray", "--replicas", "2"), "--scan-root", str(root)])
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    aside.rename(missing)
+    again = run_command(
+        [*six_rooms.command(logs)[:2], "--continue", "recent", "--log-root", str(logs), "--retry-failed"]
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert results(only_run(logs)) == results(one_run)
+    assert trajectories(only_run(logs)) == trajectories(one_run)

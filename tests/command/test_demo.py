@@ -1,0 +1,52 @@
+"""The demo: what it compares and what it says at its end, for a random policy and few questions."""
+
+import logging
+import shlex
+from pathlib import Path
+
+import pytest
+
+from roomscout.agent.config import RunConfig
+from roomscout.command.demo import run_demo
+from roomscout.data.questions import ask_one
+from roomscout.runs.reader import RunReader, run_folders
+
+
+class Lines(logging.Handler):
+    """Keeps the lines that are logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The log root of a demo, and the lines that it logged."""
+    log_root, handler = tmp_path_factory.mktemp("demo"), Lines()
+    few = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
+    logging.getLogger("roomscout").addHandler(handler)
+    assert run_demo(RunConfig.of(demo=True, log_root=log_root, renderer="raycast", **few))[-1].status == 0
+    logging.getLogger("roomscout").removeHandler(handler)
+    return log_root, handler.lines
+
+
+def test_the_demo_compares_with_other_rooms_also_for_few_questions(demonstrated: tuple[Path, list[str]]):
+    log_root, lines = demonstrated
+    (overall,) = (line for line in lines if line.startswith("Overall: "))
+    summary = RunReader(run_folders(log_root)[-1]).summary
+    assert summary is not None
+    frequent = summary["baselines"]["most_frequent"]["overall"]
+    assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")
+
+
+def test_the_demo_ends_with_what_to_open_and_what_to_try(demonstrated: tuple[Path, list[str]]):
+    opened, preview, ask = demonstrated[1][-3:]
+    assert Path(opened.split()[2]).is_dir() and opened.endswith("results.csv all answers")
+    assert Path(shlex.split(preview)[-1]).is_file()
+    *_, verb, scan, question, _, model = shlex.split(ask)
+    assert (verb, Path(scan).is_file(), model) == ("ask", True, "embedded")
+    assert ask_one(question, "room").question_type == "object_counting"

@@ -1,0 +1,83 @@
+"""Names and questions outside ASCII, in a locale whose encoding lacks them."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, RoomScans, only_run, results, run_command
+
+ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+UTF_8 = {**os.environ, "PYTHONUTF8": "1"}
+
+
+@pytest.fixture
+def kitchen(rooms: RoomScans, tmp_path: Path) -> RoomScans:
+    """One scan called "küche", of the data set "häuser"; its questions are about doors as well."""
+    root = tmp_path / "scans-ü"
+    root.mkdir()
+    shutil.copy(min(rooms.root.rglob("*.ply")), root / "küche.ply")
+    rows = [{**row, "dataset": "häuser", "scene_name": "küche", "id": f"ü{n}"} for n, row in enumerate(rooms.rows[:3])]
+    path = root / "fragen.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return RoomScans(root, path)
+
+
+def test_a_scan_named_outside_ascii_is_found_and_may_be_a_filter(kitchen: RoomScans, tmp_path: Path):
+    ended = run_command(kitchen.command(tmp_path, "--check-data", "--scenes", "küche"), env=ASCII)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert r"h\xe4user" in ended.stdout
+
+
+def test_a_run_resumes_in_another_locale(kitchen: RoomScans, tmp_path: Path):
+    log_root = tmp_path / "läufe"
+    assert run_command(kitchen.command(log_root), env=ASCII).returncode == 0
+    folder = only_run(log_root)
+    expected = results(folder)
+    for environment in (UTF_8, ASCII):
+        journal = folder / "results.jsonl"
+        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+        ended = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], env=environment)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert results(folder) == expected
+
+
+def test_flags_take_text_outside_ascii(kitchen: RoomScans, tmp_path: Path):
+    flags = ["--ply", str(kitchen.root / "küche.ply"), "--question", "Wo ist die Tür?", "--options", "Tür", "Wand"]
+    command = [*flags, "--log-root", str(tmp_path / "logs"), "--renderer", "blind", "--model", "scripted:random"]
+    ended = run_command([sys.executable, str(COMMAND), *command], env=ASCII)
+    assert ended.returncode == 0
+    assert results(only_run(tmp_path / "logs"))[0]["question"] == "Wo ist die Tür?"
+
+
+def test_parts_merge_below_a_folder_named_outside_ascii(kitchen: RoomScans, tmp_path: Path):
+    assert run_command(kitchen.command(tmp_path / "läufe", "--shard", "1/1"), env=ASCII).returncode == 0
+    command = [
+        sys.executable,
+        "-m",
+        "roomscout.runs",
+        "merge",
+        str(tmp_path / "größer"),
+        str(only_run(tmp_path / "läufe")),
+    ]
+    ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(results(tmp_path / "größer")) == 3
+
+
+def test_rooms_are_written_to_a_folder_named_outside_ascii(tmp_path: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "roomscout.rooms",
+        str(tmp_path / "räume"),
+        "--rooms",
+        "1",
+        "--resolution",
+        "0.3",
+    ]
+    ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "räume" / "questions.jsonl").is_file()

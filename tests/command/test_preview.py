@@ -1,0 +1,129 @@
+"""Previews of scans, and the floor plan that they show."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trimesh
+from conftest import RoomScans
+from PIL import Image
+from simple_rooms import BLUE, GREEN, GREY, RED, box, scene_of
+
+from roomscout.command.preview import main
+from roomscout.data.questions import load_questions
+from roomscout.rendering.plan_view import MARGIN_M, PlanView, plan_view
+
+
+def test_a_plan_shows_what_lies_where_from_above_and_no_ceiling():
+    scene = scene_of(
+        box((0, 0, 0), (6, 4, 2.5), GREY),
+        box((0.5, 0.5, 0), (1.5, 1.5, 1), RED),
+        box((4, 2.5, 0), (5, 3.5, 1), BLUE),
+        box((4, 0.5, 2.2), (5, 1.5, 2.4), GREEN),
+    )
+    plan = plan_view(scene, 320)
+    assert plan.image.shape[1] == pytest.approx(320, abs=1)
+    assert plan.metres_per_pixel == pytest.approx((6 + 2 * MARGIN_M) / 320, rel=0.02)
+    assert colour_at(plan, 1, 1) == RED
+    assert colour_at(plan, 4.5, 3) == BLUE
+    assert colour_at(plan, 4.5, 1) == colour_at(plan, 3, 2) == GREY  # below the lamp at 2.2 m is floor
+
+
+def colour_at(plan: PlanView, x_m: float, y_m: float) -> tuple[int, ...]:
+    column, row = plan.pixel(x_m, y_m)
+    return tuple(plan.image[round(row), round(column)].tolist())
+
+
+def test_every_scan_of_a_question_file_is_drawn(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    out = tmp_path / "out"
+    assert main(["--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
+    scenes = {question.scene_name for question in load_questions(rooms.questions)}
+    assert {path.stem.removesuffix("_vh_clean_2") for path in out.iterdir()} == scenes
+    for path in out.iterdir():
+        with Image.open(path) as picture:
+            view, plan = (np.array(picture.crop(part)) for part in ((0, 40, 640, 500), (656, 40, picture.width, 500)))
+        assert view.std() > 10 and plan.std() > 10
+        assert (plan == (207, 34, 46)).all(axis=2).sum() > 100  # the camera
+    assert sum("triangles: " in line for line in caplog.messages) == len(scenes)
+
+
+def test_a_scan_that_cannot_be_used_is_named_and_the_others_are_drawn(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    room = trimesh.creation.box(bounds=[[0, 0, 0], [5, 4, 2.5]])
+    room.export(tmp_path / "metres.ply")
+    room.apply_scale(1000).export(tmp_path / "millimetres.ply")
+    scans = [str(tmp_path / f"{name}.ply") for name in ("millimetres", "metres", "absent")]
+    assert main([*scans, "--out", str(tmp_path / "out")]) == 1
+    assert "add --scale 0.001" in caplog.text and "absent.ply does not exist" in caplog.text
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["metres.png"]
+    assert main([scans[0], "--scale", "0.001", "--out", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize("words", ["--up-axis -y", "--up-axis=-y"])
+def test_an_axis_may_point_down(tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str):
+    caplog.set_level("INFO")
+    trimesh.creation.box(bounds=[[0, 0, 0], [5, 2.5, 4]]).export(tmp_path / "room.ply")
+    assert main([str(tmp_path / "room.ply"), *words.split(), "--out", str(tmp_path / "out")]) == 0
+    assert "room.ply: 5 x 4 x 2.5 m" in caplog.text
+
+
+def test_a_preview_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path, capsys):
+    assert main(["--questions", str(rooms.questions), "--scan-root", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
+    assert "no scan of scannet" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture
+def own_benchmark(rooms: RoomScans, tmp_path: Path) -> Path:
+    """A benchmark without code about two rooms of different datasets, with the scans in its folder."""
+    folder = tmp_path / "kitchens"
+    folder.mkdir()
+    (folder / "benchmark.yaml").write_text("types:\n  colour: text\n")
+    rows = [
+        {"id": number, "dataset": dataset, "scene_name": f"kitchen_{number}", "question_type": "colour",
+         "question": "Which colour is the door?", "ground_truth": "red"}
+        for number, dataset in enumerate(("old", "new"))
+    ]  # fmt: skip
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row, scan in zip(rows, sorted(rooms.root.rglob("*.ply")), strict=True):
+        shutil.copy(scan, folder / f"{row['scene_name']}.ply")
+    return folder
+
+
+def test_the_scans_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
+    assert main(["--benchmark", str(own_benchmark), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"kitchen_0.png", "kitchen_1.png"}
+
+
+def test_the_scans_of_one_dataset_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
+    assert main(["--benchmark", str(own_benchmark), "--datasets", "new", "--out", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kitchen_1.png"]
+
+
+def test_an_unknown_benchmark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["--benchmark", "absent", "--out", str(tmp_path / "out")]) == 2
+    assert "--benchmark absent: there is no such benchmark" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "taken").write_text("")
+    assert main(["room.ply", "--out", str(tmp_path / "taken" / "here")]) == 2
+    assert re.search(r"--out \S*here cannot be written .*: name another folder", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [("", "name scans, or"), ("room.ply --scale -1", "a number above 0")])
+def test_a_preview_of_nothing_or_of_an_impossible_scale_is_refused(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        main(arguments.split())
+    assert words in capsys.readouterr().err
+
+
+def test_scans_are_named_or_chosen_by_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["room.ply", "--benchmark", "rooms"])
+    assert "--benchmark chooses scans by their questions: leave it out" in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""The verbs of the command, and what it says of flags that other tools have."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, results, run_command
+
+from roomscout.agent.config import FOREIGN
+from roomscout.command.command_line import EXAMPLES, parse_command_line
+from roomscout.command.main import main
+from roomscout.command.verbs import VERBS, read_verb
+
+
+@pytest.mark.parametrize(
+    ("typed", "flags"),
+    [
+        ("ask room.ply What? --steps 3", "--ply room.ply --question What? --steps 3"),
+        ("eval --scan-root scans", "--batch --scan-root scans"),
+        ("resume", "--continue recent"),
+        ("resume --retry-failed", "--continue recent --retry-failed"),
+        ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
+        ("plan --plan-device h100", "--plan --plan-device h100"),
+        ("check --scan-root scans", "--check-data --scan-root scans"),
+        ("demo --steps 3", "--demo --steps 3"),
+        ("help", "--help"),
+        ("--batch --steps 3", "--batch --steps 3"),
+        ("", ""),
+    ],
+)
+def test_a_verb_is_short_for_flags(typed: str, flags: str):
+    assert read_verb(typed.split()) == (flags.split(), None)
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.flags])
+def test_the_examples_of_a_verb_have_flags_that_exist(name: str):
+    for example in VERBS[name].examples:
+        assert example.startswith(f"roomscout {name}")
+        assert parse_command_line(read_verb(_words(example)[1:])[0]).settings
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_help_have_flags_that_exist(example: str):
+    assert parse_command_line(_words(example)).settings
+
+
+def _words(example: str) -> list[str]:
+    """The words of a command; a quoted text is one of them."""
+    words = []
+    for index, part in enumerate(example.split('"')):
+        words += [part] if index % 2 else part.split()
+    return words
+
+
+def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rooms, logs = tmp_path / "rooms", tmp_path / "logs"
+    assert main(["rooms", str(rooms), "--rooms", "1"]) == 0
+    chosen = ["--questions", str(rooms / "questions.jsonl"), "--scan-root", str(rooms), "--log-root", str(logs)]
+    assert main(["check", *chosen]) == 0
+    looking = ["--policy", "random", "--renderer", "raycast", "--steps", "1", "--image-size", "32", "24"]
+    assert main(["eval", *chosen, *looking, "--num-questions", "2"]) == 0
+    (run,) = logs.iterdir()
+    assert len(results(run)) == 2
+    assert main(["resume", str(run)]) == 0
+    (scan,) = (rooms / "scannet" / "scans").glob("*/*.ply")
+    said = ["How many lamp(s) are in this room?", "--log-root", str(tmp_path / "one")]
+    assert main(["ask", str(scan), *said, *looking]) == 0
+    assert "Final answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureFixture[str]):
+    with contextlib.suppress(SystemExit):  # as argparse ends after its help
+        main([name, "--help"])
+    said = capsys.readouterr().out
+    assert said.count(f"roomscout {name} ") >= 2
+    assert "usage: roomscout" in said
+
+
+@pytest.fixture(scope="module")
+def helped() -> str:
+    """What --help of the script prints."""
+    return run_command([sys.executable, str(COMMAND), "--help"]).stdout
+
+
+def test_help_of_the_script_begins_with_examples_and_the_verbs(helped: str):
+    assert all(f"python {COMMAND.name} {example}" in helped for example in EXAMPLES)
+    assert all(f"  {name} " in helped.partition("options")[0] for name in VERBS)
+    assert "Advanced" in helped
+
+
+def test_help_of_the_console_command_begins_with_the_verbs():
+    said = run_command([sys.executable, "-m", "roomscout", "help"]).stdout
+    positions = [said.index(f"\n  {name} {verb.takes.split('[FLAGS]')[0]}".rstrip()) for name, verb in VERBS.items()]
+    assert positions == sorted(positions)
+    assert positions[-1] < said.index("roomscout ask room.ply") < said.index("main options")
+
+
+def test_help_of_a_verb_can_be_asked_for_either_way(capsys: pytest.CaptureFixture[str]):
+    said = []
+    for typed in (["help", "eval"], ["eval", "--help"]):
+        assert main(typed) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != ""
+
+
+def test_the_package_lists_its_public_names_only():
+    import roomscout
+
+    assert dir(roomscout) == sorted(roomscout.__all__)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--batch --limit 3", "there is no flag --limit; did you mean --num-questions?"),
+        ("--batch --output-dir=out", "did you mean --log-root?"),
+        ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
+        ("--batch 8", "did you mean --batch --batch-size 8?"),
+        ("--output x", "did you mean --log-root?"),
+        ("--verbose", "there is no flag --verbose; --help lists the flags"),
+        ("--retry-failed", "--retry-failed retries failed questions of an earlier run: it needs --continue"),
+        ("--config none.yaml", "--config none.yaml: there is no such file"),
+        ("run", "there is no verb run; did you mean ask or eval?"),
+        ("EVALL", "there is no verb EVALL; did you mean eval?"),
+        ("help asc", "there is no verb asc; did you mean ask?"),
+        ("room.ply", "room.ply is a scan, not a verb; to ask about it: roomscout ask room.ply "),
+        ("few.jsonl", "to ask its questions: roomscout eval --questions few.jsonl"),
+        ("eval few.jsonl", "eval takes flags, not few.jsonl, as in: roomscout eval --questions few.jsonl"),
+        ("check room.ply", "as in: roomscout preview room.ply"),
+        ("-model embedded", "there is no flag -model; did you mean --model, with two dashes?"),
+        ("--batch -steps 3", "there is no flag -steps; did you mean --steps, with two dashes?"),
+        ("-m embedded", "there is no flag -m; flags are whole words, such as --model"),
+        ("ask What? room.ply", 'ask takes the scan before the question: roomscout ask room.ply "What?"'),
+        ("ask room.ply How many?", 'put quotes around it, as in: roomscout ask room.ply "How many?"'),
+        ("resume a b", "resume takes one run, got a b"),
+        ("resume nowhere", "error: resume: nowhere does not exist, and "),
+        ("resume --log-root nowhere", "error: resume: no run below "),
+        ("--continue nowhere", "error: --continue: nowhere does not exist, and "),
+        ("ask /nowhere.ply What?", "error: /nowhere.ply does not exist: check the path"),
+        ("ask room.ply What? --num-questions 3", "error: ask asks one question: leave out --questions and its filters"),
+        ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
+        ("fly", "there is no verb fly; use ask, eval, resume, "),
+        ("ask --steps 2", "ask takes a scan and a question"),
+    ],
+)
+def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str, capsys: pytest.CaptureFixture[str]):
+    assert main(typed.split()) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_sentence():
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "roomscout", "version"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: the disk is full (") and ended.stderr.count("\n") == 1
+
+
+def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
+    assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
+
+
+def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):
+    assert all(meant.split(",")[0] in helped and f"{name} " not in helped for name, meant in FOREIGN.items())
+
+
+@pytest.mark.parametrize("typed", ["--version", "version"])
+def test_the_version_is_that_of_the_package(typed: str, capsys: pytest.CaptureFixture[str]):
+    import roomscout
+
+    assert main([typed]) == 0
+    assert capsys.readouterr().out == f"roomscout {roomscout.__version__}\n"

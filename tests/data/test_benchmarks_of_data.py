@@ -1,0 +1,355 @@
+"""Benchmarks, answer kinds and types that a file declares: one run each, and what they refuse."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
+from roomscout.data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
+from roomscout.runs.reader import RunReader
+from roomscout.scoring.summary import aggregate, overall_label, reference_lines, summarize
+from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
+
+ROOT = Path(__file__).parents[2]
+TOY = f"{ROOT / 'docs' / 'examples' / 'toy_benchmark.py'}:TOY"
+CLOCK = f"{ROOT / 'docs' / 'examples' / 'clock_benchmark.py'}:CLOCK"
+ASKED = {
+    "is_there": ("Is there a lamp in this room?", None, "yes"),
+    "is_empty": ("Is this room empty?", None, "no"),
+    "lamp_count": ("How many lamps are there?", None, "2"),
+    "which_side": ("Is the lamp left or right of the bed?", ["A. left", "B. right"], "A"),
+    "colour_of": ("Which colour has the bed?", None, "blue"),
+}
+
+
+def write_rows(path: Path, scene: str, asked: dict, **columns: str) -> Path:
+    rows = [
+        {"id": name, "dataset": "scannet", "scene_name": scene, "question_type": name, "question": question,
+         "options": options, "ground_truth": truth, **columns}
+        for name, (question, options, truth) in asked.items()
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def scene_of(rooms: RoomScans) -> str:
+    return rooms.rows[0]["scene_name"]
+
+
+def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
+    questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
+    flags = ["--benchmark", TOY, "--questions", str(questions)]
+    ended = run_main(rooms.flags(tmp_path / "runs", *flags))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    reader = RunReader(only_run(tmp_path / "runs"))
+    assert reader.summary["asked"]["overall_label"] == "toy_overall_4_task"
+    assert list(reader.summary["asked"]["tasks"]) == ["presence", "lamp_count", "which_side", "colour_of"]
+    assert "Toy scoring" in reader.facts.protocol
+    valid = {"is_there": {"yes", "no"}, "which_side": {"A", "B"}, "colour_of": {"unknown"}}
+    answers = {row.id: row.answer for row in reader.rows}
+    assert all(answers[name] in expected for name, expected in valid.items())
+
+
+def test_a_benchmark_file_may_bring_its_own_kind_of_answer(rooms: RoomScans, tmp_path: Path):
+    asked = {"which_hour": ("At what hour is the door?", None, "3")}
+    questions = write_rows(tmp_path / "clock.jsonl", scene_of(rooms), asked)
+    ended = run_main(rooms.flags(tmp_path / "runs", "--benchmark", CLOCK, "--questions", str(questions)))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = RunReader(only_run(tmp_path / "runs")).rows
+    assert row.answer is not None and 1 <= int(row.answer) <= 12
+
+
+@pytest.mark.parametrize(("answer", "score"), [("3", 1.0), ("2", 5 / 6), ("9", 0.0), ("12", 0.5), (None, 0.0)])
+def test_an_hour_scores_by_its_angle(answer: str | None, score: float):
+    (kind,) = (each.kind for each in find_benchmark(CLOCK).types)
+    assert kind.score(answer, "3") == pytest.approx(score)
+
+
+def test_a_run_of_another_benchmark_resumes_with_it(rooms: RoomScans, tmp_path: Path):
+    questions = write_rows(tmp_path / "toy.jsonl", scene_of(rooms), ASKED)
+    flags = ["--benchmark", TOY, "--questions", str(questions)]
+    run_main(rooms.flags(tmp_path / "runs", *flags))
+    folder = only_run(tmp_path / "runs")
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:2]))
+    resuming = ["--continue", str(folder)]
+    assert run_main(resuming).returncode == 0
+    assert sorted((folder / "results.jsonl").read_text().splitlines()) == sorted(map(str.strip, lines)) or len(
+        RunReader(folder).rows
+    ) == len(ASKED)
+    refused = run_main([*resuming, "--benchmark", "vsi-bench"])
+    assert (refused.returncode, "--benchmark" in refused.stderr) == (2, True)
+
+
+def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path: Path):
+    path = write_rows(tmp_path / "own.jsonl", scene_of(rooms), {"is_there": ASKED["is_there"]}, answer_kind="yes_no")
+    weight = write_rows(
+        tmp_path / "weight.jsonl", scene_of(rooms), {"weight": ("How heavy is the bed?", None, "80")},
+        answer_kind="number", unit="kg",
+    )  # fmt: skip
+    path.write_text(path.read_text() + weight.read_text() + json.dumps(rooms.rows[0]) + "\n")
+    assert main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path)).status == 0
+    summary = RunReader(only_run(tmp_path / "runs")).summary
+    counted = rooms.rows[0]["question_type"]
+    assert list(summary["types"]) == [counted, "is_there", "weight", "all"]
+    assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (3, 2)
+    assert list(summary["asked"]["tasks"]) == [BENCHMARK.by_name[counted].task]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, r"row 1 \(id chess\): unknown question_type 'chess'; the types of VSI-Bench are object_c.*answer_kind"),
+        ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
+        ({"answer_kind": "text", "unit": "m"}, "unit 'm' is for answers of kind number"),
+        ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
+        ({"answer_kind": "number", "unit": "\ud800"}, "contains an unpaired surrogate; write it as UTF-8"),
+        ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
+        ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
+        ({"answer_kind": "letter"}, "needs at least two options"),
+        ({"answer_kind": "number"}, "ground_truth 'white' of a question of type chess is not a finite number above 0"),
+        ({"answer_kind": "yes_no"}, "ground_truth 'white' of a question of type chess is neither yes nor no"),
+    ],
+)  # fmt: skip
+def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, columns: dict, words: str):
+    path = write_rows(tmp_path / "q.jsonl", "s", {"chess": ("Who wins?", None, "white")}, **columns)
+    with pytest.raises(QuestionError, match=words):
+        load_questions(path)
+
+
+def test_a_known_type_keeps_its_kind(tmp_path: Path):
+    asked = {"object_counting": ("How many?", None, "3")}
+    same = write_rows(tmp_path / "same.jsonl", "s", asked, answer_kind="number", unit="objects")
+    assert load_questions(same)[0].kind == Number("objects")
+    other = write_rows(tmp_path / "other.jsonl", "s", asked, answer_kind="text")
+    with pytest.raises(QuestionError, match="object_counting has answers of kind number in objects, not text"):
+        load_questions(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "vsibench",
+            "no such benchmark; there is openeqa, revsi, rooms, sqa3d, vsi-bench, vsi-bench-debiased, or name your own "
+            "as path/to/file.py",
+        ),
+        ("nowhere.py:TOY", "^--benchmark nowhere.py:TOY: there is no file nowhere.py"),
+        (TOY.replace("TOY", "NONE"), "has no NONE"),
+        (TOY.replace("TOY", "LETTER_KIND"), "Letter is not a Benchmark"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):
+    with pytest.raises(BenchmarkError, match=words):
+        find_benchmark(name)
+
+
+RECORD = """
+from roomscout.data.answers import Number
+from roomscout.data.benchmarks import Benchmark, QuestionType
+def made(**changes):
+    types = (QuestionType("object_counting", Number("objects")),)
+    return Benchmark(**{"name": "mine", "title": "Mine", "types": types, **changes})
+"""
+
+
+def benchmark_in(folder: Path, source: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(f"{RECORD}{source}\n")
+    return f"{path}:MINE"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("1 / 0", r"raises ZeroDivisionError: division by zero \(mine.py, line 7\) when it is imported: fix it"),
+        ("import sys; sys.exit(5)", r"raises SystemExit: 5 \(mine.py, line 7\)"),
+        ("def f(): f()\nf()", "raises RecursionError: "),
+        ("MINE = made(types=5)", "ValueError: types must be a tuple of at least one QuestionType"),
+        ("MINE = made(types=())", "types must be a tuple of at least one QuestionType"),
+        ("MINE = made(types=2 * made().types)", "several types have the name 'object_counting'"),
+        ("MINE = made(types=(QuestionType('all', Number()),))", "no type or task can be called 'all'"),
+        ("MINE = made(types=(QuestionType('a', Number(), 'overall'),))", "no type or task can be called 'overall'"),
+        ("MINE = made(types=(QuestionType('a', Number(), advice=5),))", "'a': name, task, advice and wording must be"),
+        ("MINE = made(types=(QuestionType('a', 'number'),))", "type 'a': its kind is 'number'"),
+        ("MINE = made(types=(QuestionType('a', Number(), wording='(('),))", "'a': its wording is not a regular expr"),
+        ("MINE = made(scan_layouts={'d': '{scene}.ply'})", "scan_layouts of 'd' must be a tuple of paths"),
+        ("MINE = made(scan_layouts={'d': ('{room}.ply',)})", "scan_layouts of 'd': '{room}.ply' may use {scene} only"),
+    ],
+)
+def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: str):
+    with pytest.raises(BenchmarkError, match=words):
+        find_benchmark(benchmark_in(tmp_path, source))
+
+
+@pytest.mark.parametrize(
+    ("combine", "words"),
+    [
+        ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\)\)"),
+        ("lambda benchmark, scores: None", r"failed \(AttributeError"),
+        ("lambda benchmark, scores: {'overall': 'high'}", r"failed \(ValueError"),
+        ("lambda benchmark, scores: {'overall': float('nan')}", "returned {'overall': nan}, not finite numbers"),
+        ("lambda benchmark, scores: {'a': 1}", "returned {'a': 1.0}, not finite numbers with \"overall\""),
+    ],
+)
+def test_a_broken_aggregate_says_that_the_answers_are_kept(tmp_path: Path, combine: str, words: str):
+    mine = find_benchmark(benchmark_in(tmp_path, f"MINE = made(aggregate={combine})"))
+    rows = [{"question_type": "object_counting", "score": 1.0}]
+    with pytest.raises(BenchmarkError, match=f"the aggregate of Mine {words}.*resuming the run scores them"):
+        aggregate(rows, mine)
+
+
+def test_an_aggregate_may_return_numpy_numbers(tmp_path: Path):
+    source = "import numpy as np\nMINE = made(aggregate=lambda benchmark, scores: {'overall': np.int64(3)})"
+    rows = [{"question_type": "object_counting", "score": 1.0}]
+    assert json.dumps(aggregate(rows, find_benchmark(benchmark_in(tmp_path, source)))) == '{"overall": 3.0}'
+
+
+def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: RoomScans, tmp_path: Path):
+    named = benchmark_in(tmp_path, "MINE = made(aggregate=lambda benchmark, scores: 1 / 0)")
+    counting = next(row for row in rooms.rows if row["question_type"] == "object_counting")
+    (tmp_path / "one.jsonl").write_text(json.dumps(counting))
+    flags = ["--benchmark", named, "--questions", str(tmp_path / "one.jsonl")]
+    ended = run_main(rooms.flags(tmp_path / "runs", *flags))
+    assert (ended.returncode, "Traceback" in ended.stderr, ended.stderr.count("\n")) == (2, False, 1)
+    benchmark_in(tmp_path, "MINE = made()")
+    folder = only_run(tmp_path / "runs")
+    # In a new process: this one has the broken file in memory.
+    assert run_command([sys.executable, str(COMMAND), "--continue", str(folder)]).returncode == 0
+    assert RunReader(folder).summary["asked"]["overall_label"] == "mine_overall_1_task"
+
+
+READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'question': row['text']['en']})"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"text": "How many?"}, "row 1: missing column place; Mine's columns are text, place"),
+        ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\)\)"),
+        ({"text": {"en": "How many?"}, "place": "s"}, "row 1: the read_row of Mine leaves out dataset, scene_name"),
+    ],
+)
+def test_a_row_that_read_row_cannot_read_is_named(tmp_path: Path, row: dict, words: str):
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    with pytest.raises(QuestionError, match=words):
+        load_questions(tmp_path / "q.jsonl", find_benchmark(benchmark_in(tmp_path, READ_ROW)))
+
+
+def test_question_objects_need_no_read_row(tmp_path: Path):
+    mine = find_benchmark(benchmark_in(tmp_path, READ_ROW))
+    (question,) = normalized([Question("1", "d", "s", "object_counting", "How many?", ground_truth="3")], mine)
+    (tmp_path / "saved.jsonl").write_text(saved([question]))
+    assert load_questions(tmp_path / "saved.jsonl", mine) == [question]
+
+
+def test_a_question_object_with_something_else_as_its_kind_is_named():
+    wrong: object = "number"
+    with pytest.raises(QuestionError, match="question 1: its kind is 'number'; import one from"):
+        normalized([Question("1", "d", "s", "mine", "How many?", ground_truth="3", kind=wrong)])
+
+
+def test_a_benchmark_file_is_run_once(tmp_path: Path):
+    named = benchmark_in(tmp_path, "MINE = made()")
+    mine = find_benchmark(named)
+    Path(named.rpartition(":")[0]).unlink()
+    assert find_benchmark(named) is mine
+
+
+def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScans, tmp_path: Path):
+    ended = run_main(rooms.flags(tmp_path, "--benchmark", "vsibench"))
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "--benchmark vsibench: there is no such benchmark" in ended.stderr
+
+
+def test_a_benchmark_without_a_source_asks_for_a_file():
+    with pytest.raises(QuestionError, match="Toy has no source to download: give its questions with --questions FILE"):
+        load_questions(None, find_benchmark(TOY))
+
+
+def test_a_micro_average_counts_every_question_once():
+    types = (QuestionType("a", TEXT_KIND), QuestionType("b", TEXT_KIND))
+    micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
+    rows = [{"question_type": name, "score": score} for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
+    assert aggregate(rows, micro) == {"a": 100.0, "b": 0.0, "overall": 75.0}
+    assert overall_label(["a"], micro) == "partial_m_overall_1_task_without_b"
+
+
+def test_published_scores_are_named_only_beside_the_whole_benchmark():
+    rows = [
+        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
+        for name in BENCHMARK.scan_types
+    ]
+    whole = [rows[number % len(rows)] | {"dataset": "scannet", "id": str(number)} for number in range(4512)]
+    lines = reference_lines(summarize(whole, BENCHMARK), BENCHMARK)
+    assert any("mean of the published task scores, overall_7_task: 36.9 % most frequent" in line for line in lines)
+    assert not any(line.startswith("published") for line in lines), "no overall over seven tasks is published"
+    assert reference_lines(summarize(whole[:-1], BENCHMARK), BENCHMARK) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "answer"),
+    [
+        (YES_NO_KIND, "Yes.", "yes"),
+        (YES_NO_KIND, "no, behind the door", "no"),
+        (YES_NO_KIND, True, "yes"),
+        (YES_NO_KIND, "no idea", None),
+        (YES_NO_KIND, None, None),
+        (Number("kg"), "80 kg", "80"),
+        (Number("kg"), "80 m", None),
+        (Number("ft."), "80 ft.", "80"),
+        (Number(), "80", "80"),
+        (TEXT_KIND, "  two words ", "two words"),
+        (TEXT_KIND, " ", None),
+        (TEXT_KIND, 3, "3"),
+        (LETTER_KIND, "(b)", "B"),
+        (LETTER_KIND, "C", None),
+    ],
+)
+def test_what_a_kind_takes_as_an_answer(kind, value: object, answer: str | None):
+    assert kind.parse(value, ("A", "B")) == answer
+
+
+@pytest.mark.parametrize("kind", [LETTER_KIND, Number("m"), YES_NO_KIND, TEXT_KIND])
+def test_a_guess_is_a_valid_answer(kind):
+    letters = ("A", "B", "C")
+    assert all(kind.parse(kind.guess(random.Random(seed), letters), letters) for seed in range(20))
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "score"),
+    [("A red  Chair.", "a red chair", 1.0), ("red chair", "a red chair", 0.0), (None, "x", 0.0)],
+)
+def test_text_scores_by_exact_match(answer: str | None, truth: str, score: float):
+    assert TEXT_KIND.score(answer, truth) == score
+
+
+def test_a_question_without_a_kind_says_how_to_get_one():
+    question = Question("1", "d", "s", "object_counting", "How many?")
+    with pytest.raises(QuestionError, match="with_kind"):
+        question.parse_answer("3")
+    assert with_kind(question, BENCHMARK).parse_answer("3") == "3"
+
+
+def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
+    """And ReVSI, whose types are variants of them, and the trainer of the explorer, which answers these types alone."""
+    named = [
+        str(path.relative_to(ROOT / "roomscout"))
+        for path in (ROOT / "roomscout").rglob("*.py")
+        if path.relative_to(ROOT / "roomscout").parts[0] not in ("training", "speed")
+        and any(name in path.read_text() for name in BENCHMARK.by_name)
+    ]
+    assert sorted(named) == [
+        "data/benchmarks/revsi.py",
+        "data/benchmarks/vsi_bench.py",
+        "data/benchmarks/vsi_bench_debiased.py",
+        "data/vsi_types.py",
+        "rooms/benchmark.py",
+        "rooms/questions.py",
+    ]

@@ -1,0 +1,449 @@
+"""Parts of a run: cut alike by everyone, resumable by one command, and merged into the run that one process makes."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run, results, run_in_process, run_main, scores, trajectories
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.console import Progress
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.prompts import Prompts, run_prompts
+from roomscout.agent.run_folder import begin_folder, saved_config
+from roomscout.cluster.ray_cluster import replicas_of, require_listening
+from roomscout.cluster.ray_run import Parts, Watch, number_of_parts
+from roomscout.cluster.ray_worker import SharedFolderProbe, Worker
+from roomscout.data.answers import Number
+from roomscout.data.parts import Part, cut
+from roomscout.data.questions import Question, load_questions
+from roomscout.runs import RunError
+from roomscout.runs.__main__ import main as runs_command
+from roomscout.runs.merge import merge, rescored
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.records import SETTINGS_ADDED
+from roomscout.runs.writer import RunWriter
+from tests.conftest import vsi_question
+
+SHARDS = 3
+
+
+@pytest.fixture(scope="module")
+def parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The runs of its parts."""
+    log_root = tmp_path_factory.mktemp("parts")
+    for number in range(1, SHARDS + 1):
+        main_vsi_bench_loop(six_rooms.config(log_root, shard=f"{number}/{SHARDS}"))
+    return sorted(run_folders(log_root), key=lambda folder: folder.name.rpartition("_")[2])
+
+
+def copies(folders: list[Path], to: Path) -> list[Path]:
+    """Copies of run folders that a test may change."""
+    return [Path(shutil.copytree(folder, to / folder.name)) for folder in folders]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def keep_rows(folder: Path, count: int) -> None:
+    """Leave only the first results of a run, as if it had been stopped."""
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:count]))
+
+
+def asked(scene: str, number: int) -> Question:
+    return vsi_question(f"{scene}-{number}", "scannet", scene, "room_size_estimation", "How large?", (), "3")
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.data())
+def test_a_cut_keeps_scenes_whole_and_parts_balanced(sizes: list[int], data: st.DataObject):
+    of = data.draw(st.integers(1, len(sizes)))
+    questions = [
+        asked(f"s{scene}", number) for number in range(30) for scene, size in enumerate(sizes) if number < size
+    ]
+    parts = cut(questions, of)
+    scenes = [{question.scene_name for question in part} for part in parts]
+    assert sum(map(len, scenes)) == len(sizes) and all(scenes)
+    assert sorted(question.id for part in parts for question in part) == sorted(question.id for question in questions)
+    assert max(map(len, parts)) - min(map(len, parts)) <= max(sizes)
+    assert parts == cut(questions, of)
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/", "a/b", "-1/3", "1/0", "2/8/9"])
+def test_a_shard_that_is_not_one_is_refused(rooms: RoomScans, tmp_path: Path, text: str):
+    with pytest.raises(ConfigError, match=r"--shard takes I/N with I from 1 to N"):
+        rooms.config(tmp_path, shard=text)
+
+
+def test_more_parts_than_scenes_are_refused(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match="2 scenes cannot be cut into 3 parts"):
+        main_vsi_bench_loop(rooms.config(tmp_path, shard="1/3"))
+
+
+def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: Path):
+    before = [contents(part) for part in parts]
+    merge(tmp_path / "merged", parts)
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
+    assert scores(tmp_path / "merged") == scores(one_run)
+    assert [contents(part) for part in parts] == before
+
+
+def test_a_part_says_so_in_its_name_and_its_scores(six_rooms: RoomScans, parts: list[Path]):
+    for number, part in enumerate(parts, start=1):
+        found = RunReader(part).summary
+        assert part.name.endswith(f"_batched_shard{number}of{SHARDS}")
+        assert found is not None and found["part"]["number"] == number
+        assert found["asked"]["overall_label"].startswith(f"part_{number}_of_{SHARDS}_")
+        assert RunReader(part).facts.part.questions == len(six_rooms.rows)  # type: ignore[union-attr]
+
+
+def test_images_are_linked_and_journals_copied(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    merge(tmp_path / "merged", there)
+    first = next(there[0].glob("q[0-9]*"))
+    images, journals = (
+        (first / name, tmp_path / "merged" / first.name / name) for name in ("render_00.png", "turns.jsonl")
+    )
+    assert images[0].samefile(images[1]) and not journals[0].samefile(journals[1])
+
+
+def test_the_costs_of_all_parts_add_up(parts: list[Path], tmp_path: Path):
+    found = merge(tmp_path / "merged", parts)
+    assert found["cost"]["turns"] == sum(RunReader(part).summary["cost"]["turns"] for part in parts)  # type: ignore[index]
+    assert len(found["sessions"]) == SHARDS
+
+
+def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
+    there = copies(parts, tmp_path)
+    rows = [json.loads(line) for line in (there[0] / "results.jsonl").read_text().splitlines()]
+    rows[0]["score"] = 0.5
+    (there[0] / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    merge(tmp_path / "merged", there)
+    assert f"q{rows[0]['number']:03d} scores" in caplog.text
+    assert scores(tmp_path / "merged") == scores(one_run)
+
+
+def test_questions_of_a_type_of_their_own_are_scored_again(parts: list[Path], caplog):
+    row = replace(RunReader(parts[0]).rows[0], question_type="mine", answer="3", ground_truth="4", score=1.0)
+    again = rescored(row, {row.id: Number("lamps")}, parts[0])
+    assert (again.score, again.scores) == (0.6, {"relative_error": 0.25})
+
+
+def test_parts_and_their_merged_run_have_the_questions_of_the_whole_run(
+    one_run: Path, parts: list[Path], tmp_path: Path
+):
+    merge(tmp_path / "merged", parts)
+    whole = (one_run / "questions.jsonl").read_text()
+    assert {(folder / "questions.jsonl").read_text() for folder in (*parts, tmp_path / "merged")} == {whole}
+
+
+def test_parts_of_an_earlier_version_are_merged(one_run: Path, parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path / "parts")
+    for part in there:
+        (part / "questions.jsonl").unlink()
+    merge(tmp_path / "merged", there)
+    assert scores(tmp_path / "merged") == scores(one_run)
+    assert not (tmp_path / "merged" / "questions.jsonl").exists()
+
+
+def test_a_part_that_lacks_later_settings_ran_with_their_defaults(
+    one_run: Path, parts: list[Path], six_rooms: RoomScans, tmp_path: Path
+):
+    old, *others = copies(parts, tmp_path / "parts")
+    facts = json.loads((old / "run.json").read_text())
+    later = SETTINGS_ADDED.keys() - {"tell"}  # whose default is another one today: such parts are not of one run
+    facts["config"] = {name: value for name, value in facts["config"].items() if name not in later}
+    facts["part"]["settings"] = [name for name in facts["part"]["settings"] if name not in later]
+    (old / "run.json").write_text(json.dumps(facts))
+    merge(tmp_path / "merged", [old, *others])
+    assert scores(tmp_path / "merged") == scores(one_run)
+    several = run_in_process(six_rooms.config(tmp_path / "several", shard="2/3", samples=2))
+    with pytest.raises(RunError, match=r"differ in their --samples \(1 and 2\)"):
+        merge(tmp_path / "several_merged", [old, several])
+
+
+def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    (part,) = copies(parts[:1], tmp_path)
+    keep_rows(part, 1)
+    config = saved_config(part).having(questions=tmp_path / "gone.jsonl")
+    facts = json.loads((part / "run.json").read_text())
+    facts["config"]["questions"] = str(config.questions.questions)
+    (part / "run.json").write_text(json.dumps(facts))
+    assert main_vsi_bench_loop(config, part).status == 0
+    assert results(part) == results(parts[0])
+
+
+def test_a_missing_part_is_named_and_nothing_is_left(parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match=f"part 2 of {SHARDS} missing"):
+        merge(tmp_path / "merged", [parts[0], parts[2]])
+    assert not list(tmp_path.iterdir())
+
+
+def test_unfinished_questions_are_counted(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    keep_rows(there[1], 1)
+    unfinished = len(RunReader(parts[1]).rows) - 1
+    with pytest.raises(RunError, match=rf"shard2of{SHARDS} \(part 2 of {SHARDS}\) has {unfinished} unfinished"):
+        merge(tmp_path / "merged", there)
+
+
+def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
+    six_rooms: RoomScans, one_run: Path, parts: list[Path], tmp_path: Path
+):
+    there = copies(parts, tmp_path / "parts")
+    keep_rows(there[1], 1)
+    before = [contents(part) for part in there]
+    found = merge(tmp_path / "merged", there[:2], partial=True)
+    assert found["pending"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
+    assert found["asked"]["overall_label"].startswith("unfinished_")
+    assert main_vsi_bench_loop(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
+    assert results(tmp_path / "merged") == results(one_run)
+    assert trajectories(tmp_path / "merged") == trajectories(one_run)
+    assert [contents(part) for part in there] == before
+
+
+def test_a_part_given_twice_is_refused(parts: list[Path], tmp_path: Path):
+    again = tmp_path / "again"
+    shutil.copytree(parts[0], again)
+    with pytest.raises(RunError, match=f"{parts[0]} and {again} are both part 1 of {SHARDS}: leave one out"):
+        merge(tmp_path / "merged", [*parts, again])
+
+
+def test_a_question_in_two_parts_is_refused(parts: list[Path], tmp_path: Path):
+    (other,) = copies(parts[1:2], tmp_path)
+    row = (parts[0] / "results.jsonl").read_text().splitlines(keepends=True)[0]
+    with (other / "results.jsonl").open("a") as journal:
+        journal.write(row)
+    named = f"q{json.loads(row)['number']:03d} is"
+    with pytest.raises(RunError, match=f"{named} in both {parts[0]} and {other}, so they are not parts of one run"):
+        merge(tmp_path / "merged", [parts[0], other, parts[2]])
+
+
+def test_a_folder_that_is_not_a_run_is_refused(parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match=f"{tmp_path} is not a run folder"):
+        merge(tmp_path / "merged", [*parts, tmp_path])
+
+
+def test_a_part_is_not_changed_by_merging_into_it(parts: list[Path], tmp_path: Path):
+    there = copies(parts, tmp_path)
+    with pytest.raises(RunError, match=f"is inside the part {there[1]}"):
+        merge(there[1] / "merged", there)
+    assert not (there[1] / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 3}, r"--steps \(8 and 3\)"),
+        ({"seed": 1}, r"--seed \(0 and 1\)"),
+        ({"shard": "2/2"}, r"number of parts \(3 and 2\)"),
+        ({"num_questions": 10}, "whole question list"),
+    ],
+)
+def test_parts_of_different_runs_are_refused(
+    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, changes: dict, words: str
+):
+    other = run_in_process(six_rooms.config(tmp_path, **({"shard": "2/3"} | changes)))
+    with pytest.raises(RunError, match=f"differ in their {words}"):
+        merge(tmp_path / "merged", [parts[0], other])
+
+
+def test_a_whole_run_is_not_a_part(one_run: Path, parts: list[Path], tmp_path: Path):
+    with pytest.raises(RunError, match="is not a part"):
+        merge(tmp_path / "merged", [parts[0], one_run])
+
+
+def test_the_merge_command_ends_with_status_2_and_one_sentence(parts: list[Path], tmp_path: Path, capsys):
+    assert runs_command(["merge", str(tmp_path), *map(str, parts)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} exists: choose a name for a new folder\n"
+
+
+def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    """The questions of the part are the same, but their numbers are not."""
+    (part,) = copies(parts[:1], tmp_path)
+    mine = {row.id for row in RunReader(part).rows}
+    reordered = tmp_path / "reordered.jsonl"
+    rows = sorted(six_rooms.rows, key=lambda row: str(row["id"]) in mine)
+    reordered.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = six_rooms.config(tmp_path, shard="1/3")
+    assert main_vsi_bench_loop(config, part).status == 0
+    with pytest.raises(RunError, match="other questions"):
+        main_vsi_bench_loop(config.having(questions=reordered), part)
+
+
+def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
+    flags = six_rooms.flags(tmp_path, "--shard", "1/3", "--continue", "recent")
+    assert run_main(flags).returncode == 0
+    folder = only_run(tmp_path)
+    keep_rows(folder, 1)
+    main_vsi_bench_loop(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
+    ended = run_main(flags)
+    assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
+    assert results(folder) == results(parts[0])
+
+
+def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Path):
+    ended = run_main(["--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)])
+    assert (ended.returncode, "begin it with --batch" in ended.stderr) == (2, True)
+
+
+def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
+    probe = SharedFolderProbe(tmp_path / "probe", "this run")
+    for seen in (None, "another folder's"):
+        if seen is not None:
+            probe.path.write_text(seen)
+        with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
+            probe.require_visible(within_s=0.0)
+    probe.path.write_text(probe.content)
+    probe.require_visible(within_s=0.0)
+
+
+def test_a_worker_waits_until_a_lost_one_releases_its_part(
+    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, caplog
+):
+    (part,) = copies(parts[:1], tmp_path / "parts")
+    keep_rows(part, 1)
+    probe = SharedFolderProbe(tmp_path / "probe", "this run")
+    probe.path.write_text(probe.content)
+    lost = RunWriter(part)
+    with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(Worker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), probe)
+        while "Waiting: " not in caplog.text and not answering.done():
+            time.sleep(0.01)
+        lost.close()
+        assert answering.result() == 0
+    assert f"Waiting: {part} is being written by" in caplog.text
+    assert results(part) == results(parts[0])
+
+
+@pytest.fixture
+def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Iterator[Parts]:
+    """The parts of a run, as workers have left them."""
+    config, questions = six_rooms.config(tmp_path), load_questions(six_rooms.questions)
+    run_log = begin_folder(config, questions)
+    copies(parts, run_log.folder / "parts")
+    yield Parts(run_log, config, questions, SHARDS)
+    run_log.close()
+
+
+def test_workers_need_no_question_file_but_that_of_the_run(
+    six_rooms: RoomScans, on_workers: Parts, parts: list[Path], tmp_path: Path
+):
+    config = on_workers.config(Part(2, SHARDS)).having(log_root=tmp_path / "worker")
+    assert results(run_in_process(config)) == results(parts[1])
+    assert config.questions.questions != six_rooms.questions and config.questions.questions.name == "questions.jsonl"
+
+
+def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
+    far = [Part(2, SHARDS), Part(3, SHARDS)]
+    for folder in map(on_workers.folder, far):
+        assert folder is not None
+        facts = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
+    with Progress(1, (), shown=False) as progress:
+        Watch(on_workers, progress)(far)
+    (warning,) = caplog.messages  # one for both parts
+    assert warning.startswith("Workers on far run with git_revision another instead of ")
+
+
+def test_scans_that_only_the_workers_lack_are_logged(on_workers: Parts, caplog):
+    part = Part(1, SHARDS)
+    folder = on_workers.folder(part)
+    assert folder is not None
+    row = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
+    missing = row | {"status": "failed", "failed_part": "scan", "error": "no scan", "answer": None}
+    with (folder / "results.jsonl").open("a") as journal:
+        journal.write(json.dumps(missing) + "\n")
+        journal.write(json.dumps(missing | {"id": "x", "number": row["number"] + 1, "scene_name": "nowhere"}) + "\n")
+    on_workers.take(part)
+    assert "lacks scans that this machine has (questions: 1): make --scan-root the same folder" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("questions", "scenes", "replicas", "parts"),
+    [(5130, 288, 1, 4), (5130, 288, 8, 32), (5130, 288, 64, 64), (110, 6, 2, 2), (110, 6, 8, 6)],
+)
+def test_parts_are_as_many_as_fill_batches_and_keep_every_replica_busy(
+    questions: int, scenes: int, replicas: int, parts: int
+):
+    assert number_of_parts(questions, scenes, replicas) == parts
+
+
+def machine(cpus: int, gpus: int = 0) -> dict:
+    """A machine as Ray lists it."""
+    return {"Alive": True, "Resources": {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}}
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "reserved"),
+    [
+        ([machine(16, 2), machine(32, 8), machine(4)], {}, (10, 1, 4)),
+        ([machine(16, 2)], {"replicas": 1}, (1, 1, 8)),
+        ([machine(16, 4), machine(8, 1)], {"engine": "vllm", "tensor_parallel_size": 2}, (2, 2, 8)),
+        ([machine(16, 2)], {"device": "cpu"}, (1, 0, 16)),
+        ([machine(16, 2)], {"model": "scripted:random", "replicas": 4}, (4, 0, 4)),
+        ([machine(16), machine(4)], {}, (2, 0, 8)),
+        ([machine(3), machine(3), {"Alive": False, "Resources": {"CPU": 64.0}}], {"replicas": 3}, (3, 0, 1)),
+    ],
+)
+def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settings: dict, reserved: tuple):
+    found = replicas_of(machines, RunConfig.of(ray=True, **settings))
+    assert (found.count, found.gpus, found.cpus) == reserved
+
+
+@pytest.mark.parametrize(
+    ("machines", "words"), [([machine(8, 2)], "the cluster has 2 GPUs"), ([machine(2)], "2 CPU cores")]
+)
+def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
+    with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
+        replicas_of(machines, RunConfig.of(ray=True, replicas=3))
+
+
+def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
+        replicas_of([machine(8, 2), machine(8, 2)], RunConfig.of(ray=True, engine="vllm", tensor_parallel_size=4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ray": True, "shard": "1/2"}, "leave out --shard"),
+        ({"ray": True, "device": "cuda:1"}, "leave out --device cuda:1"),
+        ({"ray": True, "demo": True}, "--ray is for --batch"),
+        ({"replicas": 2}, "need --ray"),
+        ({"ray_address": "auto"}, "need --ray"),
+        ({"shard": "1/2", "demo": True}, "--shard is for --batch"),
+    ],
+)
+def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, words: str):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig.of(**settings).checked()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_named(address: str):
+    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
+        require_listening(address)
+
+
+def test_a_run_on_ray_whose_prompts_changed_begins_no_more_parts(six_rooms: RoomScans, tmp_path: Path):
+    config = six_rooms.config(tmp_path, model="embedded", image_size=(96, 64))
+    questions = load_questions(six_rooms.questions)
+    with closing(begin_folder(config, questions, prompts=run_prompts(config))) as same:
+        Parts(same, config, questions, 2).require_same_prompts()
+    with (
+        closing(begin_folder(config, questions, prompts=Prompts())) as other,
+        pytest.raises(RunError, match="was begun with other prompts"),
+    ):
+        Parts(other, config, questions, 2).require_same_prompts()

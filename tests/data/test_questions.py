@@ -1,0 +1,749 @@
+"""Every file format yields the same questions, and errors name the bad row and how to fix it."""
+
+import csv
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roomscout.data.answers import Number
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import (
+    Question,
+    QuestionError,
+    ask_one,
+    fingerprint,
+    load_questions,
+    load_saved,
+    normalized,
+    saved,
+    with_kind,
+)
+from roomscout.data.scans import missing_scans, scan_of
+from tests.conftest import vsi_question
+
+SAMPLE = Path(__file__).parents[1] / "fixtures" / "vsi_bench_sample.jsonl"
+COUNTING: dict[str, Any] = {
+    "id": "007",
+    "dataset": "arkitscenes",
+    "scene_name": "42446167",
+    "question_type": "object_counting",
+    "question": 'How many "big" chair(s), if any,\nare in this room?',
+    "options": None,
+    "ground_truth": "4",
+}
+ROUTE: dict[str, Any] = {
+    "id": "8",
+    "dataset": "scannetpp",
+    "scene_name": "0042",
+    "question_type": "route_planning",
+    "question": "You are a robot beginning at the door …",
+    "options": ["A. Turn Back", 'B. Don\'t turn, "wait"', "C. Turn Left 😀"],
+    "ground_truth": "B",
+}
+ORDER: dict[str, Any] = {**ROUTE, "id": "9", "scene_name": "0043", "question_type": "obj_appearance_order"}
+
+Writer = Callable[[Path, list[dict]], None]
+
+
+def sample_rows() -> list[dict]:
+    return [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_json(path: Path, rows: list[dict]) -> None:
+    path.write_text(json.dumps(rows))
+
+
+def write_csv(path: Path, rows: list[dict]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({**row, "options": json.dumps(row["options"])} for row in rows)
+
+
+def write_csv_by_pandas(path: Path, rows: list[dict]) -> None:
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+def write_csv_of_arrays(path: Path, rows: list[dict]) -> None:
+    """Options as numpy prints arrays, as when pandas saves the hub's parquet file."""
+    frame = pd.DataFrame(rows)
+    frame["options"] = [None if row["options"] is None else np.array(row["options"], dtype=object) for row in rows]
+    frame.to_csv(path, index=False)
+
+
+def write_parquet(path: Path, rows: list[dict]) -> None:
+    pd.DataFrame(rows).to_parquet(path)
+
+
+WRITERS = [
+    ("q.jsonl", write_jsonl),
+    ("q.json", write_json),
+    ("q.csv", write_csv),
+    ("Q.CSV", write_csv_by_pandas),
+    ("q.csv", write_csv_of_arrays),
+    ("q.parquet", write_parquet),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_every_format_gives_the_same_questions(tmp_path: Path, name: str, write: Writer) -> None:
+    rows = [COUNTING, ROUTE]
+    write(tmp_path / name, rows)
+    expected = [vsi_question(**{**row, "options": tuple(row["options"] or ())}) for row in rows]
+    assert load_questions(tmp_path / name) == expected
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_the_sample_survives_every_format(tmp_path: Path, name: str, write: Writer) -> None:
+    write(tmp_path / name, sample_rows())
+    assert load_questions(tmp_path / name) == load_questions(SAMPLE)
+
+
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[5]])
+@pytest.mark.parametrize("kind", [int, float])
+def test_numeric_ids_and_names_become_text(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
+    write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
+    [question] = load_questions(tmp_path / name)
+    assert (question.id, question.scene_name, question.ground_truth) == ("7", "3864514494", "4")
+
+
+@given(st.text("0123456789.-_ex", min_size=1))
+def test_names_that_look_like_numbers_are_kept_unchanged(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    folder = tmp_path_factory.mktemp("names", numbered=True)
+    for file, write in (("q.csv", write_csv), ("q.parquet", write_parquet), ("q.jsonl", write_jsonl)):
+        write(folder / file, [{**COUNTING, "id": name, "scene_name": name}])
+        [question] = load_questions(folder / file)
+        assert (question.id, question.scene_name) == (name, name)
+
+
+def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
+    text = f"\ufeff{json.dumps({**COUNTING, 'pruned': True})}\n\n{json.dumps({**ROUTE, 'pruned': False})}\n"
+    (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
+    assert [question.id for question in load_questions(tmp_path / "q.jsonl")] == ["007", "8"]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
+def test_empty_options_have_several_spellings(tmp_path: Path, nothing: object) -> None:
+    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
+    assert load_questions(tmp_path / "q.jsonl")[0].options == ()
+
+
+# Bad input
+
+
+def error_of(path: Path, **filters: Any) -> str:
+    with pytest.raises(QuestionError) as error:
+        load_questions(path, **filters)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+BAD_ROWS = [
+    ({**ROUTE, "question_type": "chess"}, "unknown question_type 'chess'"),
+    ({**ROUTE, "question_type": "open"}, "open takes no options"),
+    ({**ROUTE, "id": "007"}, "duplicate id 007"),
+    ({**ROUTE, "id": None}, "id is None"),
+    ({**ROUTE, "id": True}, "id is True"),
+    ({**ROUTE, "id": 1.5}, "id is 1.5"),
+    ({**ROUTE, "scene_name": ""}, "scene_name is ''"),
+    ({**ROUTE, "scene_name": "\ud83d"}, "scene_name is"),
+    ({**ROUTE, "dataset": None}, "dataset is None"),
+    ({**ROUTE, "question": ""}, "the question is empty"),
+    ({**ROUTE, "question": "  \n"}, "the question is empty"),
+    ({**ROUTE, "question": None}, "the question is empty"),
+    ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
+    (
+        {**ROUTE, "ground_truth": "D"},
+        "ground_truth 'D' of a question of type route_planning is not one of the letters A, B, C",
+    ),
+    ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
+    ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
+    ({**ROUTE, "ground_truth": None}, "ground_truth None"),
+    ({**ROUTE, "options": None}, "needs at least two options, but has 0"),
+    ({**ROUTE, "options": []}, "needs at least two options, but has 0"),
+    ({**ROUTE, "options": ["B. left"]}, "needs at least two options, but has 1"),
+    ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' has no letter"),
+    ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' has no letter or no text"),
+    ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
+    ({**ROUTE, "options": ["A. left", 2]}, "option '2' has no letter"),
+    ({**ROUTE, "options": {"A": "left"}}, "needs at least two options, but has 1"),
+    ({**ROUTE, "options": 3}, "options are 3"),
+    ({**ROUTE, "options": "left or right"}, "are not a list"),
+    ({**ROUTE, "options": "['A. left', '\\x']"}, "are not a list"),
+    ({**COUNTING, "id": "8", "ground_truth": "four"}, "ground_truth 'four'"),
+    ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
+    ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
+    ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
+    ({**COUNTING, "id": "8", "ground_truth": True}, "is neither text nor a number"),
+    ({**COUNTING, "id": "8", "ground_truth": [3, 4]}, "is a list: give one answer"),
+    ({**COUNTING, "id": "8", "ground_truth": "0"}, "not a finite number above 0"),
+    ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
+]
+
+
+def test_a_long_csv_cell_is_read_completely(tmp_path: Path) -> None:
+    long = {**COUNTING, "question": "How many chairs? " * 10_000}
+    write_csv(tmp_path / "q.csv", [long])
+    assert load_questions(tmp_path / "q.csv")[0].question == long["question"]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS)
+def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, row])
+    error = error_of(tmp_path / "q.jsonl")
+    assert f"{tmp_path}/q.jsonl, row 2" in error
+    assert message in error
+
+
+@pytest.mark.parametrize("column", [name for name in COUNTING if name not in ("id", "options")])
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
+    write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
+    assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer) -> None:
+    row = {key: value for key, value in COUNTING.items() if key not in ("id", "options")}
+    write(tmp_path / name, [row, row])
+    assert [(question.id, question.options) for question in load_questions(tmp_path / name)] == [("1", ()), ("2", ())]
+
+
+def test_rows_with_the_same_mistake_are_listed_together(tmp_path: Path) -> None:
+    bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(24)]
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
+    with (tmp_path / "q.jsonl").open("a") as file:
+        file.write("{")
+    with pytest.raises(QuestionError) as error:
+        load_questions(tmp_path / "q.jsonl")
+    first, same, last = str(error.value).splitlines()
+    assert first == f"{tmp_path}/q.jsonl has 25 bad rows:"
+    assert same.startswith("  row 2 (id bad 0), row 3 (id bad 1), ") and " (id bad 9) and 14 more: " in same
+    assert same.count("not a finite number above 0") == 1
+    assert last.startswith("  row 26: invalid JSON")
+
+
+def test_the_error_lists_the_first_20_mistakes_and_counts_the_others(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "question_type": f"type {each}"} for each in range(25)])
+    with pytest.raises(QuestionError) as error:
+        load_questions(tmp_path / "q.jsonl")
+    _, *mistakes, last = str(error.value).splitlines()
+    assert (len(mistakes), last) == (20, "  and 5 more reasons")
+
+
+def test_the_row_number_in_a_jsonl_file_is_the_line_number(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text(json.dumps(COUNTING) + "\n\n{\n")
+    assert "q.jsonl, row 3: invalid JSON" in error_of(tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("line", ['{"id": 1', "[1]", "3", "null", "[" * 100_000, '{"id": ' + "9" * 5000 + "}"])
+def test_a_line_that_is_not_an_object_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "q.jsonl").write_text(line)
+    assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert "is empty" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "text"), [("q.jsonl", "\n"), ("q.json", "[]"), ("q.csv", ",".join(COUNTING))])
+def test_a_file_without_rows_is_empty(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert "is empty" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q", "q.parquet"])
+def test_a_folder_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert "is a folder; --questions takes a file" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.txt", "q", "q.jsonl.gz"])
+def test_an_unknown_extension_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert "--questions takes .jsonl, .ndjson, .json, .csv, .tsv, .parquet" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    assert f"cannot read {tmp_path}/{name}: No such file" in error_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("Küche".encode("latin-1"))
+    assert "is not UTF-8 text" in error_of(tmp_path / name)
+
+
+def test_a_json_file_that_is_not_a_list_is_named(tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING], "others": [COUNTING]}))
+    assert "is not a JSON list" in error_of(tmp_path / "q.json")
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
+def test_a_truncated_parquet_file_is_named(tmp_path: Path, cut: float) -> None:
+    write_parquet(tmp_path / "q.parquet", [COUNTING])
+    content = (tmp_path / "q.parquet").read_bytes()
+    (tmp_path / "q.parquet").write_bytes(content[: int(len(content) * cut)])
+    assert "is not a complete parquet file" in error_of(tmp_path / "q.parquet")
+
+
+def csv_with(line: str) -> str:
+    return ",".join(COUNTING) + "\n1,scannet,s,object_counting,How many?,,2\n" + line
+
+
+@pytest.mark.parametrize("line", ["2,scannet,s", "2,scannet,s,object_counting,How, many?,,2", '2,"scannet', '2,"a"b,s'])
+def test_a_broken_csv_line_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "q.csv").write_text(csv_with(line))
+    assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
+
+
+def test_a_repeated_csv_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("id," + csv_with(""))
+    assert "repeats a column name" in error_of(tmp_path / "q.csv")
+
+
+# Filters
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_jsonl(tmp_path / "q.jsonl", [COUNTING, ROUTE, ORDER])
+    return tmp_path / "q.jsonl"
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"datasets": ["scannetpp"]},
+        {"question_types": ["route_planning"]},
+        {"scenes": ["0042"]},
+        {"ids": ["8"]},
+        {"ids": ["8", "007"], "datasets": ["scannetpp"]},
+    ],
+)
+def test_filters_select_and_combine(source: Path, filters: dict) -> None:
+    assert [question.id for question in load_questions(source, **filters)] == ["8"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "flag", "existing"),
+    [
+        ({"datasets": ["matterport"]}, "--datasets", "arkitscenes, scannetpp"),
+        ({"question_types": ["room_size_estimation"]}, "--question-types", "object_counting, route_planning"),
+        ({"scenes": ["42"]}, "--scenes", "42446167, 0042"),
+        ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
+    ],
+)
+def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: dict, flag: str, existing: str) -> None:
+    error = error_of(source, **filters)
+    assert error.startswith(f"{flag}: ")
+    assert f"it has {existing}" in error
+
+
+def test_filters_that_together_exclude_everything_are_refused(source: Path) -> None:
+    assert "no question passes all of" in error_of(source, ids=["8"], datasets=["arkitscenes"])
+
+
+def test_questions_keep_the_order_of_the_file(source: Path) -> None:
+    assert [question.id for question in load_questions(source, ids=["8", "007"])] == ["007", "8"]
+
+
+def test_the_first_n_are_taken_after_filtering(source: Path) -> None:
+    assert [question.id for question in load_questions(source, datasets=["scannetpp"], num_questions=1)] == ["8"]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_fewer_than_one_question_is_refused(source: Path, number: int) -> None:
+    assert "--num-questions" in error_of(source, num_questions=number)
+
+
+def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
+    source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        questions = load_questions(source)
+    assert [question.id for question in questions] == ["007", "8"]
+    assert len(caplog.messages) == 1
+    assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
+
+
+def test_questions_about_the_video_are_included_on_request(source: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        questions = load_questions(source, question_types=["obj_appearance_order", "route_planning"])
+    assert [question.id for question in questions] == ["8", "9"]
+    assert caplog.messages == []
+
+
+def test_the_error_for_a_file_of_only_video_questions_says_how_to_include_them(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "q.jsonl", [ORDER])
+    assert "--question-types" in error_of(tmp_path / "q.jsonl")
+
+
+# Types and properties
+
+
+def test_the_types_are_the_benchmarks_ten() -> None:
+    assert len(BENCHMARK.by_name) == 10
+    assert {each.kind.name for each in BENCHMARK.types} == {"letter", "number"}
+    assert set(BENCHMARK.excluded) == {"obj_appearance_order"}
+
+
+def test_a_question_describes_its_answer() -> None:
+    questions = {question.id: question for question in load_questions(SAMPLE)}
+    assert [questions[number].kind.name for number in ("4606", "4969")] == ["number", "letter"]
+    assert [questions[number].letters for number in ("4606", "4969")] == [(), ("A", "B", "C")]
+    assert [questions[number].kind.unit for number in ("4606", "4952", "3560", "4969")] == ["objects", "m", "cm", ""]
+
+
+# The user's own question
+
+
+@pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
+def test_the_benchmarks_wording_gives_the_type(asked: Question) -> None:
+    assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
+
+
+WORDINGS = [
+    ("How many chairs are in this room?", (), "object_counting"),
+    ("how many chairs are there in the room", (), "object_counting"),
+    ("How many chairs are in this room?", ("two", "three"), "open_choice"),
+    (
+        "What is the size of this room (in square meters)? If multiple rooms are shown, estimate the size of the "
+        "combined space.",
+        (),
+        "room_size_estimation",
+    ),
+    (
+        "Measuring from the closest point of each object, which of these objects (bed, sofa) is the closest to the tv?",
+        ("bed", "sofa"),
+        "object_rel_distance",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?",
+        ("left", "right"),
+        "object_rel_direction_easy",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to my left, right, or back? An object is to my "
+        "back if I would have to turn at least 135 degrees in order to face it.",
+        ("left", "right", "back"),
+        "object_rel_direction_medium",
+    ),
+    (
+        "What will be the first-time appearance order of the following categories in the video: bed, sofa, tv?",
+        ("A. bed, sofa, tv", "B. tv, sofa, bed"),
+        "obj_appearance_order",
+    ),
+    ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
+    ("What colour is the sofa?", (), "open"),
+    ("What colour is the sofa?", ("red", "blue"), "open_choice"),
+    ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
+def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
+    assert ask_one(text, "s", options).question_type == question_type
+
+
+def test_options_without_letters_get_them() -> None:
+    assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
+
+
+def test_options_with_letters_keep_them() -> None:
+    assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
+
+
+@pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
+def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
+    assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter
+    assert ask_one("Where?", "s", ["A. left", "B. right"], ground_truth=truth).ground_truth == letter
+
+
+def test_an_open_question_takes_any_text() -> None:
+    asked = ask_one("What colour is the sofa?", "s")
+    assert (asked.kind.name, asked.letters, asked.kind.unit) == ("text", (), "")
+
+
+def test_type_and_ground_truth_can_be_given() -> None:
+    asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
+    assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": " "}, "^--question: .*empty"),
+        ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
+        ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
+        ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
+        ({"options": ["A. red", "blue"]}, "^--options: .*letter"),
+        ({"options": ["red"]}, "^--options: .* at least two, got 1"),
+        ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
+        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of the letters A, B"),
+        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many' is not a finite number"),
+        ({"ground_truth": ""}, "^--ground-truth '' is empty"),
+    ],
+)
+def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(QuestionError, match=message):
+        ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
+
+
+# Question objects
+
+
+def as_object(row: dict[str, Any]) -> Question:
+    """A row as an object, with its values as they are."""
+    return Question(**{**row, "options": row["options"] or ()})
+
+
+OPEN = Question("open", "mine", "room", "open", "What is this room for?", ground_truth=" sleeping ")
+OWN_CHOICE = Question("own", "mine", "room", "open_choice", "Is it tidy?", ("A. yes", "B. no"), "a")
+OBJECTS = [as_object(COUNTING), as_object(ROUTE), as_object(ORDER), OPEN, OWN_CHOICE]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"id": 7}, {"id": "7"}),
+        ({"id": 7.0}, {"id": "7"}),
+        ({"id": np.int64(7)}, {"id": "7"}),
+        ({"id": " a "}, {"id": "a"}),
+        ({"ground_truth": "4\n"}, {"ground_truth": "4"}),
+        ({"ground_truth": 4}, {"ground_truth": "4"}),
+        ({"ground_truth": np.float32(2.5)}, {"ground_truth": "2.5"}),
+        ({"ground_truth": None}, {"ground_truth": None}),
+        ({"options": []}, {"options": ()}),
+    ],
+)
+def test_objects_are_normalized_like_rows(given: dict, read: dict) -> None:
+    plain = replace(as_object(COUNTING), options=())
+    assert normalized([replace(plain, **given)]) == [with_kind(replace(plain, **read), BENCHMARK)]
+
+
+def test_saved_objects_are_read_again(tmp_path: Path) -> None:
+    unscored = [replace(question, id=f"{question.id} unscored", ground_truth=None) for question in OBJECTS]
+    questions = normalized([*OBJECTS, *unscored])
+    (tmp_path / "q.jsonl").write_text(saved(questions))
+    assert [each.question_type for each in questions[:5]] == [each.question_type for each in OBJECTS], "all are asked"
+    assert load_questions(tmp_path / "q.jsonl") == questions
+
+
+LIST_ONLY = ("unknown question_type 'open'", "ground_truth None")
+"""What a file refuses and a list does not."""
+
+
+@pytest.mark.parametrize(("row", "message"), [bad for bad in BAD_ROWS if not bad[1].startswith(LIST_ONLY)])
+def test_a_bad_object_is_named(row: dict, message: str) -> None:
+    with pytest.raises(QuestionError) as error:
+        normalized([as_object(COUNTING), Question(**row)])
+    assert "the list of questions, question 2" in str(error.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("other", ["How many?", 3, None, COUNTING])
+def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
+    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a Question; make one with"):
+        normalized([other])  # type: ignore[list-item]
+
+
+def test_all_bad_objects_are_listed() -> None:
+    bad = [replace(as_object(COUNTING), id=f"bad {number}", ground_truth="three") for number in range(25)]
+    with pytest.raises(QuestionError) as error:
+        normalized(question for question in [as_object(COUNTING), *bad])
+    first, same = str(error.value).splitlines()
+    assert first == "the list of questions has 25 bad questions:"
+    assert same.startswith("  question 2 (id bad 0), question 3 (id bad 1), ")
+    assert " and 15 more: ground_truth 'three' of a question of type object_counting" in same
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(QuestionError, match="the list of questions is empty"):
+        normalized([])
+
+
+# Fingerprint
+
+
+def test_the_fingerprint_depends_on_the_order() -> None:
+    questions = load_questions(SAMPLE)
+    assert fingerprint(questions) == fingerprint(load_questions(SAMPLE))
+    assert fingerprint(questions) != fingerprint(questions[::-1])
+
+
+@pytest.mark.parametrize("field", ["id", "dataset", "scene_name", "question_type", "question", "ground_truth"])
+def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
+    first, *others = load_questions(SAMPLE)
+    changes: dict[str, Any] = {field: "changed"}
+    assert fingerprint([replace(first, **changes), *others]) != fingerprint([first, *others])
+
+
+# In a separate process
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
+def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: dict[str, str]) -> None:
+    code = (
+        "from roomscout.data.questions import QuestionError, load_questions\n"
+        "try: load_questions(None)\n"
+        "except QuestionError as error: print(error)"
+    )
+    done = run_python(code, HF_HOME=str(tmp_path), **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--questions FILE" in done.stdout
+    assert "hf download nyu-visionx/VSI-Bench" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is read from a dataset like VSI-Bench's on the hub: ids, or the error, by how its rows are chosen.
+
+    Its configuration full also matches a file of a single type.
+    """
+    hub = tmp_path_factory.mktemp("hub")
+    folder = hub / "owner" / "dataset"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: full\n  default: true\n  data_files:\n  - split: test\n"
+        '    path: "test*.parquet"\n---\n'
+    )
+    rows = pd.DataFrame([{**COUNTING, "id": 1}, {**COUNTING, "id": 2}, {**ROUTE, "id": 3}, {**ROUTE, "id": 4}])
+    rows[rows.id % 2 == 1].to_parquet(folder / "test_debiased.parquet", index=False)
+    rows[rows.id % 2 == 0].to_parquet(folder / "test_pruned.parquet", index=False)
+    rows[rows.question_type == "object_counting"].to_parquet(folder / "test_object_counting.parquet", index=False)
+    code = (
+        "import json\n"
+        "from roomscout.data.question_files import HubDataset, QuestionError, hub_rows\n"
+        "def read(**chosen):\n"
+        "    dataset = HubDataset('owner/dataset', 'test', 'test.jsonl', **chosen)\n"
+        "    try: return [row['id'] for _, row in hub_rows(dataset)]\n"
+        "    except QuestionError as error: return str(error)\n"
+        "print(json.dumps({\n"
+        "    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),\n"
+        "    'absent file': read(files=('test_absent.parquet',)),\n"
+        "    'full': read(config='full'), 'absent': read(config='all_frame')}))"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "HF_HOME": str(hub / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, "-c", code], cwd=hub, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(read: dict[str, Any]) -> None:
+    assert read["files"] == [1, 3, 2, 4]
+
+
+def test_a_configuration_that_matches_several_files_of_a_question_is_refused(read: dict[str, Any]) -> None:
+    assert "has 2 questions several times in configuration full, such as 1 and 1 more" in read["full"]
+
+
+def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:
+    assert "test_absent.parquet" in read["absent file"] and "test.jsonl --repo-type dataset" in read["absent file"]
+
+
+def test_a_configuration_that_the_hub_lacks_is_not_replaced_by_another(read: dict[str, Any]) -> None:
+    assert read["absent"].startswith("cannot load ") and "all_frame" in read["absent"]
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.scoring.summary\n"
+        "heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert run_python(code).stdout == "[]\n"
+
+
+def test_saved_questions_are_read_exactly_as_they_were(tmp_path: Path) -> None:
+    toy = find_benchmark(f"{Path(__file__).parents[2]}/docs/examples/toy_benchmark.py:TOY")
+    questions = [
+        ask_one("How many chair(s) are in this room?", "odd \udce9 \u2028 name", ground_truth="3"),
+        ask_one("Which one?", "room", options=("left", "right")),
+        *load_questions(SAMPLE),
+        with_kind(Question("5", "mine", "room", "their own", "How wide?", kind=Number("cm")), BENCHMARK),
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text(saved(questions))
+    assert load_saved(path, BENCHMARK) == questions
+    assert fingerprint(load_saved(path, BENCHMARK)) == fingerprint(questions)
+    assert all({"answer_kind", "unit"} <= json.loads(line).keys() for line in path.read_text().splitlines())
+    lamps = [with_kind(Question("1", "mine", "room", "lamp_count", "How many lamps?", ground_truth="2"), toy)]
+    path.write_text(saved(lamps))
+    assert load_saved(path, toy) == load_questions(path, toy) == lamps
+
+
+OWN = {"question_type": "object_counting", "question": "How many chair(s) are in this room?", "ground_truth": "2"}
+
+
+def test_a_row_may_name_its_scan_beside_the_file_or_below_the_scan_root(tmp_path: Path) -> None:
+    (tmp_path / "mine/a").mkdir(parents=True)
+    (tmp_path / "mine/a/mesh.ply").touch()
+    file = tmp_path / "mine/questions.jsonl"
+    write_jsonl(file, [{**OWN, "scan": "a/mesh.ply"}, {**OWN, "scan": "b/mesh.glb", "scene_name": "b"}])
+    beside, below = load_questions(file)
+    assert (beside.scan, beside.scene) == (str(tmp_path / "mine/a/mesh.ply"), ("own", "a/mesh"))
+    assert (below.scan, below.scene) == ("b/mesh.glb", ("own", "b"))
+    root = tmp_path / "scans"
+    root.mkdir()
+    assert scan_of(beside, root) == tmp_path / "mine/a/mesh.ply"
+    assert missing_scans([beside, below], root).keys() == {("own", "b")}
+    (root / "b").mkdir()
+    (root / "b/mesh.glb").touch()
+    assert scan_of(below, root) == root / "b/mesh.glb"
+    again = tmp_path / "again.jsonl"
+    again.write_text(saved([beside, below]))
+    assert load_questions(again) == load_saved(again, BENCHMARK) == normalized([beside, below]) == [beside, below]
+
+
+def test_a_scene_has_one_scan(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    write_jsonl(file, [{**OWN, "scan": f"{name}.ply", "scene_name": "room"} for name in "ab"])
+    with pytest.raises(QuestionError, match=r"scene room has the scan b\.ply, and in another row a\.ply"):
+        load_questions(file)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_unknown_columns_are_named(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{**OWN, "dataset": "d", "scene_name": "s", "answr_kind": "", "colour": "red"}]
+    path = tmp_path / f"questions.{kind}"
+    table = pd.DataFrame(rows)
+    write = {"jsonl": lambda: table.to_json(path, orient="records", lines=True), "csv": lambda: table.to_csv(path)}
+    write.get(kind, lambda: table.to_parquet(path))()
+    assert len(load_questions(path)) == 1
+    assert "answr_kind (did you mean answer_kind?)" in caplog.text
+    assert "colour" in caplog.text
+
+
+def test_a_folder_written_by_save_to_disk_is_named(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    assert "is a folder; --questions takes a file; save the dataset with to_parquet" in error_of(tmp_path)

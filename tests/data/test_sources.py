@@ -1,0 +1,132 @@
+"""Whose questions a run asks: only a benchmark's own rows have its label and its title."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RoomScans, run_in_process, vsi_question
+
+from roomscout.analysis.compare.leaderboard import markdown_of, standing_of, tables_of
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
+from roomscout.data.questions import LIST, Question, QuestionSource
+from roomscout.data.sources import Source, are_own_rows, content_hash, named_by, source_of
+from roomscout.runs.reader import RunReader
+from roomscout.scoring.summary import overall_in_words, overall_label, reference_lines, some_of, summarize
+
+
+def rows_like_vsi_bench(excluded: bool = True) -> list[Question]:
+    """As many questions of each type, about as many scenes of each dataset, as VSI-Bench has."""
+    scenes = [(name, f"{name}_{place}") for name, count in VSI_BENCH.scenes.items() for place in range(count)]
+    types = [name for name, count in VSI_BENCH.counts.items() for _ in range(count)]
+    kept = [name for name in types if excluded or name not in VSI_BENCH.excluded]
+    return [
+        vsi_question(str(place), *scenes[place % len(scenes)], name, "?", (), "A") for place, name in enumerate(kept)
+    ]
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_a_file_with_all_rows_of_vsi_bench_is_vsi_bench(excluded: bool):
+    source = source_of(QuestionSource("copies/test.jsonl", rows_like_vsi_bench(excluded)), VSI_BENCH)
+    benchmark = named_by(source, VSI_BENCH)
+    assert source.own and benchmark.title == "VSI-Bench"
+    some = some_of(VSI_BENCH.scan_types, benchmark, {"scannet": 4512})
+    assert overall_label(VSI_BENCH.scan_types, benchmark, some) == "overall_7_task"
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows[1:], lambda rows: [*rows, rows[0]], lambda rows: rows[:500]])
+def test_other_rows_are_not(change: Any):
+    assert not are_own_rows(change(rows_like_vsi_bench()), VSI_BENCH)
+
+
+def test_a_part_of_its_own_rows_is_labelled_with_their_number():
+    source = source_of(QuestionSource("nyu-visionx/VSI-Bench", rows_like_vsi_bench(), of_benchmark=True), VSI_BENCH)
+    benchmark = named_by(source, VSI_BENCH)
+    some = some_of(VSI_BENCH.scan_types, benchmark, {"scannet": 300, "scannetpp": 200})
+    assert overall_label(VSI_BENCH.scan_types, benchmark, some) == "partial_overall_7_task_of_500_questions"
+
+
+def test_other_questions_have_the_name_of_their_file():
+    rows = rows_like_vsi_bench()[:500]
+    benchmark = named_by(source_of(QuestionSource("/data/my rooms/few.csv", rows), VSI_BENCH), VSI_BENCH)
+    label = overall_label(VSI_BENCH.scan_types, benchmark)
+    assert (benchmark.title, label) == ("my rooms/few.csv", "my_rooms_few_overall_7_task")
+    assert overall_in_words(label, list("1234567"), benchmark) == "mean of 7 tasks of my rooms/few.csv"
+    assert overall_label(["object_counting"], benchmark).startswith("my_rooms_few_overall_1_task_without_")
+    assert overall_label(["open"], benchmark) == "my_rooms_few_overall_over_questions"
+    assert source_of(QuestionSource(LIST, rows), VSI_BENCH).name == "own questions"
+
+
+def test_a_known_content_decides_whatever_the_number():
+    rows = rows_like_vsi_bench()[:3]
+    same, other = Counter(), Counter()
+    for found, benchmark_hash in ((same, content_hash(reversed(rows))), (other, content_hash(rows[1:]))):
+        benchmark = find_benchmark("sqa3d").__class__(
+            name="mine", title="Mine", types=VSI_BENCH.types, hashes=frozenset((benchmark_hash,)), sizes={"a": 3}
+        )
+        found[are_own_rows(rows, benchmark)] += 1
+    assert (same, other) == ({True: 1}, {False: 1})
+
+
+def test_a_benchmark_without_rows_of_its_own_takes_any_file():
+    benchmark = VSI_BENCH.__class__(name="mine", title="Mine", types=VSI_BENCH.types)
+    assert named_by(source_of(QuestionSource("few.csv", []), benchmark), benchmark).title == "Mine"
+
+
+def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomScans, tmp_path: Path):
+    run = run_in_process(rooms.config(tmp_path, steps=0))
+    reader = RunReader(run)
+    assert reader.facts.source == Source(
+        reader.benchmark.title, False, Counter(row["question_type"] for row in rooms.rows), reader.facts.source.sha256
+    )
+    assert "official" not in reader.facts.protocol and "VSI-Bench scoring" in reader.facts.protocol
+    assert reader.benchmark.title == f"{rooms.root.name}/{rooms.questions.name}"
+    label = reader.summary["asked"]["overall_label"]
+    assert "_few_overall_4_task_without_" in label and not label.startswith("overall")
+    board = markdown_of(tables_of([standing_of(run, ())]))
+    assert f"## {reader.benchmark.title}, scored as VSI-Bench" in board and "official" not in board
+    assert "- Not a result of VSI-Bench: mean of 4 tasks" in board
+
+
+def test_a_run_of_an_earlier_version_is_read_with_the_label_of_its_file(rooms: RoomScans, tmp_path: Path):
+    run = run_in_process(rooms.config(tmp_path, steps=0))
+    facts, summary = (json.loads((run / name).read_text()) for name in ("run.json", "summary.json"))
+    del facts["source"]
+    now = summary["asked"]["overall_label"]
+    before = f"partial_overall_4_task{now.partition('_4_task')[2]}"
+    for part in ("asked", "with_scan"):
+        summary[part] |= {"overall_label": before, before: summary[part].pop(now)}
+    (run / "run.json").write_text(json.dumps(facts))
+    (run / "summary.json").write_text(json.dumps(summary))
+    read = RunReader(run).summary
+    assert read["asked"]["overall_label"] == now
+    assert read["asked"][now] == summary["asked"][before]
+
+
+def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans, tmp_path: Path):
+    place = rooms.rows[0]
+    rows = [
+        {"id": str(number), "dataset": place["dataset"], "scene_name": place["scene_name"], "question_type": "colour",
+         "question": "Red?", "answer_kind": "yes_no", "ground_truth": truth}
+        for number, truth in enumerate(("yes", "no", "yes"))
+    ]  # fmt: skip
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = run_in_process(rooms.config(tmp_path / "runs", questions=path, steps=0))
+    asked = RunReader(run).summary["asked"]
+    assert asked["overall_label"].endswith("mine_overall_over_questions")
+    assert asked[asked["overall_label"]] == pytest.approx(asked["tasks"]["colour"])
+    (standing,) = (standing_of(run, ()),)
+    assert standing.covers == f"mean over questions of {tmp_path.name}/mine.jsonl"
+
+
+def test_a_file_is_never_compared_with_published_scores(tmp_path: Path):
+    rows = [
+        {"id": str(number), "dataset": "scannet", "question_type": each.question_type, "score": 1.0, "turns": 1,
+         "status": "answered", "failed_part": None}
+        for number, each in enumerate(rows_like_vsi_bench(excluded=False))
+    ]  # fmt: skip
+    own, file = (named_by(Source("few.csv", own, {}, ""), VSI_BENCH) for own in (True, False))
+    assert reference_lines(summarize(rows, own), own) and not reference_lines(summarize(rows, file), file)

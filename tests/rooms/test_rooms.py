@@ -1,0 +1,589 @@
+"""Procedural rooms have consistent geometry, correct answers, the benchmark's wording, and the same bytes per seed."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trimesh
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
+
+from roomscout.data.questions import load_questions
+from roomscout.data.scans import find_scan
+from roomscout.rendering.open3d_import import import_open3d
+from roomscout.rooms import (
+    QUESTIONS_PER_TYPE,
+    OrientedBox,
+    Room,
+    RoomObject,
+    ScanStyle,
+    kept_rooms,
+    make_room,
+    room_questions,
+    write_ply,
+    write_rooms,
+)
+from roomscout.rooms.__main__ import main
+from roomscout.rooms.geometry import box_distance, points_in_polygon, polygon_area
+from roomscout.rooms.placement import LOOKALIKES
+from roomscout.rooms.sight import EYE_M, standing_points
+
+COARSE = ScanStyle(resolution_m=0.5)
+SEED, ROOMS = 5, 16
+MANY = dict.fromkeys(QUESTIONS_PER_TYPE, 6)
+Row = dict[str, Any]
+
+# Copied from the benchmark's public rows instead of imported, so that a mistake in the package's wording fails a test.
+WORDING = {
+    "object_counting": r"How many (.+)\(s\) are in this room\?",
+    "object_abs_distance": r"Measuring from the closest point of each object, what is the distance between the (.+) "
+    r"and the (.+) \(in meters\)\?",
+    "object_size_estimation": r"What is the length of the longest dimension \(length, width, or height\) of the (.+), "
+    r"measured in centimeters\?",
+    "room_size_estimation": r"What is the size of this room \(in square meters\)\? If multiple rooms are shown, "
+    r"estimate the size of the combined space\.",
+    "object_rel_distance": r"Measuring from the closest point of each object, which of these objects "
+    r"\((.+), (.+), (.+), (.+)\) is the closest to the (.+)\?",
+    "object_rel_direction_easy": r"If I am standing by the (.+) and facing the (.+), is the (.+) to the left or the "
+    r"right of the \2\?",
+    "object_rel_direction_medium": r"If I am standing by the (.+) and facing the (.+), is the (.+) to my left, right, "
+    r"or back\?\nAn object is to my back if I would have to turn at least 135 degrees in order to face it\.",
+    "object_rel_direction_hard": r"If I am standing by the (.+) and facing the (.+), is the (.+) to my front-left, "
+    r"front-right, back-left, or back-right\?\nThe directions refer to the quadrants of a Cartesian plane \(if I am "
+    r"standing at the origin and facing along the positive y-axis\)\.",
+    "route_planning": r"You are a robot beginning at the (.+) and facing the (.+)\. You want to navigate to the (.+)\. "
+    r"You will perform the following actions \(Note: for each \[please fill in\], choose either 'turn back,' 'turn "
+    r"left,' or 'turn right\.'\): (1\. .+)\. You have reached the final destination\.",
+}
+OPTIONS = {
+    "object_rel_direction_easy": {"left", "right"},
+    "object_rel_direction_medium": {"left", "right", "back"},
+    "object_rel_direction_hard": {"front-left", "front-right", "back-left", "back-right"},
+}
+
+
+@pytest.fixture(scope="module")
+def rooms() -> list[Room]:
+    return [make_room(SEED, index, COARSE) for index in range(ROOMS)]
+
+
+@pytest.fixture(scope="module")
+def fine() -> Room:
+    """A room as dense as by default."""
+    return make_room(SEED, 0)
+
+
+@pytest.fixture(scope="module")
+def asked(rooms: list[Room]) -> list[tuple[Room, Row]]:
+    return [(room, row) for i, room in enumerate(rooms) for row in room_questions(room, (SEED, i), MANY)]
+
+
+def of_type(asked: list[tuple[Room, Row]], *kinds: str) -> list[tuple[Room, Row, tuple[str, ...]]]:
+    """Room, row and the names in the question's text, for every question of these types."""
+    found = []
+    for room, row in asked:
+        if row["question_type"] in kinds:
+            match = re.fullmatch(WORDING[row["question_type"]], row["question"])
+            assert match, row["question"]
+            found.append((room, row, match.groups()))
+    return found
+
+
+def answer_text(row: Row) -> str:
+    """The text of the correct option, without its letter."""
+    return str(row["options"]["ABCD".index(row["ground_truth"])]).split(". ", 1)[1]
+
+
+def only_object(room: Room, category: str) -> RoomObject:
+    """The only object of a category."""
+    (item,) = room.of_category(category)
+    return item
+
+
+def center(room: Room, category: str) -> complex:
+    """The centre of the only object of a category, x + iy in the floor plan."""
+    x, y, _ = only_object(room, category).box.center
+    return complex(x, y)
+
+
+def least_squares_distance(a: OrientedBox, b: OrientedBox) -> float:
+    """Distance between two boxes, as a bounded least squares problem over their points."""
+
+    def axes(box: OrientedBox) -> np.ndarray:
+        yaw = math.radians(box.yaw_deg)
+        return np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
+
+    reach = np.concatenate([a.size, b.size]) / 2
+    between = lsq_linear(
+        np.hstack([axes(a), -axes(b)]), np.subtract(b.center, a.center), (-reach, reach), method="bvls", tol=1e-12
+    )
+    return math.sqrt(2 * between.cost)
+
+
+# ---- geometry ---------------------------------------------------------------------------------------------------
+
+boxes = st.builds(
+    OrientedBox,
+    st.tuples(*[st.floats(-3, 3)] * 3),
+    st.tuples(*[st.floats(0.05, 3)] * 3),
+    st.floats(-180, 180),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(boxes, boxes)
+def test_box_distance_equals_the_least_squares_solution(a: OrientedBox, b: OrientedBox) -> None:
+    assert box_distance(a, b) == pytest.approx(least_squares_distance(a, b), abs=1e-5)
+
+
+@given(boxes, boxes)
+def test_box_distance_is_symmetric(a: OrientedBox, b: OrientedBox) -> None:
+    assert box_distance(a, b) == pytest.approx(box_distance(b, a), abs=1e-9)
+
+
+@given(st.floats(1, 9), st.floats(1, 9), st.floats(0.1, 0.9), st.floats(0.1, 0.9))
+def test_area_of_an_l_shape_is_its_rectangle_minus_the_notch(w: float, d: float, a: float, b: float) -> None:
+    outline = np.array([[0, 0], [w, 0], [w, d * (1 - b)], [w * (1 - a), d * (1 - b)], [w * (1 - a), d], [0, d]])
+    assert polygon_area(outline) == pytest.approx(w * d * (1 - a * b))
+
+
+def test_area_equals_the_fraction_of_random_points_inside(rooms: list[Room]) -> None:
+    rng = np.random.default_rng(0)
+    for room in rooms[:8]:
+        extent = room.polygon.max(axis=0)
+        inside = points_in_polygon(rng.uniform(0, extent, (20_000, 2)), room.polygon)
+        assert inside.mean() * extent.prod() == pytest.approx(room.area_m2, rel=0.03)
+
+
+def test_rooms_vary_in_size_and_shape(rooms: list[Room]) -> None:
+    areas = [room.area_m2 for room in rooms]
+    assert min(areas) < 12 and max(areas) > 30
+    assert {len(room.polygon) for room in rooms} == {4, 6}
+    assert all(8 <= area <= 45 for area in areas)
+
+
+def test_boxes_do_not_overlap_unless_one_supports_the_other(rooms: list[Room]) -> None:
+    lattice = np.stack(np.meshgrid(*[np.linspace(-0.499, 0.499, 6)] * 3), axis=-1).reshape(-1, 3)
+    for room in rooms:
+        for (i, a), (j, b) in combinations(enumerate(room.objects), 2):
+            if a.supported_by == j or b.supported_by == i:
+                continue
+            for one, other in ((a.box, b.box), (b.box, a.box)):
+                flat = one.plan_point((lattice * one.size)[:, :2])
+                points = np.column_stack([flat, lattice[:, 2] * one.size[2] + one.center[2]])
+                inside = (np.abs(other.local(points)) < np.array(other.size) / 2 - 1e-6).all(axis=1)
+                assert not inside.any(), (room.name, a.category, b.category)
+
+
+def test_supported_objects_are_above_the_footprint_of_their_supporter(rooms: list[Room]) -> None:
+    for room in rooms:
+        for item in room.objects:
+            if item.supported_by is not None:
+                below = room.objects[item.supported_by].box
+                offset = np.abs(below.local(np.array(item.box.center)))[:2]
+                assert (offset < np.array(below.size[:2]) / 2).all()
+                assert 0.3 < item.box.bottom <= below.top + 1e-9
+
+
+def test_boxes_fit_the_true_surfaces_tightly(rooms: list[Room]) -> None:
+    for room in rooms:
+        for item in room.objects:
+            local = item.box.local(item.surface.corners.reshape(-1, 3))
+            assert np.ptp(local, axis=0) == pytest.approx(item.box.size, abs=1e-6)
+            assert local.max(axis=0) == pytest.approx(np.array(item.box.size) / 2, abs=1e-6)
+
+
+def test_everything_is_inside_the_walls(rooms: list[Room]) -> None:
+    for room in rooms:
+        furniture = room.mesh.vertices[room.mesh.object_index >= 0]
+        assert points_in_polygon(furniture[:, :2].astype(float), room.polygon).all()
+        assert furniture[:, 2].min() >= -1e-6
+        assert furniture[:, 2].max() <= room.height
+
+
+def test_a_person_can_stand_in_the_middle_and_walk_around(rooms: list[Room]) -> None:
+    for room in rooms:
+        reached = standing_points(room.plan, [o.box for o in room.objects])
+        middle = (room.polygon.min(axis=0) + room.polygon.max(axis=0)) / 2
+        assert np.linalg.norm(reached - middle, axis=1).min() < 0.15
+        assert len(reached) * 0.01 > 0.1 * room.area_m2
+
+
+def test_no_room_contains_lookalikes(rooms: list[Room]) -> None:
+    for room in rooms:
+        present = {o.category for o in room.objects}
+        assert not any(a in present and b in present for a, b in LOOKALIKES)
+
+
+def test_at_least_twenty_categories_are_common(rooms: list[Room]) -> None:
+    counts = Counter(c for room in rooms for c in {o.category for o in room.objects})
+    assert sum(n >= 3 for n in counts.values()) >= 20
+
+
+def test_every_object_is_visible_in_a_level_view_from_eye_height(fine: Room) -> None:
+    for room in (fine, make_room(SEED, 1)):
+        scene = import_open3d().t.geometry.RaycastingScene()
+        scene.add_triangles(np.array(room.mesh.vertices), np.array(room.mesh.faces, dtype=np.uint32))
+        floor = standing_points(room.plan, [o.box for o in room.objects])
+        assert all(_most_pixels(scene, room, i, floor[:: len(floor) // 40 + 1]) >= 40 for i in range(len(room.objects)))
+
+
+def _most_pixels(scene: Any, room: Room, index: int, floor: np.ndarray) -> int:
+    """The most pixels of a 160 x 120 view from a point of `floor` that object `index` covers, counted up to 40."""
+    target = room.objects[index].box.plan_center
+    best = 0
+    for x, y in floor:
+        rays = scene.create_rays_pinhole(
+            fov_deg=93.7, center=[*target, EYE_M], eye=[x, y, EYE_M], up=[0, 0, 1], width_px=160, height_px=120
+        )
+        hit = scene.cast_rays(rays)["primitive_ids"].numpy().ravel()
+        face = room.mesh.faces[hit[hit != scene.INVALID_ID], 0]
+        best = max(best, int((room.mesh.object_index[face] == index).sum()))
+        if best >= 40:
+            return best
+    return best
+
+
+# ---- answers ----------------------------------------------------------------------------------------------------
+
+
+def test_every_type_is_asked_in_the_benchmarks_wording(asked: list[tuple[Room, Row]]) -> None:
+    found = of_type(asked, *WORDING)
+    assert len(found) == len(asked)
+    assert {row["question_type"] for _, row in asked} == set(WORDING)
+
+
+def test_a_default_room_has_enough_questions_of_nearly_every_type(rooms: list[Room]) -> None:
+    some = list(enumerate(rooms))[::2]
+    types = [Counter(row["question_type"] for row in room_questions(room, (SEED, i))) for i, room in some]
+    assert np.mean([sum(t.values()) for t in types]) > 15
+    assert np.mean([len(t) for t in types]) > 8.5
+
+
+def test_questions_of_a_type_do_not_depend_on_the_others(rooms: list[Room]) -> None:
+    kind = "object_rel_direction_hard"
+    among_all = [row["question"] for row in room_questions(rooms[0], 1) if row["question_type"] == kind]
+    assert [row["question"] for row in room_questions(rooms[0], 1, {kind: QUESTIONS_PER_TYPE[kind]})] == among_all
+
+
+def test_rows_have_the_benchmarks_columns(asked: list[tuple[Room, Row]]) -> None:
+    columns = ["id", "dataset", "scene_name", "question_type", "question", "ground_truth", "options"]
+    assert all(list(row) == columns for _, row in asked)
+    assert all(isinstance(row["id"], int) and isinstance(row["ground_truth"], str) for _, row in asked)
+
+
+def test_counts_are_correct_and_never_one(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, (category,) in of_type(asked, "object_counting"):
+        assert int(row["ground_truth"]) == sum(o.category == category for o in room.objects) >= 2
+
+
+def test_distances_are_between_closest_points(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, (a, b) in of_type(asked, "object_abs_distance"):
+        metres = least_squares_distance(only_object(room, a).box, only_object(room, b).box)
+        assert float(row["ground_truth"]) == pytest.approx(metres, abs=0.0501)
+        assert metres >= 0.5 - 1e-6
+
+
+def test_sizes_are_the_longest_extent_of_the_surface_along_its_own_axes(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, (category,) in of_type(asked, "object_size_estimation"):
+        item = only_object(room, category)
+        flat = item.surface.corners.reshape(-1, 3) @ [1, 1j, 0] * np.exp(-1j * math.radians(item.box.yaw_deg))
+        extents = [np.ptp(flat.real), np.ptp(flat.imag), np.ptp(item.surface.corners[..., 2])]
+        assert int(row["ground_truth"]) == pytest.approx(100 * max(extents), abs=0.51)
+
+
+def test_room_sizes_are_the_bounds_minus_the_notch(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, _ in of_type(asked, "room_size_estimation"):
+        whole = np.ptp(room.polygon, axis=0).prod()
+        notch = sum(np.prod(notch.size[:2]) for notch in room.plan.notches)
+        assert float(row["ground_truth"]) == pytest.approx(whole - notch, abs=0.11)
+
+
+def test_the_nearest_of_four_is_nearest_by_the_papers_gap(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, (*four, primary) in of_type(asked, "object_rel_distance"):
+        here = only_object(room, primary).box
+        metres = {c: min(least_squares_distance(here, o.box) for o in room.of_category(c)) for c in four}
+        assert answer_text(row) == min(metres, key=lambda c: metres[c])
+        low = sorted(metres.values())
+        assert low[1] - low[0] > 0.3
+        assert np.diff(low).min() > (0.3 if room.area_m2 > 40 else 0.15) - 1e-6
+
+
+def test_options_have_the_order_of_the_question(asked: list[tuple[Room, Row]]) -> None:
+    for _, row, (*four, primary) in of_type(asked, "object_rel_distance"):
+        assert [option[3:] for option in row["options"]] == four
+        assert primary not in four
+
+
+@pytest.mark.parametrize("kind", sorted(OPTIONS))
+def test_directions_agree_with_a_rotated_map(asked: list[tuple[Room, Row]], kind: str) -> None:
+    questions = of_type(asked, kind)
+    assert questions
+    for room, row, (a, b, c) in questions:
+        # rotated so that the viewer at the origin faces +y
+        seen = (center(room, c) - center(room, a)) / (center(room, b) - center(room, a)) * 1j
+        off_axis = math.degrees(math.acos(seen.imag / abs(seen)))
+        side = "left" if seen.real < 0 else "right"
+        if kind.endswith("hard"):
+            assert answer_text(row) == ("front-" if seen.imag > 0 else "back-") + side
+            assert min(abs(off_axis - edge) for edge in (0, 90, 180)) >= 10
+        else:
+            assert answer_text(row) == ("back" if off_axis >= 135 else side)
+            assert min(off_axis, abs(off_axis - 135)) >= 10
+
+
+def test_objects_of_a_direction_question_stand_apart(asked: list[tuple[Room, Row]]) -> None:
+    for room, _, names in of_type(asked, *OPTIONS):
+        assert all(abs(center(room, a) - center(room, b)) >= 0.8 for a, b in combinations(names, 2))
+
+
+def test_direction_options_are_those_of_the_type(asked: list[tuple[Room, Row]]) -> None:
+    for _, row, _ in of_type(asked, *OPTIONS):
+        assert {option[3:] for option in row["options"]} == OPTIONS[row["question_type"]]
+
+
+def test_route_turns_agree_with_the_map(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, (start, facing, end, text) in of_type(asked, "route_planning"):
+        steps = re.split(r" ?\d+\. ", text)[1:]
+        here, ahead = center(room, start), center(room, facing) - center(room, start)
+        turns = []
+        for i, step in enumerate(steps):
+            if step == "[please fill in]":
+                there = center(room, steps[i + 1].removeprefix("Go forward until the "))
+                turns.append(_turn((there - here) / ahead))
+            else:
+                there = center(room, step.removeprefix("Go forward until the "))
+                here, ahead = there, there - here
+        assert steps[-1] == f"Go forward until the {end}"
+        assert answer_text(row) == ", ".join(turns)
+
+
+def _turn(seen: complex) -> str:
+    """The turn towards `seen` when facing +x; asserts that it is unambiguous by 10 degrees."""
+    degrees = math.degrees(math.atan2(seen.imag, seen.real))
+    assert abs(degrees) > 35 and abs(abs(degrees) - 135) >= 10
+    return "Turn Back" if abs(degrees) > 135 else "Turn Left" if degrees > 0 else "Turn Right"
+
+
+def test_routes_offer_three_turns_or_four_sequences(asked: list[tuple[Room, Row]]) -> None:
+    for _, row, (*_, text) in of_type(asked, "route_planning"):
+        blanks = text.count("[please fill in]")
+        assert 1 <= blanks <= 3
+        assert len(row["options"]) == len(set(row["options"])) == (3 if blanks == 1 else 4)
+        assert all(option.count("Turn") == blanks for option in row["options"])
+
+
+def test_options_are_lettered_in_order_and_include_the_answer(asked: list[tuple[Room, Row]]) -> None:
+    for _, row in asked:
+        if row["options"] is not None:
+            assert [option[:3] for option in row["options"]] == ["A. ", "B. ", "C. ", "D. "][: len(row["options"])]
+            assert row["ground_truth"] in "ABCD"[: len(row["options"])]
+
+
+def test_every_named_object_exists_and_is_unique(asked: list[tuple[Room, Row]]) -> None:
+    for room, row, names in of_type(asked, *WORDING):
+        several = row["question_type"] == "object_counting"
+        choices = names[:4] if row["question_type"] == "object_rel_distance" else ()
+        for name in () if row["question_type"] == "route_planning" else names:
+            count = len(room.of_category(name))
+            assert count >= 2 if several else count == 1 or name in choices
+
+
+def test_no_question_is_asked_twice_about_a_room(asked: list[tuple[Room, Row]]) -> None:
+    assert len({(row["scene_name"], row["question"]) for _, row in asked}) == len(asked)
+
+
+def test_letters_and_sides_are_balanced(asked: list[tuple[Room, Row]]) -> None:
+    for width in (2, 3, 4):
+        letters = Counter(row["ground_truth"] for _, row in asked if row["options"] and len(row["options"]) == width)
+        total = sum(letters.values())
+        spread = 4 * math.sqrt(total / width)
+        assert all(abs(letters[c] - total / width) < spread for c in "ABCD"[:width]), letters
+    sides = Counter(answer_text(row) for _, row, _ in of_type(asked, "object_rel_direction_easy"))
+    assert abs(sides["left"] - sides["right"]) < 4 * math.sqrt(sum(sides.values()))
+
+
+def test_the_most_frequent_count_scores_under_half(rooms: list[Room]) -> None:
+    rows = [row for i, room in enumerate(rooms) for row in room_questions(room, (SEED, i), {"object_counting": 3})]
+    truths = np.array([float(row["ground_truth"]) for row in rows])
+    usual = float(Counter(truths).most_common(1)[0][0])
+    thresholds = np.linspace(0.5, 0.95, 10)
+    assert np.mean(np.abs(usual - truths)[:, None] / truths[:, None] <= 1 - thresholds) < 0.55
+
+
+# ---- scans, files, command --------------------------------------------------------------------------------------
+
+
+def test_mesh_edges_follow_the_resolution(fine: Room) -> None:
+    corners = fine.mesh.vertices[fine.mesh.faces]
+    assert np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() < 2 * 0.05
+
+
+def test_noise_displaces_the_surface_by_its_rms(fine: Room) -> None:
+    moved = make_room(SEED, 0, ScanStyle(noise_m=0.02))
+    shift = np.linalg.norm(moved.mesh.vertices - fine.mesh.vertices, axis=1)
+    assert 0.01 < np.sqrt(np.mean(shift**2)) < 0.03
+
+
+def test_holes_remove_faces_but_leave_every_object_recognisable(fine: Room) -> None:
+    torn = make_room(SEED, 0, ScanStyle(holes=15))
+    assert len(torn.mesh.faces) < len(fine.mesh.faces)
+    before = np.bincount(fine.mesh.object_index[fine.mesh.faces[:, 0]] + 1)[1:]
+    after = np.bincount(torn.mesh.object_index[torn.mesh.faces[:, 0]] + 1, minlength=len(before) + 1)[1:]
+    assert (after > 0.2 * before).all()
+
+
+def test_style_changes_neither_objects_nor_questions() -> None:
+    plain, scanned = make_room(SEED, 1, COARSE), make_room(SEED, 1, ScanStyle(0.1, noise_m=0.02, holes=5))
+    assert plain.objects == scanned.objects
+    assert room_questions(plain, 3) == room_questions(scanned, 3)
+
+
+@pytest.mark.parametrize("bad", [{"resolution_m": 0.0}, {"resolution_m": math.nan}, {"noise_m": -0.1}, {"holes": -1}])
+def test_an_implausible_style_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be from"):
+        ScanStyle(**bad)
+
+
+def test_meshes_are_read_only() -> None:
+    room = make_room(SEED, 0, COARSE)
+    with pytest.raises(ValueError, match="read-only"):
+        room.mesh.vertices[0] = 0
+
+
+def test_a_written_scan_round_trips(tmp_path: Path) -> None:
+    room = make_room(SEED, 2, COARSE)
+    write_ply(room.mesh, tmp_path / "deep" / "room.ply")
+    read = trimesh.load(tmp_path / "deep" / "room.ply", process=False)
+    assert np.array_equal(read.vertices, room.mesh.vertices)
+    assert np.array_equal(read.faces, room.mesh.faces)
+    assert np.array_equal(read.visual.vertex_colors[:, :3], room.mesh.colours)
+
+
+def test_written_rooms_are_found_and_loaded_as_a_benchmark(tmp_path: Path) -> None:
+    count = write_rooms(tmp_path, 2, SEED, COARSE)
+    questions = load_questions(tmp_path / "questions.jsonl")
+    assert len(questions) == count
+    for question in questions:
+        assert find_scan(tmp_path, question.dataset, question.scene_name).is_file()
+
+
+def test_an_interrupted_write_leaves_no_outdated_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rooms(tmp_path, 2, SEED, COARSE)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("roomscout.rooms.writer.room_questions", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_rooms(tmp_path, 3, SEED, COARSE)
+    assert not (tmp_path / "questions.jsonl").exists()
+    assert not (tmp_path / "rooms.json").exists()
+
+
+def test_kept_rooms_are_reused_until_arguments_or_code_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_count = {"object_counting": 1}
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(kept_rooms, tmp_path, 1, SEED, one_count) for _ in range(2)]
+        first, second = (future.result() for future in futures)
+    assert first == second and [path.name for path in tmp_path.iterdir()] == [first.name]
+    (scan,) = first.rglob("*.ply")
+    made = scan.stat().st_mtime_ns
+    assert kept_rooms(tmp_path, 1, SEED, one_count) == first and scan.stat().st_mtime_ns == made
+    others = {
+        kept_rooms(tmp_path, 1, SEED, {"object_counting": 2}),
+        kept_rooms(tmp_path, 1, SEED + 1, one_count),
+    }
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "another generator")
+    others.add(kept_rooms(tmp_path, 1, SEED, one_count))
+    assert len(others | {first}) == 4
+
+
+def test_rooms_json_holds_the_geometry(tmp_path: Path) -> None:
+    write_rooms(tmp_path, 1, SEED, COARSE)
+    (record,) = json.loads((tmp_path / "rooms.json").read_text())
+    room = make_room(SEED, 0, COARSE)
+    assert record["polygon"] == room.polygon.tolist()
+    assert [tuple(o["center"]) for o in record["objects"]] == [o.box.center for o in room.objects]
+
+
+def run_command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "roomscout.rooms", *arguments],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_rooms_bytes_do_not_depend_on_the_number_of_rooms(tmp_path: Path) -> None:
+    one, three = tmp_path / "one", tmp_path / "three"
+    few = run_command(str(one), "--rooms", "1", "--seed", "9", "--holes", "2", "--noise", "0.01")
+    more = run_command(str(three), "--rooms", "3", "--seed", "9", "--holes", "2", "--noise", "0.01", hash_seed="77")
+    assert (few.returncode, more.returncode) == (0, 0)
+    (scan,) = one.glob("scannet/scans/*/*.ply")
+    assert scan.read_bytes() == (three / scan.relative_to(one)).read_bytes()
+    assert (three / "questions.jsonl").read_bytes().startswith((one / "questions.jsonl").read_bytes())
+
+
+def test_different_seeds_give_different_rooms_and_names() -> None:
+    a, b = make_room(1, 4, COARSE), make_room(2, 4, COARSE)
+    assert (a.name, b.name) == ("room_seed1_004", "room_seed2_004")
+    assert a.objects != b.objects
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rooms", "0"), "rooms must be 1 or more, not 0"),
+        (("--seed", "-1"), "seed must be 0 or more, not -1"),
+        (("--resolution", "0"), "resolution must be from"),
+        (("--holes", "-3"), "holes must be from"),
+    ],
+)
+def test_bad_arguments_end_in_one_clear_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
+) -> None:
+    assert main([str(tmp_path / "out"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_output_path_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "taken"), "--rooms", "1"])
+    assert ended.value.code == 2
+    assert "taken" in capsys.readouterr().err
+
+
+def test_an_output_path_below_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    assert main([str(tmp_path / "taken" / "rooms"), "--rooms", "1"]) == 2
+    assert "taken/rooms cannot be written (Not a directory): name another folder" in capsys.readouterr().err
+
+
+def test_unknown_question_types_are_refused() -> None:
+    with pytest.raises(ValueError, match="obj_appearance_order"):
+        room_questions(make_room(SEED, 0, COARSE), 0, {"obj_appearance_order": 1})
+
+
+def test_a_folder_with_other_rooms_is_left_unchanged(tmp_path: Path) -> None:
+    write_rooms(tmp_path, 1, 5, COARSE)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"has other rooms \(seed 5, .* not seed 6"):
+        write_rooms(tmp_path, 1, 6, COARSE)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    write_rooms(tmp_path, 2, 5, COARSE)
+    assert len(list(tmp_path.glob("scannet/scans/*/*.ply"))) == 2

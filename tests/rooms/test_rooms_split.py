@@ -1,0 +1,187 @@
+"""Levels of procedural rooms, and the split of them that is the benchmark `rooms`."""
+
+import hashlib
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.boxes import boxes_file, read_boxes
+from roomscout.data.scans import OWN_ROOTS, find_scan
+from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
+from roomscout.rooms.__main__ import main
+from roomscout.rooms.geometry import points_in_polygon, polygon_area
+from roomscout.rooms.levels import LEVELS, Level
+from roomscout.rooms.split import split_folder
+from tests.conftest import run_main
+
+COARSE = ScanStyle(resolution_m=0.5)
+
+
+FIRST = [("bare", "room_seed4000000_000"), ("furnished", "room_seed5000000_000"), ("cluttered", "room_seed6000000_000")]
+"""The first scene of each level."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first room of each level, made by two callers at once."""
+    parent = tmp_path_factory.mktemp("cache")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: split.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
+    return split_folder(parent)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return list(split.shipped_questions())
+
+
+@pytest.fixture(scope="module")
+def bare() -> list[Room]:
+    return [make_room(1, index, COARSE, LEVELS["bare"]) for index in range(4)]
+
+
+@pytest.fixture(scope="module")
+def cluttered() -> list[Room]:
+    return [make_room(1, index, COARSE, LEVELS["cluttered"]) for index in range(4)]
+
+
+def test_bare_rooms_are_rectangles_with_few_objects(bare: list[Room]):
+    assert all(len(room.polygon) == 4 and 10 <= len(room.objects) <= 15 for room in bare)
+
+
+def test_cluttered_rooms_are_concave_with_many_objects(cluttered: list[Room]):
+    assert all(len(room.polygon) in (6, 8) and 32 <= len(room.objects) <= 70 for room in cluttered)
+
+
+def test_cluttered_rooms_have_many_objects_of_one_kind(cluttered: list[Room]):
+    assert all(max(Counter(each.category for each in room.objects).values()) >= 4 for room in cluttered)
+
+
+def test_the_area_of_a_concave_plan_is_that_of_its_bounds_without_the_notches(cluttered: list[Room]):
+    for room in cluttered:
+        notches = sum(np.prod(notch.size[:2]) for notch in room.plan.notches)
+        assert polygon_area(room.polygon) == pytest.approx(np.prod(np.ptp(room.polygon, axis=0)) - notches, abs=0.05)
+
+
+def test_objects_of_a_concave_room_are_inside_it(cluttered: list[Room]):
+    for room in cluttered:
+        assert points_in_polygon(np.concatenate([each.box.footprint for each in room.objects]), room.polygon).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--objects", "20", "10"], "objects must be two numbers from 9 to 100, the smaller first, not 20 10"),
+        (["--questions-per-type", "0"], "questions per type must be 1 or more, not 0"),
+    ],
+)
+def test_bad_numbers_of_the_command_end_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+):
+    assert main([str(tmp_path / "out"), "--rooms", "1", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_the_command_makes_rooms_of_a_level_with_as_many_questions_as_asked(tmp_path: Path):
+    assert main([str(tmp_path), "--rooms", "1", "--level", "bare", "--objects", "12", "14", "--resolution", "0.5",
+                 "--questions-per-type", "1"]) == 0  # fmt: skip
+    (room,) = json.loads((tmp_path / "rooms.json").read_text())
+    assert 12 <= len(room["objects"]) <= 14
+    asked = Counter(json.loads(line)["question_type"] for line in (tmp_path / "questions.jsonl").open())
+    assert set(asked.values()) == {1}
+
+
+def test_a_folder_of_one_level_refuses_rooms_of_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    coarse = [str(tmp_path), "--rooms", "1", "--resolution", "0.5"]
+    assert (main(coarse), main([*coarse, "--level", "bare"])) == (0, 2)
+    assert "has other rooms" in capsys.readouterr().err
+
+
+def test_impossible_numbers_of_objects_are_refused():
+    with pytest.raises(ValueError, match="objects must be two numbers from 9 to 100"):
+        Level("full", objects=(10, 1000))
+
+
+def test_each_room_of_the_split_has_a_question_of_each_type(rows: list[dict[str, Any]]):
+    assert [row["id"] for row in rows] == list(range(1, 5401))
+    asked = Counter((row["dataset"], row["scene_name"], row["question_type"]) for row in rows)
+    assert set(asked.values()) == {1} and {key[2] for key in asked} == QUESTIONS_PER_TYPE.keys()
+    assert Counter(level for level, _ in {key[:2] for key in asked}) == dict.fromkeys(LEVELS, split.ROOMS)
+
+
+def test_only_the_rooms_that_are_asked_about_are_made_with_their_boxes(folder: Path):
+    assert sorted(path.stem for path in folder.rglob("*.ply")) == sorted(name for _, name in FIRST)
+    for level, name in FIRST:
+        (room,) = json.loads((folder / level / "rooms.json").read_text())
+        assert room["scene_name"] == name
+        found = find_scan(Path("nowhere"), level, name, {OWN_ROOTS: (str(folder),)})
+        assert boxes_file(found) == folder / level / "rooms.json"
+
+
+def test_the_questions_that_ship_are_those_that_the_generator_makes(rows: list[dict[str, Any]]):
+    lines = split.choose_questions(rooms=1).splitlines()
+    assert [json.loads(line) for line in lines] == rows[: len(lines)]
+
+
+def test_rooms_that_are_there_are_kept(tmp_path: Path, folder: Path):
+    scan = split_folder(tmp_path) / "bare" / f"{FIRST[0][1]}.ply"
+    scan.parent.mkdir()
+    scan.write_bytes(b"made before")
+    boxes = scan.parent / f"{FIRST[0][1]}.json"
+    boxes.write_text((folder / "bare" / "rooms.json").read_text().strip()[1:-1])
+    (split_folder(tmp_path) / ".unfinished").touch()  # as a call that was killed leaves it
+    split.make_scans(FIRST[:1], tmp_path)
+    assert scan.read_bytes() == b"made before"
+    assert read_boxes(scan.parent / "rooms.json").keys() == {FIRST[0][1]}
+
+
+def test_a_folder_with_all_rooms_of_an_earlier_version_is_used(tmp_path: Path):
+    complete = tmp_path / f"rooms_v{split.VERSION}_{split.SHA256[:8]}"
+    complete.mkdir()
+    assert split_folder(tmp_path) == complete
+
+
+def test_a_machine_that_makes_other_rooms_is_refused(rows: list[dict[str, Any]]):
+    (level, name), asked = FIRST[0], [row for row in rows if row["scene_name"] == FIRST[0][1]]
+    with pytest.raises(split.SplitError, match=f"another room {name} than version 1.*constraints.txt"):
+        split.checked_room(level, name, [*asked, asked[0] | {"ground_truth": "17"}])
+
+
+def test_a_plan_and_a_server_that_is_not_there_make_no_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    asked = [
+        "--benchmark",
+        "rooms",
+        "--num-questions",
+        "9",
+        "--log-root",
+        str(tmp_path / "runs"),
+        "--renderer",
+        "raycast",
+    ]
+    server = ["--engine", "openai", "--model", "served", "--base-url", "http://127.0.0.1:1/v1"]
+    planned = run_main(["--batch", "--plan", *asked, *server])
+    assert planned.returncode == 0 and "Questions: 9 on 1 scan" in planned.stdout
+    ended = run_main(["--batch", *asked, *server])
+    assert ended.returncode == 2 and "cannot be reached" in ended.stderr
+    assert not list(tmp_path.rglob("*.ply")) and not (tmp_path / "runs").exists()
+
+
+def test_a_changed_generator_changes_the_version(folder: Path):
+    """If this fails on purpose, count up VERSION in data/rooms/split.py and renew SHA256 there and this value."""
+    lines = (folder / "questions.jsonl").read_bytes().splitlines(keepends=True)
+    made = hashlib.sha256(b"".join(lines[: len(LEVELS) * len(QUESTIONS_PER_TYPE)]))
+    for level, style in ((each, LEVELS[each].style) for each in LEVELS):
+        mesh = make_room(split.SEEDS[level], 0, ScanStyle(0.5, style.noise_m, style.holes), LEVELS[level]).mesh
+        made.update(mesh.colours.tobytes() + np.round(mesh.vertices, 3).tobytes())
+    assert made.hexdigest()[:16] == "0b843982ff7e3b53"
+
+
+def test_the_label_of_the_benchmark_has_the_version_and_the_hash():
+    assert find_benchmark("rooms").label == f"rooms_v{split.VERSION}_{split.SHA256[:8]}_overall"

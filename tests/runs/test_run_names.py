@@ -1,0 +1,117 @@
+"""Runs by name: --name, and RUN as the verbs take it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans
+
+from roomscout import explore
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.analysis.run_argument import chosen_run
+from roomscout.command.main import main
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader, find_part, find_run, named_run, newest_run
+from roomscout.runs.writer import named_folder, new_run_folder
+
+
+def run_of(folder: Path, started: str, **config: object) -> Path:
+    """A folder with as much of a run.json as a search for runs reads."""
+    folder.mkdir(parents=True)
+    facts = {
+        "schema": 1, "started": started, "config": {"ply": None, "model": "embedded", **config},
+        "questions": 1, "questions_sha256": "",
+        "protocol": "", "git_revision": None, "packages": {}, "python": "", "host": "",
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(facts))
+    return folder
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A folder of two runs; the newest comes first by name."""
+    run_of(tmp_path / "logs" / "later", "2026-11-25T10:00:00+00:00", name="later")
+    run_of(tmp_path / "logs" / "z_earlier", "2026-11-25T09:00:00+00:00")
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize("name", ["free", "Qwen3-VL_8B.spin", "7"])
+def test_a_run_takes_a_name(tmp_path: Path, name: str):
+    assert RunConfig.of(name=name).output.name == name
+    assert new_run_folder(tmp_path, True, name=name) == tmp_path / name
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", ".hidden", "-x", "recent", "ü", "x" * 101])
+def test_a_name_that_is_no_plain_folder_name_is_refused(name: str):
+    with pytest.raises(ConfigError, match="--name takes letters, digits"):
+        RunConfig.of(name=name)
+
+
+def test_a_name_is_given_once(tmp_path: Path):
+    run_of(tmp_path / "free", "2026-11-25T10:00:00+00:00")
+    with pytest.raises(RunError, match=r"--name free: .*free exists already: choose another name, or continue it"):
+        new_run_folder(tmp_path, True, name="free")
+    assert named_folder(tmp_path, "free", (1, 4)).name == "free_shard1of4"
+
+
+def test_a_part_is_found_by_the_name_of_its_run(tmp_path: Path):
+    part = {"number": 1, "of": 2, "questions": 2, "questions_sha256": "", "settings": []}
+    for name, hour in (("a", 10), ("b", 11)):
+        folder = run_of(tmp_path / f"{name}_shard1of2", f"2026-11-25T{hour}:00:00+00:00", name=name)
+        facts = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(facts | {"part": part}))
+    assert find_part(tmp_path, 1, 2, "a") == tmp_path / "a_shard1of2"
+    assert find_part(tmp_path, 1, 2) == tmp_path / "b_shard1of2"
+
+
+def test_the_newest_run_is_the_one_that_began_last(logs: Path, capsys: pytest.CaptureFixture[str]):
+    assert newest_run(logs) == find_run("recent", logs) == chosen_run(None, logs, allow_code=False) == logs / "later"
+    assert capsys.readouterr().err == f"The newest run: {logs / 'later'}\n"
+
+
+def test_a_run_is_named_by_its_path_or_its_name(logs: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(logs.parent)
+    for named in ("later", "logs/later", str(logs / "later")):
+        assert named_run(Path(named), Path("logs")).resolve() == logs / "later"
+    assert find_run("later", logs) == logs / "later"
+    with pytest.raises(
+        RunError, match=r"latre does not exist, and .*logs has no run of that name: did you mean .*ater"
+    ):
+        named_run(Path("latre"), logs)
+
+
+@pytest.mark.parametrize(
+    "verb", ["report", "wrong", "serve", "failures", "rescore", "export --to messages", "replay q1"]
+)
+def test_a_verb_without_a_run_says_that_there_is_none(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([*verb.split(), "--log-root", str(tmp_path)]) == 2
+    assert f"no run below {tmp_path}; start one with roomscout eval" in capsys.readouterr().err
+
+
+def test_replay_says_that_the_run_comes_first(logs: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["replay", "q001", str(logs / "later")]) == 2
+    assert f"RUN comes first, as in {logs / 'later'} q001" in capsys.readouterr().err
+
+
+def test_a_named_run_is_recorded_resumed_and_looked_at_by_its_name(
+    rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    few = ("--num-questions", "1", "--steps", "0", "--image-size", "32", "24", "--name", "free")
+    assert main(rooms.flags(tmp_path, *few)) == 0
+    assert RunReader(tmp_path / "free").facts.name == "free"
+    again = ["--log-root", str(tmp_path)]
+    assert main(["resume", "free", *again]) == main(["wrong", "free", *again]) == main(["wrong", *again]) == 0
+    assert main(["resume", "free", *again, "--name", "other"]) == main(rooms.flags(tmp_path, *few)) == 2
+    said = capsys.readouterr().err
+    assert "--name other names a new run: leave it out to resume one" in said
+    assert "--name free: " in said
+
+
+def test_several_runs_of_one_command_take_no_name(capsys: pytest.CaptureFixture[str]):
+    assert main(["demo", "--name", "x"]) == main(["ask", "room.ply", "--name", "x"]) == 2
+    assert capsys.readouterr().err.count("--name names one run") == 2
+
+
+def test_a_name_in_python_needs_a_run_folder(rooms: RoomScans):
+    with pytest.raises(ConfigError, match="name names a run folder: add log_root"):
+        explore(rooms.questions, policy="random", name="x", scan_root=rooms.root)

@@ -1,0 +1,259 @@
+"""Baselines of a run: the most frequent answer elsewhere, and the same run blind."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RoomScans, only_run, run_in_process, vsi_question
+
+from roomscout.agent.api import explore
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.prompts import explorer_prompts
+from roomscout.agent.run_folder import protocol
+from roomscout.agent.state import QuestionState
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.report.contents import RunContents
+from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import Asked, Question, QuestionSource, load_questions
+from roomscout.envs.actions import CameraAction
+from roomscout.runs import RunError
+from roomscout.runs.baselines import blind_baseline, same_protocol
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader, run_folders
+from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
+from roomscout.scoring.summary import format_summary, summarize
+from roomscout.speed.frequent_answers import best_answer, frequent_answers
+
+SIZE = "object_size_estimation"
+
+
+def counting(
+    *answers: tuple[str, str | None], dataset: str = "scannet", kind: str = "object_counting"
+) -> list[Question]:
+    """A counting question for each scene and ground truth, with ids from 0."""
+    return [
+        vsi_question(str(number), dataset, scene, kind, "How many?", (), truth)
+        for number, (scene, truth) in enumerate(answers)
+    ]
+
+
+def guesses(questions: Sequence[Question], source: Sequence[Question] | None = None) -> list[str | None]:
+    asked = Asked(questions, QuestionSource("questions.jsonl", source or questions))
+    return list(frequent_guesses(questions, asked, BENCHMARK).answers.values())
+
+
+def test_a_guess_never_comes_from_the_questions_own_scene():
+    assert guesses(counting(("a", "2"), ("a", "2"), ("b", "3"), ("c", "4"), ("c", "4"))) == ["4", "4", "2", "2", "2"]
+
+
+def test_two_scans_of_a_room_are_one_room():
+    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), ("scene0001_00", "4"))) == ["4", "4", "2"]
+
+
+def test_scans_of_another_dataset_are_rooms_of_their_own():
+    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), dataset="mine")) == ["3", "2"]
+
+
+def test_a_guess_is_counted_in_the_whole_source_and_not_in_the_questions_asked():
+    source = counting(("a", "2"), ("b", "3"), ("c", "3"))
+    assert guesses(source[:1], source) == ["3"]
+
+
+def test_a_question_without_others_of_its_type_elsewhere_has_no_guess():
+    assert guesses(counting(("a", "2"), ("a", "2"))) == [None, None]
+
+
+def test_a_question_without_a_ground_truth_is_neither_guessed_nor_counted():
+    assert guesses(counting(("a", "2"), ("b", None), ("c", "5"))) == ["5", "2"]
+
+
+def test_a_benchmark_may_bring_the_answers_of_its_training_split():
+    trained = replace(BENCHMARK, frequent_answers=FrequentAnswers("the training split", {"object_counting": "4"}))
+    questions = counting(("a", "4"), ("b", "2"))
+    found = frequent_guesses(questions, Asked.all_of(questions), trained)
+    assert (found.source, found.answers) == ("the training split", {"0": "4", "1": "4"})
+
+
+def test_the_rooms_are_compared_with_the_answers_of_other_rooms():
+    rooms = find_benchmark("rooms")
+    questions = counting(("a", "3"), ("b", "3"), dataset="bare")
+    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), rooms), questions, rooms)
+    assert found is not None and found["overall"] == 100.0
+    assert found["source"].endswith("in 300 other rooms of the same levels")
+
+
+def test_the_rooms_are_compared_with_what_their_text_alone_tells():
+    known = find_benchmark("rooms").frequent_answers
+    assert known is not None
+    sizes = {
+        name: known.answer_to(SIZE, f"What is the length of the longest dimension (length, width, or height) of the "
+                              f"{name}, measured in centimeters?") for name in ("bed", "clock", "unicorn")
+    }  # fmt: skip
+    assert sizes == {"bed": "192", "clock": "35", "unicorn": known.by_type[SIZE]}
+    assert known.answer_to("object_counting", "How many picture(s) are in this room?") == "5"
+    assert known.answer_to("object_abs_distance", "Measuring ... the bed (in meters)?") == "3.1"
+
+
+@pytest.mark.parametrize(("truths", "best"), [(("2", "2", "3"), "2"), (("2", "4", "4", "5", "9"), "4")])
+def test_the_best_constant_number_is_the_one_that_scores_most(truths: tuple[str, ...], best: str):
+    assert best_answer("object_counting", truths) == best
+
+
+def test_the_best_constant_letter_is_the_most_frequent_one():
+    assert best_answer("route_planning", ("B", "A", "A", "C")) == "A"
+
+
+def test_counting_answers_in_other_rooms_finds_one_of_each_type():
+    by_type, by_category = frequent_answers(1)
+    known = find_benchmark("rooms").frequent_answers
+    assert known is not None and by_type.keys() == set(known.by_type)
+    assert by_category.keys() == set(known.by_category) and by_category[SIZE].keys() <= known.by_category[SIZE].keys()
+
+
+def test_answers_of_an_unknown_type_are_refused():
+    with pytest.raises(ValueError, match="frequent_answers: there is no type 'counting'"):
+        replace(BENCHMARK, frequent_answers=FrequentAnswers("the training split", {"counting": "4"}))
+
+
+def test_a_baseline_without_a_task_has_no_overall():
+    questions = [*counting(("a", "2"), ("b", "2")), *counting(("a", "3.0"), kind="room_size_estimation")]
+    questions = [replace(each, id=str(number)) for number, each in enumerate(questions)]
+    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), BENCHMARK), questions, BENCHMARK)
+    assert found == {
+        "source": "most frequent answer of the type in other scenes of the list of questions",
+        "questions": 2,
+        "tasks": {"object_counting": 100.0},
+    }
+
+
+def test_a_baseline_without_a_task_says_so_in_the_table():
+    rows = [
+        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1,
+         "dataset": "scannet", "id": name}
+        for name in ("object_counting", "room_size_estimation")
+    ]  # fmt: skip
+    frequent = {"source": "counted elsewhere", "questions": 2, "tasks": {"object_counting": 40.0}}
+    head, counts, size, *_, last = format_summary(
+        summarize(rows, BENCHMARK) | {"baselines": {"most_frequent": frequent}}, BENCHMARK
+    )
+    assert [line.split()[-1] for line in (head, counts, size)] == ["frequent", "40.0", "-"]
+    assert last == "frequent: no overall, since room_size_estimation has no questions elsewhere (counted elsewhere)"
+
+
+def baselines(folder: Path) -> dict[str, Any]:
+    summary = RunReader(folder).summary
+    assert summary is not None
+    return summary.get("baselines", {})
+
+
+def test_a_run_of_few_questions_is_compared_with_the_whole_file(rooms: RoomScans, tmp_path: Path):
+    run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=0))
+    first, second = load_questions(rooms.questions)[:2]
+    elsewhere = [each for each in load_questions(rooms.questions) if each.scene_name != first.scene_name]
+    known = {each.question_type for each in elsewhere} & {first.question_type, second.question_type}
+    stored = RunReader(run).guesses
+    assert stored is not None and list(stored.answers) == [first.id, second.id]
+    assert {each.question_type for each in (first, second) if stored.answers[each.id] is not None} == known
+    assert stored.source == f"other scenes of {rooms.root.name}/few.jsonl"
+
+
+def test_a_resumed_run_keeps_its_baseline_without_the_question_file(rooms: RoomScans, tmp_path: Path):
+    own = RoomScans(shutil.copytree(rooms.root, tmp_path / "rooms"), tmp_path / "rooms" / "few.jsonl")
+    config = own.config(tmp_path / "logs", steps=0)
+    run = run_in_process(config)
+    before = baselines(run)["most_frequent"]
+    own.questions.unlink()
+    lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
+    (run / "results.jsonl").write_text("".join(lines[:-1]))
+    assert main_vsi_bench_loop(config, run).status == 0
+    assert baselines(run)["most_frequent"] == before
+
+
+def test_merged_parts_have_the_baseline_of_an_undivided_run(six_rooms: RoomScans, one_run: Path, tmp_path: Path):
+    logs = [tmp_path / str(number) for number in (1, 2)]
+    parts = [run_in_process(six_rooms.config(log, shard=f"{number}/2")) for number, log in enumerate(logs, start=1)]
+    merge(tmp_path / "merged", parts)
+    assert baselines(tmp_path / "merged") == baselines(one_run)
+
+
+def test_a_damaged_baseline_is_named(one_run: Path, tmp_path: Path):
+    run = shutil.copytree(one_run, tmp_path / "run")
+    (run / "baselines.json").write_text("{")
+    with pytest.raises(RunError, match=r"baselines\.json is damaged"):
+        _ = RunReader(run).guesses
+
+
+def test_question_objects_are_compared_with_those_of_other_scenes_in_the_list(rooms: RoomScans, tmp_path: Path):
+    questions = load_questions(rooms.questions)
+    settings = {"scan_root": rooms.root, "renderer": "blind", "image_size": (32, 24), "steps": 0}
+    explore(questions, policy="random", log_root=tmp_path, **settings)
+    assert "other scenes of the list of questions" in baselines(only_run(tmp_path))["most_frequent"]["source"]
+
+
+class SaysA(Policy):
+    """Answers at once: the first option, or 1."""
+
+    name = "SaysA"
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        answers = ("A" if state.question.options else "1" for state in states)
+        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]
+
+
+def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path)
+    for changes in ({"steps": 3}, {"num_questions": 3}, {}):
+        main_vsi_bench_loop(config.having(renderer="blind", **changes), policy=SaysA())
+    blind = run_folders(tmp_path)[-1]
+    main_vsi_bench_loop(config, policy=SaysA())
+    found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary["asked"]
+    assert found == {
+        "source": f"{blind.name}: the same questions with grey views",
+        "questions": len(rooms.rows),
+        "tasks": scores["tasks"],
+        "overall": scores[scores["overall_label"]],
+    }
+
+
+def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path):
+    config = rooms.config(tmp_path, steps=0)
+    blind = run_in_process(config.having(renderer="blind"))
+    summary = json.loads((blind / "summary.json").read_text())
+    (blind / "summary.json").write_text(json.dumps(summary | {"pending": 1}))
+    main_vsi_bench_loop(config)
+    assert "blind" not in baselines(run_folders(tmp_path)[-1])
+
+
+def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans, tmp_path: Path, caplog):
+    caplog.set_level("INFO")
+    run_in_process(rooms.config(tmp_path, steps=0))
+    assert any(line.startswith("blind: not known; the same command with --renderer blind") for line in caplog.messages)
+
+
+def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans, tmp_path: Path):
+    seeing = run_in_process(rooms.config(tmp_path, steps=0))
+    assert "blind" not in baselines(seeing)
+    main_vsi_bench_loop(rooms.config(tmp_path, steps=0, renderer="blind"))
+    summary = RunContents.read(seeing).summary
+    assert summary["baselines"]["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
+    assert (read_answers([seeing], ())[0].summary)["baselines"] == summary["baselines"]
+
+
+def test_protocols_of_earlier_versions_are_the_same_without_what_these_did_not_say(rooms: RoomScans, tmp_path: Path):
+    now = protocol(rooms.config(tmp_path), explorer_prompts())
+    assert "focal 75 px (94 x 65 degrees in view)" in now
+    earlier = re.sub(r" \(\d+ x \d+ degrees in view\)| of answers read .*$", "", now)
+    assert earlier.endswith(", official VSI-Bench scoring") and "(lower in low rooms)" in earlier
+    assert same_protocol(earlier, now) and not same_protocol(earlier, now.replace("px, focal", "px, focal 1"))
+
+
+def test_a_protocol_of_an_earlier_version_is_the_same_without_the_word_official():
+    assert same_protocol("BLIND: x, official VSI-Bench scoring", "BLIND: x, VSI-Bench scoring")
+    assert not same_protocol("8 moves, VSI-Bench scoring", "7 moves, VSI-Bench scoring")

@@ -1,0 +1,150 @@
+"""Several answers to each question: their folders, seeds, resumption, parts, and what they say together."""
+
+import json
+import signal
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+from conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
+from test_resume import continued, stop_after
+
+from roomscout.agent.api import ask, explore, load_policy
+from roomscout.agent.config import ConfigError
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import QuestionError, load_questions
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
+from roomscout.scoring.samples import format_samples, pass_at, summarize_samples
+
+
+def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms: RoomScans, tmp_path: Path):
+    once = run_in_process(rooms.config(tmp_path / "once", num_questions=3))
+    three = run_in_process(rooms.config(tmp_path / "three", num_questions=3, samples=3))
+    reader = RunReader(three)
+    assert [row.episode for row in reader.rows] == [EpisodeId(q, s) for q in (1, 2, 3) for s in (1, 2, 3)]
+    assert sorted(path.name for path in three.glob("q*_s*")) == [f"q00{q}_s{s}" for q in (1, 2, 3) for s in (2, 3)]
+    single, several = trajectories(once), trajectories(three)
+    assert {episode: several[episode] for episode in single} == single
+    poses = {str([turn.pose for turn in reader.turns(EpisodeId(1, sample))]) for sample in (1, 2, 3)}
+    assert len(poses) == 3
+    summary = reader.summary
+    assert summary is not None and summary["samples"]["questions"] == 3 and summary["types"]["all"]["questions"] == 9
+    scores = [row.score for row in reader.rows if row.score is not None]
+    assert summary["samples"]["overall"]["mean"] == pytest.approx(summary["asked"][summary["asked"]["overall_label"]])
+    assert summary["samples"]["overall"]["pass@3"] >= 100 * sum(scores) / 9
+    _, columns, *lines = format_samples(summary)
+    assert columns.startswith("percent of 3 questions, 3 answers each  ")
+    assert columns.split()[-4:] == ["mean", "pass@2", "pass@3", "majority"]
+    assert [line.split()[0] for line in lines] == [*summary["asked"]["tasks"], "overall"]
+
+
+def test_a_killed_run_of_samples_resumes_to_the_same_answers(rooms: RoomScans, tmp_path: Path):
+    undisturbed = run_in_process(rooms.config(tmp_path / "undisturbed", samples=2, num_questions=4, batch_size=3))
+    logs, flags = tmp_path / "logs", ("--samples", "2", "--num-questions", "4", "--batch-size", "3")
+    stop_after(rooms.flags(logs, *flags), logs, 9, signal.SIGKILL)
+    assert run_main(continued(logs)).returncode == 0
+    assert results(only_run(logs)) == results(undisturbed)
+    assert trajectories(only_run(logs)) == trajectories(undisturbed)
+    more = run_main(continued(logs, "--samples", "3"))
+    assert more.returncode == 2 and "--samples would change answers" in more.stderr
+
+
+def test_parts_of_a_run_of_samples_merge_to_the_whole(rooms: RoomScans, tmp_path: Path):
+    whole = run_in_process(rooms.config(tmp_path / "whole", samples=2))
+    parts = [run_in_process(rooms.config(tmp_path / f"part{n}", samples=2, shard=f"{n}/2")) for n in (1, 2)]
+    merge(tmp_path / "merged", parts)
+    assert results(tmp_path / "merged") == results(whole)
+    assert trajectories(tmp_path / "merged") == trajectories(whole)
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (tmp_path / "merged", whole)]
+    assert summaries[0]["samples"] == summaries[1]["samples"] and summaries[0]["pending"] == 0
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_list_may_give_each_question_several_times(rooms: RoomScans, tmp_path: Path, on_disk: bool):
+    settings = {"scan_root": rooms.root, "policy": RandomPolicy(), "renderer": "raycast", "image_size": (160, 96)}
+    settings["log_root"] = tmp_path if on_disk else None
+    first, second = load_questions(rooms.questions)[:2]
+    mixed = explore([first, second, first, second], **settings)
+    assert [(each.question.id, each.sample) for each in mixed] == [
+        (first.id, 1), (second.id, 1), (first.id, 2), (second.id, 2)
+    ]  # fmt: skip
+    sampled = explore([first, second], samples=2, **settings)
+    assert [(each.question.id, each.sample, each.answer) for each in sampled] == [
+        (each.question.id, each.sample, each.answer) for each in (mixed[0], mixed[2], mixed[1], mixed[3])
+    ]
+    with pytest.raises(QuestionError, match=f"question {first.id} 2 times and question {second.id} 1 times"):
+        explore([first, first, second], **settings)
+    with pytest.raises(ConfigError, match="samples cannot be set here"):
+        explore([first, first], samples=3, **settings)
+
+
+def test_equal_answers_are_not_asked_for(rooms: RoomScans, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"--samples 2 would repeat one answer 2 times.*add --temperature"):
+        main_vsi_bench_loop(rooms.config(tmp_path, model="embedded", image_size="auto", focal="auto", samples=2))
+    questions = load_questions(rooms.questions)[:1]
+    with pytest.raises(ConfigError, match="samples=2 would"):
+        explore(questions * 2, policy=load_policy("embedded"), scan_root=rooms.root)
+    with pytest.raises(ConfigError, match="call explore with samples"):
+        ask(rooms.root / "room.ply", "How many chairs?", samples=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_draws_other_tokens_for_each_sample(rooms: RoomScans):
+    """The included model at temperature 1: each sample has its own random stream, in a batch as alone."""
+    policy = load_policy("embedded", temperature=1.0, max_new_tokens=12)
+    questions = load_questions(rooms.questions)[:1]
+    settings = {"policy": policy, "scan_root": rooms.root, "steps": 1, "renderer": "raycast"}
+    together = explore(questions, samples=3, **settings)
+    alone = explore(questions, samples=3, batch_size=1, **settings)
+    said = [tuple(turn.reply.tokens for turn in each.turns) for each in together]
+    assert len(set(said)) > 1
+    assert said == [tuple(turn.reply.tokens for turn in each.turns) for each in alone]
+
+
+def test_pass_at_k_is_the_mean_of_the_best_over_all_draws():
+    draw = Random(0)
+    for count in (1, 2, 5, 8):
+        scores = [draw.choice((0.0, 0.3, 1.0, draw.random())) for _ in range(count)]
+        for k in range(1, count + 1):
+            best = [max(chosen) for chosen in combinations(scores, k)]
+            assert pass_at(k, scores) == pytest.approx(sum(best) / len(best))
+    with pytest.raises(ValueError, match="at least 3"):
+        pass_at(3, [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "voted"),
+    [
+        (LETTER_KIND, ["B", "A", "C", "A"], "A"),
+        (LETTER_KIND, ["C", "A"], "C"),
+        (TEXT_KIND, ["a lamp", "Sofa", "the sofa", "sofa."], "Sofa"),
+        (Number("m"), ["2", "9", "2.5"], "2.5"),
+        (Number("m"), ["1", "2"], "1.5"),
+    ],
+)
+def test_the_vote_of_answers(kind: AnswerKind, answers: list[str], voted: str):
+    assert kind.vote(answers) == voted
+
+
+def test_missing_answers_do_not_vote_and_unfinished_questions_do_not_count():
+    def row(id: str, sample: int, answer: str | None, truth: str) -> dict:
+        kind = BENCHMARK.by_name["object_counting"].kind
+        score = kind.score(answer, truth)
+        common = {"id": id, "sample": sample, "question_type": "object_counting", "ground_truth": truth}
+        return common | {"answer": answer, "score": score}
+
+    rows = [row("1", 1, None, "3"), row("1", 2, "3", "3"), row("1", 3, None, "3"), row("2", 1, "4", "4")]
+    kinds = dict.fromkeys(("1", "2"), BENCHMARK.by_name["object_counting"].kind)
+    summary = summarize_samples(rows, kinds, BENCHMARK, 3)
+    assert (summary["of_each"], summary["questions"]) == (3, 1)
+    figures = summary["overall"]
+    assert figures == pytest.approx({"mean": 100 / 3, "pass@2": 200 / 3, "pass@3": 100.0, "majority": 100.0})
+    assert summary["tasks"]["object_counting"] == summary["types"]["object_counting"] == figures
+    assert summarize_samples([], {}, BENCHMARK, 3)["overall"] is None
+    assert format_samples({"samples": summarize_samples([], {}, BENCHMARK, 3)}) == format_samples({}) == []

@@ -1,0 +1,183 @@
+"""The tests and measurements for GPUs run on a CPU, are recorded, and the tests can fail."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import run_command
+from gpu import test_replies, test_running_out_of_memory
+
+from roomscout.models.transformers.decoding import RowSampling
+from roomscout.speed.gpu import __main__ as command
+from roomscout.speed.gpu import report
+from roomscout.speed.gpu.lab import CPU_SIZES, counting, cudnn_attention, open_lab
+from roomscout.speed.gpu.speed import measurements
+from roomscout.speed.turns import Workload
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with open_lab("cpu") as lab:
+        yield lab
+
+
+def run(*arguments):
+    """The result of the command, in a process of its own."""
+    return run_command([sys.executable, "-m", "roomscout.speed.gpu", *map(str, arguments)], cwd=CHECKOUT)
+
+
+@pytest.mark.slow
+def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "gpu.json"
+    done = run("--device", "cpu", "--json", out)
+    record = json.loads(out.read_text())
+    assert done.returncode == 0 and not record["tracebacks"], done.stdout
+    assert not out.with_name("gpu.json.partial").exists()
+    assert {"machine", "outcomes", "steps", "schedules"} <= record.keys()
+    names = [each["name"] for each in record["outcomes"]]
+    assert names[16:] == [name for name, _ in measurements(lab)]
+    assert all(name.startswith("test_") for name in names[:16])
+    for each in record["outcomes"]:
+        assert each.keys() == {"name", "passed", "seconds", "detail"}
+        assert each["passed"] in (True, None) and each["seconds"] >= 0
+        assert each["name"] in done.stdout
+    assert record["machine"]["torch"] == torch.__version__
+    eager = [each for each in record["steps"] if each["steps"] == "eager"]
+    assert {each["rows"] for each in eager} == set(CPU_SIZES.rows)
+    assert all(each["step_ms"] > each["roofline_step_ms"] > 0 for each in record["steps"])
+    baseline, lockstep = (record["schedules"][f"tiny {name} eager"] for name in ("alone", "lockstep"))
+    assert baseline["scaled"] and baseline["ratio"] == 1 and baseline["seconds"] > baseline["measured_s"]
+    assert not lockstep["scaled"] and lockstep["behind"] == lockstep["seconds"] / lockstep["roofline_s"]
+    assert lockstep["ratio"] == baseline["seconds"] / lockstep["seconds"]
+    assert done.stdout.rstrip().endswith(report.markdown(record))
+    monkeypatch.setattr(sys, "argv", ["gpu", "--table", str(out)])
+    assert command.main() == 0 and capsys.readouterr().out == report.markdown(record) + "\n"
+
+
+@pytest.mark.slow
+def test_only_the_named_tests_and_measurements_run(tmp_path):
+    out = tmp_path / "gpu.json"
+    assert run("--device", "cpu", "--json", out, "--only", "masked", "load").returncode == 0
+    names = [each["name"] for each in json.loads(out.read_text())["outcomes"]]
+    assert names == ["test_fully_masked_rows_are_finite_and_the_others_correct", "load: tiny"]
+
+
+def test_a_failed_test_is_recorded_and_the_others_run(tmp_path, monkeypatch):
+    (tmp_path / "conftest.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--device')\n")
+    (tmp_path / "test_two.py").write_text("def test_a():\n    assert 1 == 2, 'it is wrong'\ndef test_b():\n    pass\n")
+    monkeypatch.setattr(command, "TESTS", tmp_path)
+    results = report.Results()
+    assert not command.run_tests("cpu", results, words=None)
+    assert [(each["name"], each["passed"]) for each in results.outcomes] == [("test_a", False), ("test_b", True)]
+    assert "it is wrong" in results.outcomes[0]["detail"] and "assert 1 == 2" in results.tracebacks["test_a"]
+
+
+def test_a_measurement_that_crashes_does_not_stop_the_others(lab, monkeypatch, capsys):
+    def crash(lab, results):
+        raise RuntimeError("what broke\nboilerplate")
+
+    monkeypatch.setattr(command, "measurements", lambda lab: [("broken", crash), ("fine", lambda *_: "good")])
+    results = report.Results()
+    assert not command.run_measurements(lab, results, words=None)
+    assert [(each["passed"], each["detail"]) for each in results.outcomes] == [
+        (False, "RuntimeError: what broke"),
+        (True, "good"),
+    ]
+    assert "in crash" in results.tracebacks["broken"] and "FAILED" in capsys.readouterr().out
+
+
+def test_warnings_of_the_engine_are_counted(lab):
+    """Such as that the cache is full, or that a graph could not be captured."""
+    engine = lab.bench("tiny", torch.float32).engine(tokens=2, kv_bytes=1)
+    with counting() as counted:
+        engine.generate(Workload(1, 1, (96, 64)).begin())
+    assert "KV cache is full" in counted.notes
+
+
+def test_cudnn_attention_is_allowed_inside_a_call_only(lab):
+    bench, allowed = lab.bench("tiny", torch.float32), []
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        with cudnn_attention(bench.model, True):
+            hook = bench.model.register_forward_hook(lambda *_: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()))
+            bench.engine(tokens=1).generate(Workload(1, 1, (96, 64)).begin())
+            hook.remove()
+        assert (*allowed, torch.backends.cuda.cudnn_sdp_enabled()) == (True, False)
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+class TestTestsFail:
+    """Each test for GPUs fails if what it tests is broken."""
+
+    @pytest.mark.parametrize(
+        ("dtype", "alone", "test", "arguments"),
+        [
+            (
+                torch.float32,
+                test_replies.alone_in_float32,
+                test_replies.test_float32_replies_are_equal_in_batches_alone_and_with_reuse,
+                ["eager"],
+            ),
+            (
+                torch.bfloat16,
+                test_replies.alone_in_bfloat16,
+                test_replies.test_most_bfloat16_replies_agree_in_batches_alone_and_with_reuse,
+                ["eager", False],
+            ),
+        ],
+    )
+    def test_if_padding_is_not_masked(self, lab, dtype, alone, test, arguments, record_property):
+        def unmask(model, args, inputs):
+            if (mask := inputs.get("attention_mask")) is not None:
+                mask.fill_(1)
+
+        expected = alone(lab)
+        hook = lab.bench("tiny", dtype).model.register_forward_pre_hook(unmask, with_kwargs=True)
+        try:
+            with pytest.raises(AssertionError, match="batch"):
+                test(lab, expected, *arguments, record_property)
+        finally:
+            hook.remove()
+
+    def test_if_masked_rows_are_nan(self, lab, monkeypatch, record_property):
+        def attend(query, key, value, attn_mask):
+            allowed = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -1
+            scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -torch.inf)
+            return scores.softmax(-1) @ value
+
+        monkeypatch.setattr(test_replies, "scaled_dot_product_attention", attend)
+        with pytest.raises(AssertionError, match="NaN"):
+            test_replies.test_fully_masked_rows_are_finite_and_the_others_correct(lab, record_property)
+
+    def test_if_sampled_replies_depend_on_the_batch(self, lab, monkeypatch):
+        original = RowSampling.__init__
+
+        def seeded_by_index(self, temperature, streams, device):
+            original(self, temperature, [str(index) for index in range(len(streams))], device)
+
+        monkeypatch.setattr(RowSampling, "__init__", seeded_by_index)
+        with pytest.raises(AssertionError, match="of a batch's replies equal those of rows alone"):
+            test_replies.test_sampled_replies_depend_on_the_seed_only(lab)
+
+    def test_if_nothing_runs_out_of_memory(self, lab, monkeypatch, record_property):
+        monkeypatch.setattr(test_running_out_of_memory.Watch, "__call__", lambda *_: None)
+        shortage = test_running_out_of_memory.run_short(lab)
+        with pytest.raises(AssertionError, match="nothing ran out of memory"):
+            test_running_out_of_memory.test_halved_batches_give_the_same_replies(lab, shortage, record_property)
+
+
+def test_token_shares_count_up_to_the_first_difference():
+    first = {(0, 0): (1, 2, 3, 4), (0, 1): (5, 6)}
+    assert test_replies.same_share(first, first) == (1, 1)
+    assert test_replies.same_share(first, {(0, 0): (1, 2, 9, 4), (0, 1): (5, 6)}) == (0.5, 4 / 6)
+
+
+def test_both_orders_of_calls_have_the_same_turns():
+    turns = {row: sum(row in call for call in test_replies.TOGETHER) for row in range(5)}
+    assert {row: sum(row in call for call in test_replies.ALONE) for row in range(5)} == turns
+    assert len(Workload(5, max(turns.values()), (96, 64)).begin()) == len(turns)

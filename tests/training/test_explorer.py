@@ -1,0 +1,62 @@
+"""The included weights: perception and answers in rooms outside the training split."""
+
+from dataclasses import asdict
+
+import pytest
+
+from roomscout.agent.config import RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.questions import load_questions
+from roomscout.models import ModelOptions
+from roomscout.models.engines import make_backend
+from roomscout.rooms import QUESTIONS_PER_TYPE, write_rooms
+from roomscout.scoring.summary import aggregate, most_frequent_answer
+from roomscout.training.episodes import VIEWS, room_episodes
+from roomscout.training.eyes import note_accuracy, single_views
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import shard_path, write_shard
+
+SEED = 7
+
+
+def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
+    write_shard(shard_path(tmp_path, SEED, 0), room_episodes(SEED, 0))
+    backend = make_backend("embedded", ModelOptions(max_new_tokens=VIEWS.max_new_tokens))
+    accuracy = note_accuracy(backend, list(single_views(tmp_path, rooms=1)))
+    assert accuracy.views > 10
+    assert accuracy.precision > 0.75 and accuracy.recall > 0.75
+    assert accuracy.place_error_m < 0.25
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """Results of the explorer, with views and blind, on the same questions; and the questions."""
+    folder = tmp_path_factory.mktemp("answers")
+    write_rooms(folder / "rooms", 4, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
+    config = RunConfig.of(
+        batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
+        max_batched_turns="all",
+    )  # fmt: skip
+    results = {}
+    for renderer in ("raycast", "blind"):
+        config = config.having(renderer=renderer, log_root=folder / renderer)
+        outcome = main_vsi_bench_loop(config)
+        assert outcome.status == 0
+        results[renderer] = outcome.rows
+    return results["raycast"], results["blind"], load_questions(config.questions.questions)
+
+
+@pytest.mark.slow
+def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
+    seeing, blind, questions = answered
+    overall = aggregate(map(asdict, seeing), BENCHMARK)["overall"]
+    assert overall > aggregate(map(asdict, blind), BENCHMARK)["overall"] + 25
+    assert overall > most_frequent_answer(questions, BENCHMARK)["overall"] + 20
+
+
+@pytest.mark.slow
+def test_the_explorer_replies_validly_and_stops_early(answered):
+    seeing, _, _ = answered
+    assert sum(row.parse_errors for row in seeing) <= 0.04 * sum(row.turns for row in seeing)
+    assert sum(row.turns for row in seeing) / len(seeing) < 6

@@ -1,0 +1,761 @@
+"""The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
+
+import dataclasses
+import hashlib
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+from roomscout.agent.config import NUM_STEPS
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.replies import parse_action
+from roomscout.agent.state import QuestionState
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import Extent, Observation
+from roomscout.models import OutOfMemory
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.scripted import ScriptedBackend, random_policy
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rooms import make_room, room_questions
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.training import demonstrate, diagnose, evaluate, train
+from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
+from roomscout.training.episodes import pupil_episodes, room_episodes
+from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread
+from roomscout.training.eyes import matched
+from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
+from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
+from roomscout.training.practice import make_counting, make_practice
+from roomscout.training.reading import asked, think
+from roomscout.training.splits import SPLITS
+from roomscout.training.store import Transcript, read_shard, shard_path, shards_in, write_shard
+from roomscout.training.teacher import NO_OBJECT, Teacher, categories_by_patch
+from roomscout.training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
+from tests.conftest import vsi_question
+
+ROOT = Path(__file__).parents[2]
+TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
+PLAN = Plan(
+    word_steps=2, view_steps=4, view_rows=4, episode_steps=4, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3
+)
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return list(room_episodes(seed=7, index=0))
+
+
+@pytest.fixture(scope="module")
+def other_episodes():
+    """Demonstrations of another room; some are blind or hurried, and a walk is blocked."""
+    return list(room_episodes(seed=8, index=1))
+
+
+@pytest.fixture(scope="module")
+def shards(episodes, tmp_path_factory):
+    """Most demonstrations in a room to learn from, and few in those held out, which every save evaluates."""
+    folder = tmp_path_factory.mktemp("demonstrations")
+    kept = len(episodes) - 2 * HELD_OUT_ROOMS
+    parts = [episodes[:kept], *(episodes[first : first + 2] for first in range(kept, len(episodes), 2))]
+    for part, chosen in enumerate(parts):
+        write_shard(folder / f"room_7_{part:05d}.npz", chosen)
+    return sorted(folder.glob("*.npz"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(shards, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorer")
+    texts = [text for path in shards for each in read_shard(path) for text in (each.system, *each.user, *each.replies)]
+    write_untrained(folder, texts, seed=0, sizes=TINY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def maker(checkpoint):
+    return RowMaker(AutoModelForImageTextToText.from_pretrained(checkpoint), AutoProcessor.from_pretrained(checkpoint))
+
+
+def trainer(folder, shards):
+    return Trainer(folder, PLAN, shards, torch.device("cpu"), TINY)
+
+
+def test_batches_can_be_pickled_for_workers(shards, tmp_path):
+    """Worker processes receive them pickled from Python 3.14 on."""
+    batches = trainer(tmp_path, shards).batches
+    assert torch.equal(pickle.loads(pickle.dumps(batches))[0].ids, batches[0].ids)
+
+
+def test_the_teacher_answers_nearly_all_questions(episodes):
+    unhurried = [each for each in episodes if not each.blind and "last turn" not in each.user[-1]]
+    kinds = BENCHMARK.by_name
+    scores = [kinds[each.question_type].kind.score(each.answer, each.ground_truth) for each in unhurried]
+    assert np.mean(scores) > 0.95
+
+
+def test_the_teachers_number_of_turns_depends_on_the_question(episodes):
+    assert len({len(each.user) for each in episodes}) >= 3
+
+
+def test_the_teacher_states_what_it_has_found_before_moving_on(episodes):
+    said = 0
+    for each in episodes:
+        noted = set()
+        for reply in () if each.blind else each.replies[:-1]:
+            found = reply.split("\n")[1]
+            noted |= {note.category for note in notes_in(reply)}
+            if each.question_type == "object_counting":
+                continue
+            names = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-])", found)
+            assert names and all((name in noted) == (where != "unseen") for name, where in names)
+            if {name for name, _ in names} <= noted:
+                assert each.question_type == "object_rel_distance"
+            said += 1
+    assert said
+
+
+def counted(name, thoughts, places):
+    """Whether each turn's reasoning counts that turn's `places`, continuing from the turn before."""
+    known = 0
+    for thought, new in zip(thoughts, places, strict=True):
+        listed = [f"; {number} {place}" for number, place in enumerate(new, known + 1)]
+        if thought != "".join([f"{name} {known}", *listed, f"; {known + len(new)}" if new else "", "."]):
+            return False
+        known += len(new)
+    return True
+
+
+def test_the_teacher_continues_its_count_from_turn_to_turn(episodes):
+    longest = 0
+    for each in episodes:
+        if each.question_type == "object_counting" and not each.blind:
+            name = re.search(r"How many (.+?)\(s\)", each.user[0])[1]
+            places = [[note.place for note in notes_in(reply) if note.category == name] for reply in each.replies]
+            assert counted(name, [reply.split("\n")[1] for reply in each.replies], places)
+            longest = max(longest, sum(map(bool, places)))
+    assert longest > 1
+
+
+def test_blocked_walks_are_not_learned_but_the_next_replies_are(other_episodes, checkpoint, maker, tmp_path):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    write_shard(tmp_path / "room_8_00001.npz", other_episodes)
+    blocked = 0
+    for each in read_shard(tmp_path / "room_8_00001.npz"):
+        for turn, text in enumerate(each.user[1:]):
+            if moved := re.search(r"Moved (\d\.\d\d) of 1.50 m", text):
+                blocked += 1
+                announced = re.search(r"^To .+ facing (\d+)\.$", each.replies[turn], re.MULTILINE)
+                there = re.match(r"At (\S+) (\S+) facing (\d+)\. ", each.replies[turn + 1])
+                assert there[3] == announced[1]
+                way = np.radians(int(announced[1]))
+                reached = float(moved[1]) * np.array([np.cos(way), np.sin(way)])
+                assert np.abs(np.array([float(there[1]), float(there[2])]) - reached).max() < 0.14
+                row = maker.episode(each)
+                learned = tokenizer.decode(row.ids[row.spoken])
+                assert announced[0] not in learned and there[0] in learned
+                assert each.replies[turn].split("\n")[1] in learned
+    assert blocked
+
+
+def test_counting_practice_continues_from_view_to_view(checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    for seed in range(10):
+        name, turns = make_counting(np.random.default_rng(seed))
+        places = [[note.place for note in notes_in(notes) if note.category == name] for notes, _ in turns]
+        thoughts, actions = zip(*(words.split("\n") for _, words in turns), strict=True)
+        assert len(turns) == 4 and counted(name, thoughts, places)
+        assert json.loads(actions[-1])["answer"] == str(max(2, sum(map(len, places))))
+        row = maker.counting(np.random.default_rng(seed))
+        assert tokenizer.decode(row.ids[row.spoken]) == "".join(words for _, words in turns)
+        assert tokenizer.decode(row.ids).count("<|im_start|>assistant") == len(turns)
+
+
+def test_views_are_not_learned_from_demonstrations_that_overlook_objects(shards, maker):
+    stored = [each for path in shards for each in read_shard(path)]
+    walked = {number for number, each in enumerate(stored) if any("\nTo " in reply for reply in each.replies)}
+    learned = {number for number, _, _ in sources_of(stored)["views"]}
+    assert walked and learned and not walked & learned
+
+
+def test_from_a_second_position_everything_is_noted_again_until_nothing_is_missing(episodes):
+    walks = found = again = 0
+    for each in episodes:
+        for turn, reply in enumerate(each.replies[:-1]):
+            if walk := re.search(r"^To (.+ facing \d+\.)$", reply, re.MULTILINE):
+                walks += 1
+                missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", reply.split("\n")[1]))
+                assert missing
+                blocked = re.search(r"Moved \S+ of", each.user[turn + 1])
+                assert blocked or each.replies[turn + 1].startswith(f"At {walk[1]}")
+                before, after = (
+                    {note.category for reply in part for note in notes_in(reply)}
+                    for part in (each.replies[: turn + 1], each.replies[turn + 1 :])
+                )
+                assert not missing & before
+                found += missing <= after
+                again += bool(before & after)
+    assert found >= 2 and found > walks / 2 and again > walks / 2
+
+
+def test_the_blind_teacher_notes_nothing_and_sees_grey(other_episodes):
+    blind = [each for each in other_episodes if each.blind]
+    assert blind and all((each.images == 128).all() and "New:" not in "".join(each.replies) for each in blind)
+
+
+LOOKING = f"At +0.00 +0.00 facing 0. Nothing new.\n{action_text(CameraAction(rotation_angle_degrees=90))}"
+
+
+@pytest.fixture(scope="module")
+def lessons():
+    return list(pupil_episodes(7, 0, ScriptedBackend(lambda _: LOOKING)))
+
+
+def test_the_teacher_notes_the_whole_view_for_a_pupil_that_notes_nothing(episodes, lessons):
+    turns = [len(each.replies) for each in lessons]
+    assert min(turns) == 1 and max(turns) == NUM_STEPS + 1
+    first = {each.user[0]: notes_in(each.replies[0]) for each in episodes}
+    for each in lessons:
+        assert each.by_pupil and set(each.replies[:-1]) <= {LOOKING}
+        if len(each.replies) in (1, 5, 9):  # back at the first view
+            corrected, demonstrated = notes_in(each.replies[-1]), first[each.user[0]]
+            overlooked = {note.category for note in corrected} - {note.category for note in demonstrated}
+            assert len(overlooked) <= 1
+            assert [note for note in corrected if note.category not in overlooked] == demonstrated
+
+
+def test_of_a_pupils_conversation_only_the_correction_is_learned(lessons, shards, checkpoint, maker, tmp_path):
+    write_shard(tmp_path / "room_7_00000.npz", lessons)
+    stored = max(read_shard(tmp_path / "room_7_00000.npz"), key=lambda each: len(each.replies))
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.episode(stored)
+    assert tokenizer.decode(row.ids[row.spoken]) == stored.replies[-1] + tokenizer.eos_token
+
+
+def test_a_pupils_notes_are_matched_to_nearby_objects():
+    room, start = make_room(7), CameraPose(1.0, 1.0, 1.6, 90.0)
+    categories = [thing.category for thing in room.objects]
+    index = next(index for index, name in enumerate(categories) if categories.count(name) == 1)
+    absent = next(name for name in CATEGORIES if name not in categories)
+    offset = room.objects[index].box.plan_center - start.position[:2]
+    off, far = (make_note(categories[index], offset + by, start, start, 1.0, -1) for by in (0.3, 3.0))
+    ghost = make_note(absent, (1.0, 0.0), start, start, 1.0, -1)
+    teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
+    state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
+    view, camera = np.zeros((2, 2, 3), np.uint8), Intrinsics(2, 2, 1.0)
+    state.observations.append(Observation(view, start, extent, None, 0, 8, start, extent, camera))
+    teacher.adopt_notes(view_text(start, start, [far, off, ghost, off]), state)
+    assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
+
+
+def transcripts_sha256(episodes):
+    """A hash of all that is said in some episodes; poses, moves and notes are in it as text."""
+    texts = [[getattr(each, field.name) for field in dataclasses.fields(Transcript)] for each in episodes]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
+
+
+def test_a_room_always_gives_the_same_demonstrations(episodes):
+    assert transcripts_sha256(episodes) == "7b8ffe48c886cb3ec499a88d4219e28f2b6ce12945c91a77e5df8ab7bb34d315"
+
+
+def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations(other_episodes):
+    assert any(each.blind for each in other_episodes)
+    assert any(each.out_of_moves and len(each.replies) <= NUM_STEPS for each in other_episodes)
+    assert transcripts_sha256(other_episodes) == "5571fda8052b184b9e17d4761c6b39ab52b81755d9bfbc844ad74210c5965700"
+
+
+def test_a_pupil_always_gets_the_same_corrections(lessons):
+    assert transcripts_sha256(lessons) == "2e0c38eb074f19b8951fec6492e3cf94711c3e62c451594a3d3d8eed549d6187"
+
+
+class LimitedPupil(ScriptedBackend):
+    """Replies at random; fits at most `most` conversations in memory."""
+
+    def __init__(self, most):
+        super().__init__(random_policy(3))
+        self.most = most
+
+    def generate(self, conversations, reply_format):
+        if len(conversations) > self.most:
+            raise OutOfMemory(f"{len(conversations)} conversations do not fit")
+        return super().generate(conversations, reply_format)
+
+
+@pytest.mark.parametrize("most", [26, 8])
+def test_a_pupil_that_answers_early_gets_the_same_corrections_in_any_memory(most):
+    lessons = pupil_episodes(7, 0, LimitedPupil(most))
+    assert transcripts_sha256(lessons) == "94407e918f28aa8c688d5de9df62b5f8529f63d4d2928f932c5892d1ae5b7666"
+
+
+def test_a_pupil_that_fails_gives_no_lessons():
+    with pytest.raises(RuntimeError, match=r"failed \(model\): 1 conversations do not fit"):
+        next(pupil_episodes(7, 0, LimitedPupil(0)))
+
+
+def test_the_splits_share_no_room():
+    rooms = [make_room(seed, index) for seed in SPLITS.values() for index in range(2)]
+    assert len({room.polygon.tobytes() for room in rooms}) == len(rooms)
+
+
+def test_an_evaluation_covers_as_many_rooms_as_possible():
+    questions = [
+        vsi_question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
+        for room in range(10)
+        for kind, count in (("object_counting", 3), ("route_planning", 1))
+        for number in range(count)
+    ]
+    chosen = spread(questions, 10)
+    assert [each.scene_name for each in chosen if each.question_type == "object_counting"] == [
+        f"scene{room}" for room in range(10)
+    ]
+    assert len(chosen) == 20 and chosen == sorted(chosen, key=questions.index)
+    assert spread(questions, 100) == questions
+
+
+def test_every_procedural_question_is_parsed():
+    room = make_room(7)
+    named = {thing.category for thing in room.objects}
+    for row in room_questions(room, 7):
+        question = vsi_question(**row | {"id": "0", "options": tuple(row["options"] or ())})
+        assert named.issuperset(asked(question).names)
+
+
+HARD = (
+    "If I am standing by the door and facing the bed, is the lamp to my front-left, front-right, back-left, or "
+    "back-right?"
+)
+
+
+def test_a_direction_is_read_off_the_notes():
+    options = ("A. back-right", "B. front-left", "C. back-left", "D. front-right")
+    question = vsi_question("0", "scannet", "s", "object_rel_direction_hard", HARD, options, "B")
+    start = CameraPose(0.0, 0.0, 1.6, 90.0)
+    places = (("door", (0, 0)), ("bed", (0, 2)), ("lamp", (-1, 1)))
+    notes = [make_note(name, place, start, start, 1.0, index) for index, (name, place) in enumerate(places)]
+    assert think(question, notes, (1, 1)).answer == "B"
+
+
+@pytest.mark.parametrize(("before", "after", "turn"), [(10, 350, -20), (350, 10, 20), (0, 180, 180), (90, 90, 0)])
+def test_turns_take_the_shorter_direction(before, after, turn):
+    assert turn_deg(before, after) == turn
+
+
+def test_a_shard_round_trips(episodes, shards):
+    stored = read_shard(shards[0])[0]
+    assert stored.replies == episodes[0].replies
+    assert np.abs(stored.images[0].astype(int) - episodes[0].images[0]).mean() < 6
+
+
+def test_the_tokenizer_is_compact_and_lossless(episodes, checkpoint):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    ids = tokenizer(episodes[0].system, add_special_tokens=False)["input_ids"]
+    assert len(ids) < 60
+    for text in (episodes[0].system, *episodes[0].user, *episodes[0].replies, "Zwölf Stühle — 房间?\n\t{}"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_patches_equal_the_image_processors(episodes, checkpoint):
+    images = episodes[0].images
+    processor = AutoProcessor.from_pretrained(checkpoint).image_processor
+    wanted = processor(images=[Image.fromarray(image) for image in images], do_resize=False, return_tensors="pt")
+    ours = patches(torch.from_numpy(images), processor.patch_size, processor.merge_size)
+    torch.testing.assert_close(ours, wanted["pixel_values"], atol=1e-5, rtol=0)
+
+
+def test_only_replies_and_their_end_tokens_are_learned(shards, checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    stored = read_shard(shards[0])[0]
+    row = maker.episode(stored)
+    end = tokenizer.eos_token
+    assert tokenizer.decode(row.ids[row.spoken]) == "".join(reply + end for reply in stored.replies)
+    assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
+
+
+def test_a_row_has_the_ids_and_positions_of_evaluation(shards, checkpoint, maker):
+    stored = read_shard(shards[0])[0]
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    conversation = Conversation("c", [Message("system", stored.system)])
+    for turn, (user, image) in enumerate(zip(stored.user, stored.images, strict=True)):
+        if turn:
+            conversation.append(Message("assistant", stored.replies[turn - 1]))
+        conversation.append(Message("user", user, image))
+    encoded = ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint)).encode(conversation)
+    row = maker.episode(stored)
+    assert row.ids[: len(encoded.ids)].tolist() == encoded.ids
+    assert torch.equal(torch.from_numpy(row.positions[:, : len(encoded.ids)]).long(), encoded.positions)
+
+
+def test_padding_does_not_change_the_logits(shards, checkpoint, maker):
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint).eval()
+    rows = sorted((maker.episode(each) for each in read_shard(shards[0])), key=lambda row: len(row.ids))
+    short, long = rows[0], rows[-1]
+    with torch.no_grad():
+        alone, beside = (
+            model(**collate(part, 0).inputs(model.config)).logits[0, : len(short.ids)]
+            for part in ([short], [short, long])
+        )
+    torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
+
+
+def test_a_second_look_is_noted_relative_to_the_second_position(shards, checkpoint, maker):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    seeing = [each for path in shards for each in read_shard(path) if not each.blind]
+    found = 0
+    for stored in seeing:
+        row = maker.second_look(stored, 0)
+        _, before, so_far, *_ = tokenizer.decode(row.ids[~row.spoken]).split("\n")
+        view, found_now = tokenizer.decode(row.ids[row.spoken]).removesuffix(tokenizer.eos_token).split("\n")
+        assert before.startswith("At ") and before.endswith("Nothing new.")
+        missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", so_far))
+        noted, seen = notes_in(view), notes_in(stored.replies[0])
+        assert missing and [note.category for note in noted] == [note.category for note in seen]
+        assert set(re.findall(r"(?:^|; )([a-z ]+) unseen", found_now)) == missing - {note.category for note in noted}
+        ahead, left, facing = map(float, re.match(r"At (\S+) (\S+) facing (\d+)", view).groups())
+        for note in noted:
+            way = np.radians(facing + note.bearing_deg)
+            where = ahead + note.away_m * np.cos(way), left + note.away_m * np.sin(way)
+            assert np.hypot(note.ahead_m - where[0], note.left_m - where[1]) < 0.5
+        for first in {note.category: note for note in reversed(noted) if note.category in missing}.values():
+            assert f"{first.category} {first.place}" in found_now
+        found += len(noted)
+    assert found > len(seeing) / 2
+
+
+def test_a_single_view_is_noted_as_if_it_were_the_first(shards, checkpoint, maker):
+    stored = next(each for path in shards for each in read_shard(path) if len(each.views) > 2 and not each.blind)
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.view(stored, 1)
+    said = tokenizer.decode(row.ids[row.spoken])
+    assert said.startswith("At +0.00 +0.00 facing 0.")
+    seen, noted = notes_in(said), notes_in(stored.replies[1])
+    assert [note.category for note in seen] == [note.category for note in noted]
+    assert [(note.ahead_m, note.left_m) for note in seen] == [(note.left_m, 0.0 - note.ahead_m) for note in noted]
+    mirrored = maker.view(stored, 1, mirrored=True)
+    said = notes_in(tokenizer.decode(mirrored.ids[mirrored.spoken]))
+    assert [note.bearing_deg for note in reversed(said)] == [-note.bearing_deg for note in noted]
+    learned, all_words = (tokenizer.decode(ids).split("\n") for ids in (row.ids[row.spoken], row.ids))
+    assert len(learned) > 1  # facts read off the notes, without the names
+    for line, said_line in zip(learned[1:], all_words[-len(learned) + 1 :], strict=True):
+        assert any(said_line.startswith(note.category) for note in seen)
+        assert line == re.sub(rf" ?\b({'|'.join(CATEGORIES)})\b", "", said_line)
+    assert set(row.weights[row.spoken]) == {1.0, THOUGHT_WEIGHT}
+    pictures = collate([row, mirrored], 0).images
+    assert torch.equal(pictures[1], pictures[0].flip(1))
+
+
+def test_a_drill_has_all_notes_and_the_last_reply_but_no_image(shards, checkpoint, maker):
+    stored = max((each for path in shards for each in read_shard(path)), key=lambda each: len(each.views))
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.drill(stored)
+    assert not row.views and tokenizer.convert_tokens_to_ids("<|image_pad|>") not in row.ids
+    words = tokenizer.decode(row.ids)
+    assert all(reply.partition("\n")[0] in words for reply in stored.replies) and stored.replies[-1] in words
+    places = [word for reply in stored.replies for word in PLACE_WORD.findall(reply.partition("\n")[0])]
+    thought = stored.replies[-1].partition("\n")[1:]
+    assert tokenizer.decode(row.ids[row.spoken]) == "".join([*places, *thought, tokenizer.eos_token])
+    assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_practice_row_learns_places_and_only_names_that_follow_a_gap(checkpoint, maker, seed):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    row = maker.practice(np.random.default_rng(seed))
+    said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
+    assert said.startswith("<|im_start|>user\nOptions:\nA. ")
+    assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
+    words = tokenizer.batch_decode(row.ids[:, None].tolist())
+    names = [place for place, word in enumerate(words) if row.spoken[place] and word.strip() in CATEGORIES]
+    assert all(GAP_WORD.fullmatch(words[place - NEXT_OPTION_AT]) for place in names)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_practice_reasoning_agrees_with_its_notes(seed):
+    practice = make_practice(np.random.default_rng(seed))
+    options = dict(reversed(line.split(". ")) for line in practice.options.splitlines()[1:])
+    places = {}
+    for note in notes_in(practice.notes):
+        places.setdefault(note.category, []).append(note)
+    lines = ["", *practice.thoughts.splitlines(), ""]
+    for before, thought, after in zip(lines, lines[1:], lines[2:], strict=False):
+        if size := re.fullmatch(r"(.+) measures (\d+) cm\.", thought):
+            assert places[size[1]][0].size_cm == int(size[2])
+            assert not after.startswith("{") or json.loads(after)["answer"] == size[2]
+        elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
+            assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
+            assert not after.startswith("{") or options[turned[4]] == json.loads(after)["answer"]
+        elif listed := re.fullmatch("So (Turn .+): ([ABCD]).", thought):
+            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", before)) == listed[1]
+            assert options[listed[1]] == listed[2] == json.loads(after)["answer"]
+        elif compared := re.findall(r"; ([ABCD])\. ([a-z ]+) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([ABCD])", thought):
+            gaps = {}
+            for letter, name, gap, nearest in compared:
+                gaps[letter] = float(gap)
+                assert options[name] == letter and gaps[nearest] == min(gaps.values())
+            assert nearest == json.loads(after)["answer"]
+        elif not thought.startswith(("{", "from")):
+            found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
+            if not found:
+                name = re.match(r"([a-z ]+) 0; 1 ", thought)[1]
+                assert counted(name, [thought], [[note.place for note in places[name]]])
+            assert all(
+                (name not in places) if where == "unseen" else places[name][0].place == where for name, where in found
+            )
+
+
+def test_the_fast_layers_give_the_same_logits(shards, checkpoint, maker):
+    plain, fast = (AutoModelForImageTextToText.from_pretrained(checkpoint).eval() for _ in range(2))
+    use_fast_layers(fast)
+    batch = collate([maker.episode(each) for each in read_shard(shards[0])[:3]], 0)
+    with torch.no_grad():
+        wanted, found = (model(**batch.inputs(plain.config)).logits for model in (plain, fast))
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_close_numbers_have_similar_initial_embeddings(checkpoint):
+    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
+    vectors = token_embeddings(tokenizer, len(tokenizer), 160)
+    one, near, far, word = (
+        vectors[tokenizer(text, add_special_tokens=False)["input_ids"][0]]
+        for text in (" +1.00", " +1.25", " -2.75", " chair")
+    )
+    assert np.corrcoef(one, near)[0, 1] > np.corrcoef(one, far)[0, 1] + 0.1
+    assert abs(np.corrcoef(one, word)[0, 1]) < 0.3
+
+
+def test_a_patch_is_labelled_with_the_object_that_fills_most_of_it():
+    room = make_room(7)
+    owners = np.full((32, 48), NO_OBJECT)
+    owners[:16, :16] = 0
+    owners[:10, 16:32] = 1
+    owners[20:22, 20:24] = 1
+    shown = categories_by_patch(owners, room)
+    first, second = (1 + CATEGORIES.index(thing.category) for thing in room.objects[:2])
+    assert shown.tolist() == [[first, second, 0], [0, 0, 0]]
+
+
+def test_the_loss_falls_and_a_resumed_run_ends_with_the_same_weights(shards, tmp_path):
+    whole = trainer(tmp_path / "whole", shards)
+    whole.run()
+    losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
+    assert losses[-1] < losses[0]
+    trainer(tmp_path / "killed", shards).run(until=PLAN.save_every)
+    resumed = trainer(tmp_path / "killed", shards)
+    assert resumed.step == PLAN.save_every
+    resumed.run()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("kinds", "crowd"),
+    [(("chair", "chair", "chair"), True), (("chair", "lamp", "chair", "lamp"), False), ((), False)],
+)
+def test_a_crowd_is_several_objects_of_one_category(kinds, crowd):
+    pose = CameraPose(0, 0, 1.6, 0)
+    notes = [make_note(kind, (2.0, 0.5 * (2 - place)), pose, pose, 0.5, place) for place, kind in enumerate(kinds)]
+    assert train._is_crowd(view_text(pose, pose, notes)) == crowd
+
+
+def test_a_run_killed_while_saving_resumes(shards, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    def interrupted(model, folder, **_):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "model.safetensors").write_bytes(b"half of it")
+        raise Killed
+
+    started = trainer(tmp_path / "run", shards)
+    started.run(until=1)
+    model_class = type(started.model)
+    with monkeypatch.context() as patch:
+        patch.setattr(model_class, "save_pretrained", interrupted)
+        with pytest.raises(Killed):
+            started.run(until=2)
+        with pytest.raises(Killed):
+            trainer(tmp_path / "other", shards)
+    resumed = trainer(tmp_path / "run", shards)
+    assert resumed.step == 2
+    resumed.run(until=3)
+    AutoModelForImageTextToText.from_pretrained(tmp_path / "run" / "checkpoint")
+    assert trainer(tmp_path / "other", shards).step == 0
+
+
+def test_lessons_come_last(shards, lessons, tmp_path):
+    path = tmp_path / "lessons" / "room_7_00000.npz"
+    write_shard(path, lessons)
+    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=1, lesson_steps=4)
+    run = Trainer(tmp_path / "run", plan, shards, torch.device("cpu"), TINY, [path])
+    run.run()
+    stages = [line.split(",")[1] for line in (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]]
+    assert stages == ["lessons", "lessons"] and run.step == plan.steps
+    assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "drills", "episodes", "second looks", "lessons"]
+
+
+def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
+    config = rooms.config(tmp_path)
+    assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
+    half = shutil.copytree(rooms.root, tmp_path / "half")
+    shutil.rmtree(min(half.glob("scannet/scans/*")))
+    monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": half})
+    with pytest.raises(Unfinished, match="blind: ended with status 1"):
+        answers(config)
+
+
+def test_the_gain_compares_overall_scores_on_the_same_questions():
+    about = {"question_type": "object_counting", "dataset": "rooms", "ground_truth": "2", "score": 1.0}
+    rows = [about | {"scene_name": f"room{place}"} for place in range(20)]
+    half = [row | {"score": float(place % 2)} for place, row in enumerate(reversed(rows))]
+    gain = overall_gain(rows, half)
+    assert gain.percent == 50.0 and gain.interval is not None
+    assert gain.interval[0] < 50.0 < gain.interval[1]
+
+
+def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
+    Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY).save()
+    other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
+    with pytest.raises(CannotTrain, match="another episode_steps, seed:"):
+        Trainer(tmp_path, other, shards, torch.device("cpu"), TINY)
+    with pytest.raises(CannotTrain, match="another learned_from, held_out:"):
+        Trainer(tmp_path, PLAN, [*shards, shards[0]], torch.device("cpu"), TINY)
+    torch.save({"step": 1, "plan": {}}, tmp_path / "state.pt")
+    with pytest.raises(CannotTrain, match="written by another version"):
+        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY)
+
+
+def test_a_stage_without_training_data_is_refused_at_the_start(shards, tmp_path):
+    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=0, lesson_steps=1)
+    with pytest.raises(CannotTrain, match="no lessons to train on"):
+        Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_size_is_refused(shards, tmp_path):
+    trainer(tmp_path, shards)
+    assert not (tmp_path / "state.pt").exists()
+    with pytest.raises(CannotTrain, match="contains a model of another size"):
+        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), dataclasses.replace(TINY, layers=3))
+
+
+def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
+    folder = tmp_path / "lessons"
+    for name in (shards[0].name, shards[-1].name):
+        write_shard(folder / name, lessons)
+    run = Trainer(tmp_path / "run", PLAN, shards, torch.device("cpu"), TINY, shards_in(folder))
+    assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
+
+
+def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_path, capsys):
+    demos, run = tmp_path / "demos", tmp_path / "run"
+    demos.mkdir()
+    for index, shard in enumerate(shards[-HELD_OUT_ROOMS:], 1):  # small ones, which the command keeps
+        shutil.copy(shard, shard_path(demos, SPLITS["training"], index))
+    assert demonstrate.main([str(demos), "--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "1"]) == 0
+    assert len(shards_in(demos)) == HELD_OUT_ROOMS + 1
+    lengths = {"word-steps": 1, "view-steps": 2, "view-rows": 2, "episode-steps": 1, "episode-rows": 2, "save-every": 2}
+    steps = [f"--{name}={value}" for name, value in lengths.items()]
+    assert train.main([str(demos), str(run), *steps]) == 0
+    with Image.open(run / "curve.png") as curve:
+        assert min(curve.size) > 200
+    assert train.main([str(demos), str(run), *steps, "--sizes", "large"]) == 2
+    assert "contains a model of another size" in capsys.readouterr().err
+    assert train.main([str(demos), str(run), *steps, "--lessons", str(demos)]) == 2
+    assert "--lesson-steps" in capsys.readouterr().err
+
+
+def test_evaluation_and_diagnosis_print_tables(tmp_path, capsys):
+    assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.endswith("| explorer | view 0 only | blind | most frequent answer |") for line in lines)
+    assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
+    explorer, _, blind = sorted((tmp_path / "runs").iterdir())
+    diagnose.main([str(explorer)])
+    heads, _, *rows, _, _, _ = (line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines())
+    assert [head.strip() for head in heads][2:] == ["score", "read perfectly", "follows notes", "unseen"]
+    of_type = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    assert len(of_type) == 9 and of_type["room_size_estimation"][3] == "-"
+    assert max(float(cells[2]) for cells in of_type.values()) == 100
+    diagnose.main([str(blind)])
+    assert " | - | 100 |" in capsys.readouterr().out, "blind runs have no notes"
+
+
+def test_a_diagnosis_counts_errors_by_kind(tmp_path):
+    count = vsi_question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
+    size = vsi_question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
+    results = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
+    results += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
+    _, _, of_counts, of_sizes, _, *sums = diagnose.table(results)
+    assert of_counts == "| object_counting | 6 | 50 | 50 | 100 | 0 |"
+    assert of_sizes == "| object_size_estimation | 3 | 100 | 100 | 50 | 33 |"
+    assert sums == [
+        "Counts: 1 exact, 2 one too low, 1 one too high, of 6.",
+        "Objects still unseen at the end: 1 of 3 questions that name objects to find.",
+    ]
+
+
+def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
+    (row, *_) = rooms.rows
+    few = tmp_path / "one.jsonl"
+    few.write_text(json.dumps(row) + "\n")
+    (tmp_path / f"{row['scene_name']}.ply").write_text("damaged")
+    config = rooms.config(tmp_path / "logs", questions=few, scan_root=tmp_path)
+    assert main_vsi_bench_loop(config).status == 1
+    (folder,) = (tmp_path / "logs").iterdir()
+    assert list(diagnose.answered(folder)) == []
+    again = config.having(scan_root=rooms.root, continue_from=str(folder), retry_failed=True)
+    assert main_vsi_bench_loop(again, folder).status == 0
+    assert len(list(diagnose.answered(folder))) == 1
+    assert diagnose.main([str(tmp_path)]) == 2 and "run.json" in capsys.readouterr().err
+
+
+def test_the_teachers_replies_are_valid_actions(episodes):
+    question = vsi_question("0", "scannet", "s", "object_counting", "How many chairs?", (), "2")
+    replies = [reply for each in episodes for reply in each.replies[:-1]]
+    assert all(parse_action(reply, question).error is None for reply in replies)
+
+
+def test_jitter_changes_images_only_slightly(episodes):
+    images = torch.from_numpy(episodes[0].images)
+    changed = jittered(images, torch.Generator().manual_seed(0))
+    assert changed.dtype == torch.uint8 and not torch.equal(changed, images)
+    assert (changed.float() - images.float()).abs().mean() < 40
+
+
+def test_rows_are_deterministic_given_plan_and_step(shards, maker):
+    stored = [each for path in shards for each in read_shard(path)]
+    one, two = (Rows(stored, sources_of(stored), maker).draw(PLAN, 7) for _ in range(2))
+    assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
+    other = Rows(stored, sources_of(stored), maker).draw(dataclasses.replace(PLAN, seed=1), 7)
+    assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
+
+
+@pytest.mark.slow
+def test_training_imports_no_scan_or_configuration_library():
+    parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic', 'tyro'))]"
+    code = f"import sys, roomscout.training.train; print({parts})"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert output.stdout.strip() == "[]"
+
+
+def test_notes_are_parsed_from_a_reply():
+    texts = ["+20 trash can 1.25 m +1.25 -0.50 40 cm", "-35 bed 2.00 m -2.00 +0.00 210 cm"]
+    said = f"At +0.00 +0.00 facing 90. New: {'; '.join(texts)}.\n{{}}"
+    assert [note.text for note in notes_in(said)] == texts
+    assert len(matched(notes_in(said), notes_in(said))) == 2
+
+
+def test_a_note_is_relative_to_the_start_and_the_view():
+    start, pose = CameraPose(1.0, 1.0, 1.6, 0.0), CameraPose(1.0, 2.0, 1.6, 90.0)
+    note = make_note("bed", (-1.0, 1.0), pose, start, 2.04, 0)
+    assert note.text == "+45 bed 1.50 m -1.00 +2.00 200 cm"
