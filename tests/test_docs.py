@@ -19,8 +19,8 @@ from roomscout.data.questions import load_questions
 ROOT = COMMAND.parent
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "checkpoints/*/*.md", "experiment_logs/README.md", "tests/data/*.md")
-    for path in (ROOT / "roomscout").glob(pattern)
+    for pattern in ("*.md", "docs/**/*.md", "checkpoints/*/*.md", "experiment_logs/README.md", "tests/fixtures/*.md")
+    for path in ROOT.glob(pattern)
 )
 FOR_USERS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("checkpoints/*/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -142,9 +142,9 @@ def test_pages_and_examples_that_code_names_exist():
     named = {
         name
         for path in (*files, *ROOT.glob("*.py"), *ROOT.glob("*.toml"), *ROOT.glob("scripts/*.sh"), ROOT / "Makefile")
-        for name in re.findall(r"(?:docs|experiment_logs)/[\w/]+\.(?:md|py|png)", path.read_text())
+        for name in re.findall(r"(?:docs|experiment_logs)/[\w/-]+\.(?:md|py|png)", path.read_text())
     }
-    assert {"docs/results.md", "docs/development/notes.md"} <= named
+    assert {"docs/run-folder.md", "docs/development/notes.md"} <= named
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
@@ -152,3 +152,7 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text()
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
     assert not [page for page in pages if f"({page})" not in index]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 800

@@ -1,6 +1,6 @@
 """The records in a run folder's JSON files. Fields have the names and the order of the keys.
 
-docs/results.md documents each key.
+docs/run-folder.md documents each key.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The only writer of run folders. Every journal line is whole or absent. Schema: docs/results.md."""
+"""The only writer of run folders. Every journal line is whole or absent. Schema: docs/run-folder.md."""
 
 import csv
 import errno

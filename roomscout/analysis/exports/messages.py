@@ -2,7 +2,7 @@
 
 There are two forms, which differ in how a message refers to its image. Each image is the next entry of `images`.
 
-- As text: `<image>` in the message. ms-swift (`docs/source_en/Customization/Custom-dataset.md`) and LLaMA-Factory
+- As text: `<image>` in the message. ms-swift (`Custom-dataset.md` of its docs) and LLaMA-Factory
   (`data/README.md`, format "sharegpt" with the tags of OpenAI) read it.
 - As parts: a list with `{"type": "image"}` and the text. TRL reads it (`trl/data_utils.py`,
   `prepare_multimodal_messages`), and puts all images into the first message of a conversation in the other form.

@@ -1,4 +1,4 @@
-"""The results file, and its tables for docs/development/benchmarks.md."""
+"""The results file, and its tables for docs/development/speed.md."""
 
 import json
 from collections.abc import Iterable, Sequence
