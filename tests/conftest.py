@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 from browsing import CHROMIUM
 from PIL import Image
+from scripted_model import ScriptedBackend, random_policy
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import RunConfig
@@ -30,7 +31,6 @@ from roomscout.base.interrupts import INTERRUPTS
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId

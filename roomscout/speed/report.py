@@ -13,6 +13,7 @@ import logging
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,7 +28,6 @@ from roomscout.command.reports import repeat_command_of
 from roomscout.data.questions import Question
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
-from roomscout.models.scripted import ScriptedBackend, content_hash
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.runs.reader import QUESTIONS_FILE as RUN_QUESTIONS
 from roomscout.runs.reader import RunReader
@@ -40,25 +40,35 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 PAINTS = "performance.getEntriesByType('paint').map(each => [each.name, each.startTime])"
 
 
-class WordyBackend(ScriptedBackend):
+class WordyBackend:
     """Replies of a usual length, with token ids."""
 
-    def __init__(self) -> None:
-        super().__init__(_reply, "wordy")
+    concurrent = False
+    name = "wordy"
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order."""
+        tokens = tuple(range(TOKENS))
         return [
-            replace(reply, tokens=tuple(range(TOKENS)), prompt_tokens=1800, generated_tokens=TOKENS)
-            for reply in super().generate(conversations, reply_format)
+            Reply(_reply(each), tokens=tokens, prompt_tokens=1800, generated_tokens=TOKENS) for each in conversations
         ]
+
+    def release(self, conversation: Conversation) -> None:
+        """Does nothing: nothing is cached."""
+
+    def peak_memory_bytes(self) -> int:
+        """0: no device is used."""
+        return 0
+
+    def close(self) -> None:
+        """Does nothing: no work outlives a call."""
 
 
 def _reply(conversation: Conversation) -> str:
     """Looks around and walks, and answers in the last turn."""
     views = sum(message.image is not None for message in conversation.messages)
     said = "I see a desk with a lamp and two chairs by the window, and I have not seen the far corner yet. " * 4
-    turn = 15 * (int(content_hash(conversation)[:4], 16) % 24) - 180
+    turn = 15 * (zlib.crc32(conversation.messages[-1].text.encode()) % 24) - 180
     done = views == TURNS
     return said + json.dumps(
         {

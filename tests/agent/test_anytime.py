@@ -13,7 +13,11 @@ import pytest
 import torch
 from browsing import OpenPage
 from conftest import SMALL_VIEW, RoomScans, only_run, results, run_in_process, scripted, trajectories
+from faulty_servers import FaultyServer, sometimes
+from faulty_servers import scripted as served
+from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoProcessor
+from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from roomscout import explore
 from roomscout.agent.config import ConfigError, RunConfig
@@ -34,17 +38,12 @@ from roomscout.data.questions import load_questions
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelOptions, OutOfMemory, Reply
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
-from roomscout.models.transformers.untrained_families import write_untrained_family
 from roomscout.models.vllm.prompts import LayoutEncoder
 from roomscout.runs.anytime import ForcedByTurn, anytime
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn
-from roomscout.speed.servers import FaultyServer, sometimes
-from roomscout.speed.servers import scripted as served
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TOKENS = 12

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans
+from scripted_model import ScriptedBackend
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.models import ModelOptions
 from roomscout.models.engines import make_backend
-from roomscout.models.scripted import ScriptedBackend
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 PACKAGES = [Path(__file__).parents[2] / "roomscout" / name for name in ("agent", "models")]
 COMMAND = 1
@@ -36,7 +36,7 @@ def test_seven_calls_lie_between_the_command_and_a_backend(rooms: RoomScans, tmp
 
     def reply(conversation):
         calls = our_calls()
-        stacks.append(calls[: calls.index("scripted.py:generate") + 1])
+        stacks.append(calls[: calls.index("scripted_model.py:generate") + 1])
         return '{"answer": "1", "done": true}' if len(conversation.images) > 1 else "{}"
 
     config = rooms.config(tmp_path, num_questions=2, max_batched_turns=1, concurrency=1)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from conftest import RoomScans, only_run, pixels, results, run_in_process, scripted, trajectories
+from scripted_model import ScriptedBackend
 from simple_rooms import box, closed_room, scene_of
 
 from roomscout import explore
@@ -24,7 +25,6 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models.conversation import Conversation
-from roomscout.models.scripted import ScriptedBackend
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.motion import move

@@ -26,6 +26,7 @@ from conftest import (
     scripted,
     trajectories,
 )
+from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
@@ -42,7 +43,6 @@ from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.rendering.renderers import make_renderer
 from roomscout.runs.journal import MemoryJournal
 from roomscout.runs.reader import RunReader

@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import traced
 from transformers import AutoModelForImageTextToText, AutoProcessor
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelError, ModelOptions, ServerOptions
@@ -14,7 +15,6 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 TOKENS = 10
 ACTION = action_format()

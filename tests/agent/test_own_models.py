@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans
+from scripted_model import ScriptedBackend
 
 from roomscout import ask, explore, load_policy, load_trajectories
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
 from roomscout.models import ModelError
-from roomscout.models.scripted import ScriptedBackend
 
 ANSWER = '{"answer": "2", "done": true}'
 TURN = '{"rotation_angle_degrees": 90, "answer": null, "done": false}'

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import RoomScans, questions_and_prompts, run_command
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import RunConfig, ScheduleSettings
@@ -42,7 +43,6 @@ from roomscout.models.transformers.footprint import (
     work_of,
 )
 from roomscout.models.transformers.kv_cache import buffer_columns
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 GIB = 2**30
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
 from roomscout.agent.config import ConfigError, ControlSettings
@@ -35,7 +36,6 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent, Observation
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models import Reply
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.renderers import make_renderer

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run
+from faulty_servers import FaultyServer, Request, scripted
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
@@ -23,7 +24,6 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.samples import majority_score
-from roomscout.speed.servers import FaultyServer, Request, scripted
 
 LABEL = r"\w+_open_eqa_v0_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
 SCENES = ("scene0709_00", "scene0710_00")

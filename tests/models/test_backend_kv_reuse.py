@@ -16,6 +16,7 @@ from torch._dynamo.utils import counters
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import Cache, Qwen3VLForConditionalGeneration
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions, OutOfMemory
@@ -25,7 +26,7 @@ from roomscout.models.transformers.attention import additive_mask, use_grouped_s
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.kv_cache import GrowingLayer, cache_argument
 from roomscout.models.transformers.steps import DecodingLoop
-from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor, write_untrained_checkpoint
+from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor
 
 TOKENS = 10
 ACTION = action_format()

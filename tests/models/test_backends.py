@@ -10,7 +10,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from scripted_model import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import plan_run
@@ -19,7 +21,6 @@ from roomscout.agent.policies.replies import ACTION_KEYS, action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
-from roomscout.models.scripted import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import ReplyStop, never_generated
@@ -27,7 +28,6 @@ from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.grammar import CompiledGrammar
 from roomscout.models.transformers.loading import is_out_of_memory, keep_freed_memory
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 
 def view(seed, size=(64, 96)):
@@ -579,7 +579,7 @@ class TestMakeBackend:
         assert not ScriptedBackend(random_policy()).concurrent
 
     def test_importing_the_backends_loads_no_heavy_library(self):
-        program = "import sys, roomscout.models.engines, roomscout.models.scripted\n"
+        program = "import sys, roomscout.models.engines\n"
         program += "from roomscout.models.transformers import backend, families, untrained\n"
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ import torch
 from conftest import RoomScans, questions_and_prompts, results, run_in_process, traced
 from PIL import Image
 from transformers import AutoConfig, AutoProcessor
+from untrained_checkpoints import UNTRAINED, write_untrained_family
 
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import plan_lines, plan_run
@@ -24,7 +25,6 @@ from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.internvl import INTERNVL
 from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 from roomscout.models.transformers.footprint import footprint
-from roomscout.models.transformers.untrained_families import UNTRAINED, write_untrained_family
 
 ACTION = action_format()
 TOKENS = 8

@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import RoomScans
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2Config, Qwen2ForCausalLM, Qwen3VLModel
+from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from roomscout import Trajectory, ask, load_policy
 from roomscout.agent.config import ConfigError
@@ -16,8 +17,7 @@ from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.untrained import ModelSizes, write_untrained_checkpoint
-from roomscout.models.transformers.untrained_families import write_untrained_family
+from roomscout.models.transformers.untrained import ModelSizes
 
 ACTION = action_format()
 OPTIONS = ModelOptions(max_new_tokens=10)

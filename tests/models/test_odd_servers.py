@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faulty_servers import FaultyServer, Response, scripted
+from scripted_model import random_policy
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
@@ -23,9 +25,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.openai.endpoint import Endpoint
 from roomscout.models.openai.failures import asked_delay
-from roomscout.models.scripted import random_policy
 from roomscout.runs.reader import RunReader
-from roomscout.speed.servers import FaultyServer, Response, scripted
 from tests.conftest import RoomScans, run_in_process, trajectories
 from tests.conftest import scripted as scripted_here
 from tests.waiting import wait_until

@@ -17,6 +17,8 @@ from threading import Barrier
 
 import numpy as np
 import pytest
+from faulty_servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
+from scripted_model import ScriptedBackend, random_policy
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
@@ -32,10 +34,8 @@ from roomscout.models.engines import make_backend
 from roomscout.models.openai.bodies import explanation
 from roomscout.models.openai.endpoint import Endpoint
 from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
-from roomscout.speed.servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
 from tests.waiting import PATIENCE_S, wait_until
 

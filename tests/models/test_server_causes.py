@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faulty_servers import FaultyServer, Request, Response, scripted
+from scripted_model import random_policy
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
@@ -15,9 +17,7 @@ from roomscout.agent.run_folder import config_to_resume, saved_config
 from roomscout.models import ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.backend import OpenAIBackend
-from roomscout.models.scripted import random_policy
 from roomscout.runs.reader import RunReader
-from roomscout.speed.servers import FaultyServer, Request, Response, scripted
 from tests.conftest import RoomScans, run_in_process
 
 ADVICE = {

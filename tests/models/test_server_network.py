@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from faulty_servers import FaultyServer, scripted
+from scripted_model import random_policy
 
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
 from roomscout.models import ModelError, ModelOptions, ServerOptions
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.openai.endpoint import Endpoint
-from roomscout.models.scripted import random_policy
-from roomscout.speed.servers import FaultyServer, scripted
 from tests.conftest import RoomScans, run_main
 
 TLS = Path(__file__).parents[1] / "fixtures" / "loopback_tls.pem"

@@ -4,8 +4,9 @@ import filecmp
 
 import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
+from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.models.transformers.untrained import make_processor, write_untrained_checkpoint
+from roomscout.models.transformers.untrained import make_processor
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import pytest
 import torch
 from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
 from transformers import AutoProcessor
+from untrained_checkpoints import write_untrained_family
 from waiting import PATIENCE_S, wait_until
 
 from roomscout.agent.builders import questions_of
@@ -33,7 +34,6 @@ from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
-from roomscout.models.transformers.untrained_families import write_untrained_family
 from roomscout.models.views import view_settings_of
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
+from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry, Texturing, no_faces
 from roomscout.rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
+from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
 from roomscout.agent.config import RunConfig, config_to_dict
@@ -22,7 +23,6 @@ from roomscout.agent.run_folder import saved_config
 from roomscout.agent.state import QuestionState
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.runs import RunError
 from roomscout.runs.provenance import git_revision
 from roomscout.runs.reader import RunReader, run_folders

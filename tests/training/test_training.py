@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from roomscout.agent.config import NUM_STEPS
@@ -25,7 +26,6 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import Extent, Observation
 from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.scripted import ScriptedBackend, random_policy
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.rendering.camera import CameraPose, Intrinsics

@@ -76,12 +76,6 @@ class ModelSizes:
     initial_std: float = 0.1
 
 
-def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = ModelSizes()) -> Path:
-    """Write a checkpoint to `folder`, determined by seed and sizes, and return the folder."""
-    processor = make_processor(sizes.vocab)
-    return save_checkpoint(folder, fresh_model(sizes, processor.tokenizer, seed), processor)
-
-
 def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "PreTrainedModel":
     """A randomly initialized Qwen3-VL for this tokenizer."""
     import torch

@@ -1,6 +1,6 @@
 """Builds tiny untrained checkpoints of every family, with the real model classes and processors, for tests and demos.
 
-python -m roomscout.models.transformers.untrained_families internvl /tmp/tiny-internvl
+python -m untrained_checkpoints internvl /tmp/tiny-internvl
 """
 
 import argparse
@@ -14,6 +14,7 @@ from roomscout.models.transformers.untrained import (
     QWEN_TEMPLATE,
     QWEN_TOKENS,
     ModelSizes,
+    fresh_model,
     make_config,
     make_processor,
     make_tokenizer,
@@ -31,9 +32,16 @@ Parts = tuple["PreTrainedConfig", "ProcessorMixin"]
 """A checkpoint without weights."""
 
 _TINY = ModelSizes(hidden=128, head_dim=32)  # what vLLM needs on a CPU; its Qwen2 has heads of hidden / heads
+_SMALLEST = ModelSizes()
 _HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 _TILE = 56
 """Side of a tile in pixels: 4x4 patches."""
+
+
+def write_untrained_checkpoint(folder: Path, seed: int = 0, sizes: ModelSizes = _SMALLEST) -> Path:
+    """Write a Qwen3-VL checkpoint to `folder`, determined by seed and sizes, and return the folder."""
+    processor = make_processor(sizes.vocab)
+    return save_checkpoint(folder, fresh_model(sizes, processor.tokenizer, seed), processor)
 
 
 def write_untrained_family(folder: Path, kind: str, seed: int = 0) -> Path:

@@ -1,4 +1,4 @@
-"""OpenAI-compatible servers on loopback that fail on purpose: for tests and measurements of engines."""
+"""OpenAI-compatible servers on loopback that fail on purpose: for tests of engines."""
 
 import gzip
 import hashlib
@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from scripted_model import Script
+
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.dialect import CHECK_TEXT, EMPTY_REPLY
-from roomscout.models.scripted import Script
 
 PASSING = ("429", "500", "503", "hang", "truncated", "drip")
 """Faults that a retry overcomes: refusals, no response, half a body, a body that arrives slowly."""
@@ -131,8 +132,7 @@ def text_of(message: dict[str, Any]) -> str:
 class FaultyServer:
     """Answers chats on a free loopback port inside the context, except those that `fault` selects.
 
-    A hanging request takes `hang_s` seconds, a dripping body `drip_s`. Without `watching`, requests are not parsed and
-    never fail: parsing one takes as long as sending it.
+    A hanging request takes `hang_s` seconds, a dripping body `drip_s`.
     """
 
     def __init__(
@@ -141,10 +141,8 @@ class FaultyServer:
         fault: Fault = no_fault,
         hang_s: float = 5.0,
         drip_s: float = 0.2,
-        watching: bool = True,
     ) -> None:
         self.answering = answering
-        self.watching = watching
         self.fault = fault
         self.hang_s, self.drip_s = hang_s, drip_s
         self.models: tuple[str, ...] = ()
@@ -203,9 +201,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a chat, or fail as selected."""
         owner: FaultyServer = self.server.owner  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not owner.watching:
-            self._send(200, owner.answering(body))
-            return
         key = self.headers.get("Authorization")
         request = owner.received(body, key, self.path)
         match owner.fault(request):

@@ -1,4 +1,4 @@
-"""Replies from a function instead of a model, for tests."""
+"""Replies from a function instead of a model."""
 
 import hashlib
 import json
