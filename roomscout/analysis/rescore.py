@@ -187,15 +187,10 @@ def _parsed(
                 note = f"ends at turn {turn.turn} instead of {turns[-1].turn}"
             return Rescored(row, _with_answer(row, question, answer, turn, errors), note)
         asked = turn.requested or turn.action
-        if not note and not turn.is_final and counted_from is not None and _moves(parsed.action) != _moves(asked):
+        if not note and not turn.is_final and counted_from is not None and parsed.action.unanswered != asked.unanswered:
             note = f"acts differently at turn {turn.turn}, so a new run would see other views"
     note = f"does not end at turn {turns[-1].turn}, so a new run would take more turns"
     return Rescored(row, _with_answer(row, question, None, turns[-1], errors), note)
-
-
-def _moves(action: CameraAction) -> CameraAction:
-    """The action without what it says of the answer."""
-    return replace(action, answer=None, done=False)
 
 
 def _with_answer(row: ResultRow, question: Question, answer: str | None, last: Turn, errors: int) -> ResultRow:

@@ -1,10 +1,16 @@
-"""The action of a turn and its limits."""
+"""What the camera is moved by, and the limits of a move."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from roomscout.rendering.camera import CameraPose
 
 ROTATION_LIMIT_DEG = 180.0
 MOVE_LIMIT_M = 2.0
 HEIGHT_LIMIT_M = 0.5
+PITCH_LIMIT_DEG = 60.0
+"""Moves take the camera's pitch no further than this, up or down."""
 
 LIMITS = {
     "rotation_angle_degrees": ROTATION_LIMIT_DEG,
@@ -12,39 +18,99 @@ LIMITS = {
     "left_meters": MOVE_LIMIT_M,
     "z_delta_meters": HEIGHT_LIMIT_M,
 }
-"""The largest magnitude of each number in an action. Prompts state the same ranges."""
+"""The largest magnitude of each number in a move that keeps its pitch. Prompts state the same ranges."""
+PITCH_CHANGE_LIMIT_DEG = 2 * PITCH_LIMIT_DEG
 
 
 @dataclass(frozen=True)
-class CameraAction:
-    """One turn's decision. The camera turns first (+ = left), then moves along its new heading.
+class CameraMove:
+    """What the environment carries out. The camera turns first (+ = left), then moves along its new heading.
 
-    `answer` is a letter, a number as text, or free text for an open question; None while exploring. `done` requires an
-    answer that the question accepts. Raises ValueError for numbers outside LIMITS.
+    `pitch_angle_degrees` is how much it looks further up (+) or down. The moves of `then` follow in their order, until
+    one of all is stopped. Raises ValueError for numbers outside the limits.
     """
 
     rotation_angle_degrees: float = 0.0
     forward_meters: float = 0.0
     left_meters: float = 0.0
     z_delta_meters: float = 0.0
-    answer: str | None = None
-    done: bool = False
+    pitch_angle_degrees: float = field(default=0.0, kw_only=True)
+    then: tuple["CameraMove", ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, limit in LIMITS.items():
+        for name, limit in (LIMITS | {"pitch_angle_degrees": PITCH_CHANGE_LIMIT_DEG}).items():
             if not abs(getattr(self, name)) <= limit:  # also true for NaN
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from -{limit:g} to {limit:g}")
+        if any(each.then for each in self.then):
+            raise ValueError("a move that follows another one has no moves after it")
+
+    @classmethod
+    def in_order(cls, moves: tuple["CameraMove", ...]) -> "CameraMove":
+        """Single moves one after the other; none of them stays."""
+        return replace(moves[0], then=moves[1:]) if moves else CameraMove()
+
+    @property
+    def singles(self) -> tuple["CameraMove", ...]:
+        """The moves in their order, each alone."""
+        return (replace(self, then=()), *self.then) if self.then else (self,)
+
+    @property
+    def length_m(self) -> float:
+        """The straight-line distance of the first move, metres."""
+        return math.hypot(self.forward_meters, self.left_meters, self.z_delta_meters)
+
+    @property
+    def turns_alone(self) -> Self:
+        """The same turns and looks in place."""
+        then = tuple(each.turns_alone for each in self.then)
+        return replace(self, forward_meters=0.0, left_meters=0.0, z_delta_meters=0.0, then=then)
+
+    def goal(self, pose: CameraPose) -> CameraPose:
+        """The pose to which this leads if nothing stops it."""
+        there = pose.moved(self.rotation_angle_degrees, self.forward_meters, self.left_meters, self.z_delta_meters)
+        if self.pitch_angle_degrees:
+            lowest, highest = min(-PITCH_LIMIT_DEG, pose.pitch_deg), max(PITCH_LIMIT_DEG, pose.pitch_deg)
+            there = replace(there, pitch_deg=min(max(pose.pitch_deg + self.pitch_angle_degrees, lowest), highest))
+        for each in self.then:
+            there = each.goal(there)
+        return there
 
     @property
     def in_words(self) -> str:
-        """The action in words, such as "left 30°, forward 1 m"."""
-        if self.done:
-            return f"answers {self.answer}"
+        """The moves in words, such as "left 30°, forward 1 m"."""
         parts = [
             (self.rotation_angle_degrees, "left", "right", "°"),
+            (self.pitch_angle_degrees, "look up", "look down", "°"),
             (self.forward_meters, "forward", "back", " m"),
             (self.left_meters, "step left", "step right", " m"),
             (self.z_delta_meters, "up", "down", " m"),
         ]
         moves = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
-        return ", ".join(moves) or "stays"
+        return ", ".join([*moves, *(each.in_words for each in self.then)]) or "stays"
+
+
+@dataclass(frozen=True)
+class CameraAction(CameraMove):
+    """One turn's decision: a move, and what the turn answers.
+
+    `answer` is a letter, a number as text, or free text for an open question; None while exploring. `done` requires an
+    answer that the question accepts. The environment carries out the move alone.
+    """
+
+    answer: str | None = None
+    done: bool = False
+
+    @classmethod
+    def of(cls, move: CameraMove, answer: str | None = None, done: bool = False) -> "CameraAction":
+        """The decision to make a move, and what it answers."""
+        return CameraAction(**vars(move) | {"answer": answer, "done": done})
+
+    @property
+    def unanswered(self) -> "CameraAction":
+        """The same move without an answer."""
+        return replace(self, answer=None, done=False)
+
+    @property
+    def in_words(self) -> str:
+        """The decision in words, such as "left 30°, forward 1 m" or "answers 3"."""
+        return f"answers {self.answer}" if self.done else super().in_words

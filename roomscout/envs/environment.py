@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roomscout.data.questions import Question
-from roomscout.envs.actions import CameraAction
+from roomscout.envs.actions import CameraMove
 from roomscout.envs.library import SceneLibrary
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome, move
@@ -99,8 +99,8 @@ class ExplorationEnv:
         self._scene = scene
         return self._observation
 
-    def step(self, action: CameraAction) -> Observation:
-        """Turn, move as far as bounds and surfaces allow, and render the view. Ignores `answer` and `done`.
+    def step(self, action: CameraMove) -> Observation:
+        """Turn, move as far as bounds and surfaces allow, and render the view.
 
         Raises ValueError if no moves are left, RenderError if the view cannot be rendered.
         """
@@ -125,13 +125,21 @@ class ExplorationEnv:
         )
         return self._observation
 
-    def outcome(self, action: CameraAction) -> MoveOutcome:
-        """The outcome of an action, without taking it."""
-        return move(
-            self.scene,
-            self.observation.pose,
-            rotation_deg=action.rotation_angle_degrees,
-            forward_m=action.forward_meters,
-            left_m=action.left_meters,
-            up_m=action.z_delta_meters,
+    def outcome(self, action: CameraMove) -> MoveOutcome:
+        """The outcome of an action, without taking it.
+
+        Several moves are carried out in their order until one is stopped, and their lengths are added.
+        """
+        singles, outcomes, pose = action.singles, list[MoveOutcome](), self.observation.pose
+        for each in singles:
+            last = move(self.scene, pose, each.goal(pose))
+            outcomes.append(last)
+            pose = last.pose
+            if last.blocked or last.clipped:
+                break
+        if len(singles) == 1:
+            return last
+        requested_m = sum(each.requested_m for each in outcomes) + sum(
+            each.length_m for each in singles[len(outcomes) :]
         )
+        return replace(last, requested_m=requested_m, moved_m=sum(each.moved_m for each in outcomes))

@@ -28,15 +28,12 @@ class MoveOutcome:
     clipped: bool
 
 
-def move(
-    scene: Scene, pose: CameraPose, rotation_deg: float, forward_m: float, left_m: float, up_m: float
-) -> MoveOutcome:
-    """Turn left by `rotation_deg`, then move along the new heading as far as bounds and surfaces allow.
+def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:
+    """Turn to the heading and pitch of `target`, then move towards it as far as bounds and surfaces allow.
 
     The bounds stop a move where it crosses one of their sides, and clamp its height without shortening the horizontal
     part. A camera that starts outside the bounds, or within the clearance of a surface, may still move away.
     """
-    target = pose.moved(rotation_deg, forward_m, left_m, up_m)
     start, goal = pose.position, target.position
     within = _clip_to_bounds(scene.bounds, start, goal)
     end = _stop_at_surfaces(scene, start, within)

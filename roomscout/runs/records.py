@@ -151,6 +151,16 @@ class ResultRow(Record):
         return self.status == "failed"
 
 
+def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
+    """An action as JSON, without the pitch and the further moves that it does not have."""
+    if value is None:
+        return None
+    record: dict[str, Any] = serialized(value)
+    then = [{name: number for name, number in each.items() if number} for each in record.pop("then")]
+    pitch = record.pop("pitch_angle_degrees")
+    return record | ({"pitch_angle_degrees": pitch} if pitch else {}) | ({"then": then} if then else {})
+
+
 def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """A dataclass of a package without pydantic as JSON, by the metadata of its fields (see `models`)."""
     marks = {each.name: each.metadata for each in fields(value)}
@@ -241,14 +251,14 @@ class Turn(Record):
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
     pose: CameraPose
-    action: CameraAction
+    action: Annotated[CameraAction, WrapSerializer(_as_decided)]
     clamped: tuple[str, ...]
     parse_error: str | None
     move: MoveOutcome | None
     reply: Annotated[Reply, WrapSerializer(_as_marked)]
     batch: Annotated[tuple[str, ...], Field(min_length=1)]
     seconds: TurnSeconds
-    requested: OmittedIfEmpty[CameraAction | None] = None
+    requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     seen: NotRecorded[Any] = field(default=None, compare=False)
@@ -286,7 +296,14 @@ class Turn(Record):
             return f"moved {move.moved_m:.2f} of {move.requested_m:.2f} m, {why}"
         if move.moved_m:
             return f"moved {move.moved_m:.2f} m"
-        return "turned" if self.action.rotation_angle_degrees else "stayed"
+        return "turned" if self.turned_deg or move.pose.pitch_deg != self.pose.pitch_deg else "stayed"
+
+    @property
+    def turned_deg(self) -> float:
+        """How far its action turns left, degrees; after several moves, from -180 to 180 between the two poses."""
+        if self.move is None or not self.action.then:
+            return self.action.rotation_angle_degrees
+        return round((self.move.pose.heading_deg - self.pose.heading_deg + 180) % 360 - 180, 6)
 
     @property
     def view(self) -> np.ndarray:

@@ -199,7 +199,7 @@ class Teacher:
         """The announced target of a walk, which the next reply can repeat; empty if the camera only turns."""
         if not move.forward_meters:
             return ""
-        there = state.observation.pose.moved(move.rotation_angle_degrees, move.forward_meters, 0.0, 0.0)
+        there = move.goal(state.observation.pose)
         return f"To {pose_words(there, _start(state))}."
 
     def _answer(self, state: QuestionState) -> tuple[str, str]:

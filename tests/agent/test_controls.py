@@ -99,7 +99,7 @@ class TestMovers:
         assert len({pose.heading_deg for pose in poses}) > 20
         for before, after in pairwise(poses):
             step = float(np.linalg.norm(after.position - before.position))
-            outcome = move(DIVIDED, before, 0, *_along(before, after))
+            outcome = move(DIVIDED, before, before.moved(0, *_along(before, after)))
             assert outcome.moved_m == pytest.approx(outcome.requested_m) == pytest.approx(step)
 
     def test_random_moves_without_translation_only_turn(self):

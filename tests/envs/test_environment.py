@@ -8,7 +8,7 @@ from conftest import RoomScans
 
 from roomscout.data.questions import load_questions
 from roomscout.data.scans import ScanNotFound
-from roomscout.envs.actions import CameraAction
+from roomscout.envs.actions import CameraAction, CameraMove
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
 from roomscout.rendering.renderers import RenderError, make_renderer
@@ -100,3 +100,12 @@ def test_an_action_beyond_its_limits_is_refused(values: dict[str, float]):
     (name,) = values
     with pytest.raises(ValueError, match=f"{name} is "):
         CameraAction(**values)
+
+
+def test_looking_down_changes_the_view_up_to_the_limit(library: ScanLibrary, question):
+    env, down = ExplorationEnv(library, 5), CameraMove(pitch_angle_degrees=-30.0)
+    first = env.reset(question)
+    seen = [env.step(down) for _ in range(3)]
+    assert [each.pose.pitch_deg for each in seen] == [-45.0, -60.0, -60.0]
+    assert not np.array_equal(seen[0].view, first.view)
+    assert np.array_equal(env.step(CameraMove(pitch_angle_degrees=45.0)).view, first.view)

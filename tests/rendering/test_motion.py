@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from simple_rooms import box, closed_room, scene_of
 
 from roomscout.rendering.camera import CameraPose
-from roomscout.rendering.motion import CLEARANCE_M, move
+from roomscout.rendering.motion import CLEARANCE_M, MoveOutcome, move
+from roomscout.rendering.scene import Scene
 
 ROOM = closed_room()
 # A wall at x = 3 with a door at y = 1..2, and a floating table top 4 cm thick.
@@ -17,11 +18,17 @@ DIVIDED_ROOM = scene_of(
 )
 # No walls or ceiling; a block in the corner gives the bounds their height.
 OPEN_FLOOR = scene_of(box((0, 0, -0.02), (6, 5, 0)), box((5, 4, 0), (5.9, 4.9, 1.8)))
+
+
+def moved(scene: Scene, pose: CameraPose, *step: float) -> MoveOutcome:
+    return move(scene, pose, pose.moved(*step))
+
+
 STEPS = st.tuples(st.floats(-180, 180), st.floats(-3, 3), st.floats(-3, 3), st.floats(-1, 1))
 
 
 def test_an_unobstructed_move_is_complete():
-    outcome = move(ROOM, CameraPose(2, 2, 1.5, 0), 90, 1.0, 0.5, 0.1)
+    outcome = moved(ROOM, CameraPose(2, 2, 1.5, 0), 90, 1.0, 0.5, 0.1)
     assert outcome.pose.position == pytest.approx([1.5, 3.0, 1.6])
     assert outcome.pose.heading_deg == 90
     assert outcome.moved_m == pytest.approx(outcome.requested_m)
@@ -30,13 +37,13 @@ def test_an_unobstructed_move_is_complete():
 
 
 def test_a_turn_does_not_move_the_camera():
-    outcome = move(ROOM, CameraPose(2, 2, 1.5, 0), -45, 0, 0, 0)
+    outcome = moved(ROOM, CameraPose(2, 2, 1.5, 0), -45, 0, 0, 0)
     assert outcome.pose == CameraPose(2, 2, 1.5, 315)
     assert (outcome.requested_m, outcome.moved_m, outcome.blocked, outcome.clipped) == (0, 0, False, False)
 
 
 def test_a_wall_blocks_a_move_at_the_clearance():
-    outcome = move(DIVIDED_ROOM, CameraPose(2, 4, 1.5, 0), 0, 2.0, 0, 0)
+    outcome = moved(DIVIDED_ROOM, CameraPose(2, 4, 1.5, 0), 0, 2.0, 0, 0)
     assert outcome.pose.x_m == pytest.approx(2.95 - CLEARANCE_M, abs=1e-4)
     assert outcome.moved_m == pytest.approx(0.75, abs=1e-3)
     assert outcome.blocked
@@ -44,25 +51,25 @@ def test_a_wall_blocks_a_move_at_the_clearance():
 
 
 def test_a_move_passes_through_a_door():
-    outcome = move(DIVIDED_ROOM, CameraPose(2, 1.5, 1.5, 0), 0, 2.0, 0, 0)
+    outcome = moved(DIVIDED_ROOM, CameraPose(2, 1.5, 1.5, 0), 0, 2.0, 0, 0)
     assert outcome.pose.x_m == pytest.approx(4.0)
 
 
 def test_a_thin_edge_just_below_the_eye_blocks():
-    outcome = move(DIVIDED_ROOM, CameraPose(3.4, 3.5, 0.85, 0), 0, 1.5, 0, 0)
+    outcome = moved(DIVIDED_ROOM, CameraPose(3.4, 3.5, 0.85, 0), 0, 1.5, 0, 0)
     assert outcome.blocked
     assert outcome.pose.x_m == pytest.approx(4 - CLEARANCE_M, abs=1e-3)
 
 
 def test_bounds_clip_a_move():
-    outcome = move(OPEN_FLOOR, CameraPose(4, 2, 1.0, 0), 0, 5.0, 0, 0)
+    outcome = moved(OPEN_FLOOR, CameraPose(4, 2, 1.0, 0), 0, 5.0, 0, 0)
     assert outcome.clipped
     assert not outcome.blocked
     assert outcome.pose.x_m == pytest.approx(OPEN_FLOOR.bounds.upper[0])
 
 
 def test_clamping_the_height_does_not_shorten_the_horizontal_move():
-    outcome = move(OPEN_FLOOR, CameraPose(1, 1, 1.0, 0), 0, 2.0, 0, 3.0)
+    outcome = moved(OPEN_FLOOR, CameraPose(1, 1, 1.0, 0), 0, 2.0, 0, 3.0)
     assert outcome.clipped
     assert outcome.pose.x_m == pytest.approx(3.0)
     assert outcome.pose.z_m == pytest.approx(OPEN_FLOOR.bounds.upper[2])
@@ -70,16 +77,16 @@ def test_clamping_the_height_does_not_shorten_the_horizontal_move():
 
 @pytest.mark.parametrize("turn", [90, 180, 270, 120])
 def test_a_camera_closer_than_the_clearance_can_move_away(turn):
-    outcome = move(DIVIDED_ROOM, CameraPose(2.9, 4, 1.5, 0), turn, 0.5, 0, 0)
+    outcome = moved(DIVIDED_ROOM, CameraPose(2.9, 4, 1.5, 0), turn, 0.5, 0, 0)
     assert outcome.moved_m == pytest.approx(0.5)
 
 
 def test_a_camera_closer_than_the_clearance_cannot_move_closer():
-    assert move(DIVIDED_ROOM, CameraPose(2.9, 4, 1.5, 0), 0, 0.5, 0, 0).moved_m == 0.0
+    assert moved(DIVIDED_ROOM, CameraPose(2.9, 4, 1.5, 0), 0, 0.5, 0, 0).moved_m == 0.0
 
 
 def test_a_camera_outside_the_bounds_can_move_back_in():
-    outcome = move(OPEN_FLOOR, CameraPose(-2, 1, 1.0, 0), 0, 4.0, 0, 0)
+    outcome = moved(OPEN_FLOOR, CameraPose(-2, 1, 1.0, 0), 0, 4.0, 0, 0)
     assert outcome.pose.x_m == pytest.approx(2.0)
 
 
@@ -89,7 +96,7 @@ def test_no_sequence_of_moves_leaves_the_room_or_crosses_a_wall(steps):
     pose = CameraPose(1.5, 3.5, 1.5, 0)
     for step in steps:
         before = pose.position
-        outcome = move(DIVIDED_ROOM, pose, *step)
+        outcome = moved(DIVIDED_ROOM, pose, *step)
         pose = outcome.pose
         assert (pose.position >= DIVIDED_ROOM.bounds.lower).all()
         assert (pose.position <= DIVIDED_ROOM.bounds.upper).all()
@@ -104,9 +111,9 @@ def test_no_sequence_of_moves_leaves_the_room_or_crosses_a_wall(steps):
 def test_opposite_turns_cancel_out(steps):
     pose = CameraPose(1.5, 3.5, 1.5, 40)
     for rotation, *_ in steps:
-        pose = move(ROOM, pose, rotation, 0, 0, 0).pose
+        pose = moved(ROOM, pose, rotation, 0, 0, 0).pose
     for rotation, *_ in reversed(steps):
-        pose = move(ROOM, pose, -rotation, 0, 0, 0).pose
+        pose = moved(ROOM, pose, -rotation, 0, 0, 0).pose
     assert pose.camera_to_world == pytest.approx(CameraPose(1.5, 3.5, 1.5, 40).camera_to_world, abs=1e-9)
 
 
@@ -115,6 +122,6 @@ def test_opposite_turns_cancel_out(steps):
 def test_a_camera_never_gets_stuck(steps):
     pose = CameraPose(1.5, 3.5, 1.5, 0)
     for step in steps:
-        pose = move(DIVIDED_ROOM, pose, *step).pose
+        pose = moved(DIVIDED_ROOM, pose, *step).pose
     turns = np.arange(0, 360, 30)
-    assert max(move(DIVIDED_ROOM, pose, turn, 0.3, 0, 0).moved_m for turn in turns) > 0.1
+    assert max(moved(DIVIDED_ROOM, pose, turn, 0.3, 0, 0).moved_m for turn in turns) > 0.1

@@ -100,10 +100,8 @@ class Controlled(Policy):
     def _allowed(self, wanted: CameraAction) -> CameraAction:
         """A policy's own move without its answer, and with --no-translation without all but its turn."""
         if wanted.done:
-            wanted = replace(wanted, answer=None, done=False)
-        if self._controls.translation:
-            return wanted
-        return CameraAction(wanted.rotation_angle_degrees, answer=wanted.answer)
+            wanted = wanted.unanswered
+        return wanted if self._controls.translation else wanted.turns_alone
 
 
 def _of_rotation(clamped: Sequence[str]) -> tuple[str, ...]:

@@ -523,7 +523,7 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     if turn.clamped:
         lines.append(words.clamped.format(values=", ".join(turn.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
-    move, turned = turn.move, turn.action.rotation_angle_degrees
+    move, turned = turn.move, turn.turned_deg
     side = "left" if turned >= 0 else "right"
     lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
     if move.blocked or move.clipped:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -102,7 +101,7 @@ class RecordedMoves(Mover):
     def next_move(self, state: QuestionState) -> Move:
         """The recorded move of this turn, to the recorded pose."""
         turn = self._turns[state.question.id, state.sample][state.turn]
-        return Move(replace(turn.action, answer=None, done=False), turn.move)
+        return Move(turn.action.unanswered, turn.move)
 
     def forget(self, state: QuestionState) -> None:
         """Release the question's turns."""

@@ -10,7 +10,7 @@ from roomscout.agent.policies.lenient_json import last_object, object_spans, wit
 from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
 from roomscout.data.answers import NUMBER, UNIT_WORDS
 from roomscout.data.questions import Question
-from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.envs.actions import LIMITS, CameraAction, CameraMove
 from roomscout.models import ReplyFormat
 
 ACTION_KEYS = (*LIMITS, "answer", "done")
@@ -151,7 +151,7 @@ def _read(fields: dict[str, object], question: Question) -> ParsedAction:
     if done and answer is None:
         why = question.kind.why_invalid(_shown(fields.get("answer")), question.letters)
         raise _ReplyError(f"done is true, but {why}")
-    return ParsedAction(CameraAction(**numbers, answer=answer, done=done), tuple(clamped))
+    return ParsedAction(CameraAction.of(CameraMove(*numbers.values()), answer, done), tuple(clamped))
 
 
 def _finite(name: str, value: object) -> float:

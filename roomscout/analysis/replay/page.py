@@ -141,10 +141,7 @@ def _goal(turn: Turn) -> dict[str, list[float]] | None:
     """Where a move was stopped and where it should have gone, world metres; None if it was not stopped."""
     if turn.move is None or not turn.stopped:
         return None
-    action = turn.action
-    goal = turn.pose.moved(
-        action.rotation_angle_degrees, action.forward_meters, action.left_meters, action.z_delta_meters
-    )
+    goal = turn.action.goal(turn.pose)
     return {"from": _rounded(turn.move.pose.position), "to": _rounded(goal.position)}
 
 

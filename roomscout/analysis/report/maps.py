@@ -148,11 +148,9 @@ def map_of(
 
 def _stop(turn: Turn, place: Place) -> list[Any]:
     """A move that did not reach its goal: its turn, whether a surface blocked it, where it stopped, and its goal."""
-    action, move = turn.action, turn.move
+    move = turn.move
     assert move is not None
-    goal = turn.pose.moved(
-        action.rotation_angle_degrees, action.forward_meters, action.left_meters, action.z_delta_meters
-    )
+    goal = turn.action.goal(turn.pose)
     end = _pixel(place, move.pose.x_m, move.pose.y_m)
     return [turn.turn, move.blocked, *end, *_pixel(place, goal.x_m, goal.y_m)]
 
