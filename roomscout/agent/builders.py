@@ -169,7 +169,7 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
 
 
 def under_controls(policy: Policy, config: RunConfig, mover: Mover | None) -> Policy:
-    """The policy of a run with the controls of its configuration; the policy itself if it has none."""
+    """The policy under the controls of the configuration; unchanged without controls."""
     controls = config.controls
     if mover is None and controls.translation and not controls.min_turns:
         return policy

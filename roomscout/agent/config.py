@@ -79,15 +79,14 @@ class ConfigError(ValueError):
 class MayChange:
     """Marks a setting that may change when a run is resumed.
 
-    It affects speed or locations, and answers only through rounding, which depends on device, kernels and batch size.
+    Changes speed or paths; can change answers only through floating-point rounding.
     """
 
 
 class ChangesRecords:
     """Marks a setting that changes what a run records, and no answer.
 
-    It must not change when a run is resumed, whose records would be of two kinds. Runs that differ in it are
-    comparable, and it is no part of the protocol.
+    It must not change in a resumed run, and is not part of the protocol: runs that differ in it are comparable.
     """
 
 
@@ -815,7 +814,7 @@ def _in_words(problem: Any, name: str, value: Any, shown: Callable[[str], str]) 
 
 
 def _unknown(name: str) -> str:
-    """That there is no such setting; suggests a similar name."""
+    """Says that there is no such setting, and suggests a similar name."""
     near = get_close_matches(_key(name), map(_key, SECTION_OF), n=1)
     return f"there is no setting {_key(name)}; " + (f"did you mean {near[0]}?" if near else "--help lists all of them")
 

@@ -26,8 +26,8 @@ KIND_COLUMNS = ("answer_kind", "unit")
 SCAN_COLUMN = "scan"
 """A column with the path of the row's scan file. Such a row needs no dataset and no scene_name."""
 AS_GIVEN = "as_given"
-"""A column that is true in the files of `saved`. Such a row has COLUMNS whatever the benchmark's are, may have a
-`ground_truth` of null, and is asked even if the benchmark excludes its type: whoever listed it wanted it asked."""
+"""A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
+exclusions, and may have a `ground_truth` of null."""
 
 START_COLUMN = "start"
 """An optional column with the place and the heading at which a question starts: see `roomscout.data.starts`."""

@@ -63,7 +63,7 @@ class SituatedText(Text):
     """
 
     def form(self, letters: object) -> str:
-        """As short as the ground truths, of which most are one word."""
+        """As short as the ground truths: mostly one word."""
         return "one or a few words"
 
     def score(self, answer: str | float | None, truth: str) -> float:

@@ -45,9 +45,8 @@ def short_name(name: str) -> str:
 def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:
     """Whether these are all of the benchmark's own rows, as far as that can be checked without its source.
 
-    By their content if that is known; else by how many there are of each type and how many scenes each dataset has,
-    with or without the excluded types; else by their number. True for a benchmark that has no rows of its own: whose
-    questions always come from a file.
+    Compares their content if that is known; else the counts of types and of scenes per dataset, with or without the
+    excluded types; else their number. True for a benchmark whose questions always come from a file.
     """
     if benchmark.hashes:
         return content_hash(rows) in benchmark.hashes

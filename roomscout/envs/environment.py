@@ -12,7 +12,7 @@ from roomscout.rendering.motion import MoveOutcome, move
 from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
 
 MAX_POINTS = 200_000
-"""Of a cloud, as many points as tell its extent from a start within a centimetre."""
+"""Points of a cloud that suffice to tell its extent to a centimetre."""
 
 
 @dataclass(frozen=True)

@@ -176,9 +176,8 @@ class Backend(Protocol):
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; every conversation ends with a user message.
 
-        Either all or none of them have an `origin`. Replies to those that have are not kept, and change nothing that is
-        kept of their origins. Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be
-        answered.
+        Either all or none of them have an `origin`. Replies to alternatives are not cached and leave the origin's cache
+        unchanged. Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be answered.
         """
         ...
 

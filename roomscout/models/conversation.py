@@ -85,8 +85,8 @@ class Conversation:
     def asking_instead(self, text: str) -> "Conversation":
         """This conversation with another text in its last message, a user message with one view.
 
-        Backends reply to it once and keep nothing of it. They take what it shares with this conversation, its origin,
-        from what they keep of that. It has the same id, so that it is sampled with the same random numbers.
+        Backends reply to it once, do not cache it, and reuse the origin's cache for the shared prefix. The id is the
+        same, so that it is sampled with the same random numbers.
         """
         *before, last = self.messages
         if last.role != "user" or len(last.views) != 1:

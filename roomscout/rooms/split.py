@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Counted up whenever a room or a question changes. The scores of different versions are not comparable."""
 SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
-"""Of the questions and the rooms' geometry in millimetres, when they were first made: part of the label of scores."""
+"""Of the questions and the rooms' geometry in millimetres, as first made: part of the label of scores."""
 SHIPPED = Path(__file__).parent / "split.jsonl.xz"
 """The questions."""
 OWN_COLUMNS = ("id", "dataset")
@@ -191,7 +191,7 @@ def _write_boxes(folder: Path) -> None:
 
 
 def choose_questions(rooms: int = ROOMS) -> str:
-    """The lines of the split's questions, made anew: `python -m roomscout.rooms.split` without a folder."""
+    """The lines of the split's questions, made again: `python -m roomscout.rooms.split` without a folder."""
     chosen: list[dict[str, Any]] = []
     used = {level: Counter[tuple[str, str]]() for level in LEVELS}
     for place in range(rooms):

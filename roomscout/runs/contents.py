@@ -78,7 +78,7 @@ class RecordedPrompts(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """A message of messages.json. Its views are files of its own folder."""
+    """A message of messages.json. Its views are files in its folder."""
 
     role: Required[str]
     text: Required[str]

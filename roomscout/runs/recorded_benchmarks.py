@@ -60,7 +60,7 @@ def _type_record(given: QuestionType) -> dict[str, Any]:
 
 
 def _shipped(name: str, unit: str) -> AnswerKind | None:
-    """The kind of this package with this name; None if it has none."""
+    """This package's kind of that name, or None."""
     if name == JUDGED_KIND.name:
         return JUDGED_KIND
     return kind_named(name, unit) if name in KIND_NAMES else None

@@ -369,7 +369,7 @@ class TypeRecord(Record):
 class BenchmarkRecord(Record):
     """A benchmark that is not of this package: the fields of a `Benchmark` that show, label and compare its scores.
 
-    `overall` is "tasks" or "questions", what the overall is a mean over, and empty if a function of the benchmark's own
+    `overall` is what the overall is a mean over ("tasks" or "questions"), empty if a function of the benchmark's own
     computes it. `brings_questions` says that it has a source of questions.
     """
 

@@ -365,7 +365,7 @@ def _unreadable(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
-    """A sentence if the prompts told what makes scores of some types look better than they are."""
+    """A sentence if the prompts revealed what makes some scores look better than they are."""
     templates = facts.prompts["templates"] if facts.prompts else {}
     given_away = [
         each.name

@@ -72,7 +72,7 @@ def format_by_dataset(summary: Mapping[str, Any]) -> list[str]:
 
 
 def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The interval of a dataset's overall in percent, low and high; None if it has none."""
+    """The interval of a dataset's overall in percent, low and high; None if unknown."""
     found = entry["intervals"].get("percent", {}).get("overall")
     return (found[0], found[1]) if found else None
 

@@ -31,7 +31,7 @@ FEWEST_SCENES = 10
 """A score over fewer scenes has no interval."""
 RESAMPLES = 9999
 RESAMPLES_OF_OWN = 999
-"""Resamples for a benchmark with an `aggregate` of its own, which is called for each."""
+"""Resamples for a benchmark that brings its own `aggregate`, which is called for each."""
 SEED = 0
 DECIMALS = 9
 """Percents are rounded to these before they are compared. BCa counts how many resamples equal the score itself, and
@@ -281,10 +281,10 @@ def _resampled(
 
 
 def _freedom(table: SceneScores, place: int) -> float:
-    """The degrees of freedom of a score: of one type, those of its scenes.
+    """The degrees of freedom of a score: scenes - 1 for one type.
 
-    Of a mean of types, those of Welch's test as if types were independent and equally variable (F. Satterthwaite,
-    Biometrics Bulletin 2, 1946), and at most those of all its scenes: one scarce type may decide how variable it is.
+    For a mean over types: Welch-Satterthwaite degrees of freedom, assuming independent types of equal variance, at most
+    scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2, 1946).
     """
     names, most = table.types_of[place], table.scenes_of[place] - 1.0
     if table.pools_questions:

@@ -123,7 +123,7 @@ class SceneScores:
         return [self.types.index(name) for name in names]
 
     def task_of(self, name: str) -> str:
-        """The task of a type; of one of one's own, the type itself."""
+        """The type's task; the type itself if the benchmark does not define it."""
         known = self.benchmark.by_name.get(name)
         return known.task if known else name
 

@@ -51,7 +51,7 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
 
 
 def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Percent per type and the mean over questions as "overall", of questions in types of one's own; {} without any."""
+    """Percent per type of the user's own types, and the mean over their questions as "overall"; {} if there are none."""
     if not scores:
         return {}
     every = [each for values in scores.values() for each in values]
@@ -155,11 +155,11 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
 def some_of(
     question_types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int], unfinished: bool = False
 ) -> dict[str, Any]:
-    """Which questions of a benchmark an overall covers, as JSON values; {} if it lacks none.
+    """Which questions of a benchmark an overall covers, as JSON values; {} if it covers all or the benchmark has no
+    `datasets` and `sizes` to compare with.
 
-    `of_datasets` has the number of questions by dataset. "datasets" names those covered, unless all are or the
-    benchmark's `datasets` are empty. "questions" is their number, absent if the run is `unfinished` and the number
-    still grows; unknown, and so never missing, for a benchmark without `datasets` and `sizes`.
+    `of_datasets` has the number of questions by dataset. "datasets" names those covered, unless all are.
+    "questions" is their number, absent while the run is `unfinished`.
     """
     types = set(question_types) & benchmark.by_name.keys()
     whole, all_types = _whole_label(types, benchmark)
@@ -360,7 +360,7 @@ def _interval(name: str, summary: Mapping[str, Any]) -> str:
 
 
 def _overall_interval(summary: Mapping[str, Any]) -> str:
-    """The interval of the overall in words; empty if it has none."""
+    """The interval of the overall in words, or ""."""
     intervals = summary.get("intervals")
     if not intervals or "overall" not in intervals["percent"]:
         return ""
@@ -371,7 +371,7 @@ def _overall_interval(summary: Mapping[str, Any]) -> str:
 
 
 def no_interval_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Why scores have no interval: a line for each reason, or if none has one, that of the score with most scenes."""
+    """Why scores have no interval: a line per reason; if no score has one, only the reason of the one with most scenes."""
     if not (intervals := summary.get("intervals")):
         return []
     if not intervals["percent"]:
@@ -447,8 +447,8 @@ def failed_in_words(summary: Mapping[str, Any]) -> str:
 def overall_in_words(
     label: str, tasks: Iterable[str], benchmark: Benchmark, some: Mapping[str, Any] | None = None
 ) -> str:
-    """An overall's label; for a partial overall, the tasks that it includes instead of the missing ones, and which
-    questions if it covers only `some`, as `some_of` returns them. Of other questions than the benchmark's, the file."""
+    """An overall's label. For a partial overall: the tasks and the questions (`some`, from `some_of`) that it covers.
+    For questions that are not the benchmark's: their file."""
     tasks, some = list(tasks), some or {}
     if benchmark.scored_as or label.endswith("_over_questions"):
         prefix = label[: label.index(benchmark.label)].replace("_", " ") if benchmark.label in label else ""

@@ -202,7 +202,7 @@ class _Attempt:
         return _END.match(self._text, self.position) is not None
 
     def _why_no_token(self) -> _Outcome:
-        """What becomes of an object with something at `position` that is not a token."""
+        """How to read on in an object with something at `position` that is not a token."""
         if self._text.startswith(_UNTERMINATED, self.position):
             self._looked_to = len(self._text)
             # In prose, a brace and an apostrophe are more likely than a truncated key.

@@ -26,7 +26,7 @@ from roomscout.rendering.camera import Intrinsics
 from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
-"""The key of the advice for question types without one of their own."""
+"""The key of the advice for question types that have none."""
 
 _LENS = """\
 The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. Its pitch is always {pitch} \

@@ -192,7 +192,7 @@ class RunContents:
         return cls(reader, parts, final, facts, benchmark, questions, rows, begun, summary, missing, reader.sights)
 
     def with_begun(self) -> Self:
-        """This reading of a run with the answers that have begun since, of which `rows` has none."""
+        """A copy that also lists answers begun since; they have no rows yet."""
         return replace(self, begun=_begun(self.reader, self.parts, self.final))
 
     @property

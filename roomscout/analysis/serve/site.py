@@ -36,7 +36,7 @@ class Site(Protocol):
     """Pages by address."""
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
-        """The page at a path of decoded names, of which the last is empty for a folder; None if there is none."""
+        """The page for decoded path segments, of which the last is empty for a folder; None if unknown."""
 
 
 class RunSite:

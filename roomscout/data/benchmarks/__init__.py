@@ -35,12 +35,11 @@ class BenchmarkError(QuestionError):
 
 @dataclass(frozen=True)
 class QuestionType:
-    """A type of question: its kind of answer, and what a model is told about it.
+    """A type of question: its kind of answer, and what a model reads about it.
 
     `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
-    `advice_untold` replaces it in a run that lacks what it builds on, by that: "pose" (of the camera), "extent" (of the
-    room) or "turns" (left) that the prompts tell, "translation" if the model cannot leave its place, or "moves" if it
-    does not move the camera at all; "pose moves" is for a run that lacks both. `told_by_extent` says that the extent
+    `advice_untold[item]` replaces it when prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera
+    cannot leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both. `told_by_extent` says that the extent
     nearly answers the question. `wording` is a case-insensitive regular expression that the beginning of a question of
     this type matches; a user's own question in that wording gets the type.
     """
@@ -143,7 +142,7 @@ class FrequentAnswers:
     what: str = "most frequent answer of the type"
 
     def answer_to(self, question_type: str, question: str) -> str | None:
-        """The answer to a question; None for a type without one."""
+        """The answer to a question; None if its type has none."""
         pattern = self.category_in.get(question_type)
         found = re.search(pattern, question) if pattern else None
         of_category = self.by_category.get(question_type, {})
