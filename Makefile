@@ -26,7 +26,7 @@ test-ray: .venv/installed-ray
 
 # Takes minutes: vLLM needs one to start. VLLM_PYTHON names an existing environment with vLLM.
 test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
-	VLLM_PYTHON=$(or $(VLLM_PYTHON),$(CURDIR)/.venv-vllm/bin/python) $(PY) -m pytest -q tests/test_vllm.py
+	VLLM_PYTHON=$(or $(VLLM_PYTHON),$(CURDIR)/.venv-vllm/bin/python) $(PY) -m pytest -q tests/models/test_vllm.py
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .

@@ -244,7 +244,7 @@ def _plain_name(name: str) -> str:
 
 
 def _with_our_names(row: Row, known: Sequence[str]) -> Row:
-    """A row with the known column for each that differs from it only in case, blanks or hyphens.
+    """The row under our column names, which match whatever the case, blanks and hyphens.
 
     The columns A, B, ... become `options`, if there are no others.
     """

@@ -51,7 +51,7 @@ def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
 
 
 def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Percent per type of the user's own types, and the mean over their questions as "overall"; {} if there are none."""
+    """Percent per type of the user's own types, and the mean over their questions as "overall"; {} without any."""
     if not scores:
         return {}
     every = [each for values in scores.values() for each in values]
@@ -371,7 +371,7 @@ def _overall_interval(summary: Mapping[str, Any]) -> str:
 
 
 def no_interval_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Why scores have no interval: a line per reason; if no score has one, only the reason of the one with most scenes."""
+    """Why scores have no interval: a line per reason; without any, only that of the score with most scenes."""
     if not (intervals := summary.get("intervals")):
         return []
     if not intervals["percent"]:

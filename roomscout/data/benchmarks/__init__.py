@@ -39,9 +39,9 @@ class QuestionType:
 
     `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
     `advice_untold[item]` replaces it when prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera
-    cannot leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both. `told_by_extent` says that the extent
-    nearly answers the question. `wording` is a case-insensitive regular expression that the beginning of a question of
-    this type matches; a user's own question in that wording gets the type.
+    cannot leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both. `told_by_extent`
+    says that the extent nearly answers the question. `wording` is a case-insensitive regular expression that the
+    beginning of a question of this type matches; a user's own question in that wording gets the type.
     """
 
     name: str
