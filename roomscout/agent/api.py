@@ -250,7 +250,7 @@ def _trajectories(
     if unfamiliar := unfamiliar_questions(decides, config.model, questions):
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
-        journal = answer_in_memory(config, questions, decides, show_progress)
+        journal = answer_in_memory(config, asked, decides, show_progress)
         return _in_python_words(trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of))
     outcome = main_vsi_bench_loop(config, policy=decides, asked=asked, show_progress=show_progress)
     if outcome.error is not None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from roomscout.agent.config import (
     ConfigError,
@@ -98,44 +97,6 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     if policy is None:
         return None, config
     return policy, config.having(model=policy_name(policy), **policy.settings)
-
-
-def require_sampling(policy: Policy | None, config: RunConfig) -> None:
-    """Raise ConfigError if several samples of a question would all be equal, since a model decides at temperature 0.
-
-    Trusts a policy without a temperature among its settings to draw at random.
-    """
-    samples, model = config.questions.samples, config.model
-    temperature = model.temperature if policy is None else policy.settings.get("temperature")
-    if samples > 1 and temperature == 0:
-        raise ConfigError(
-            f"--samples {samples} would repeat one answer {samples} times, since replies at --temperature 0 are always "
-            "the same: add --temperature, such as 0.7"
-        )
-
-
-def require_answers(policy: Policy | None, config: RunConfig) -> None:
-    """Raise ConfigError if --anytime asks for answers that a policy cannot give; any model can, also `policy` None."""
-    if config.controls.anytime and policy is not None and policy.answer_now([]) is None:
-        raise ConfigError(
-            f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: leave "
-            "out --anytime, or give the policy a method answer_now"
-        )
-
-
-def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
-    """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
-    if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
-        raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
-
-
-def require_scan_root_used(config: RunConfig) -> None:
-    """Raise ConfigError if --scan-root is given with a benchmark that makes its scans itself."""
-    asked, root = config.questions, config.views.scan_root
-    record = find_benchmark(asked.benchmark)
-    makes_them = record.folder is not None and not Path(asked.benchmark).is_dir()
-    if makes_them and asked.questions is None and root.absolute() != RenderSettings.scan_root.absolute():
-        raise ConfigError(f"--benchmark {asked.benchmark} has its own scans: leave out --scan-root {root}")
 
 
 def control_named(model: str, seed: int) -> Policy:

@@ -2,40 +2,25 @@
 
 import logging
 import resource
-import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import (
-    asked_of,
-    layouts_of,
-    part_of,
-    require_answers,
-    require_judged,
-    require_sampling,
-    require_scan_root_used,
-    with_policy,
-)
 from roomscout.agent.config import RunConfig
-from roomscout.agent.console import counted, lines_kept_for_log
+from roomscout.agent.console import counted, lines_kept_for_log, log_to_file
 from roomscout.agent.loop import answer_questions
-from roomscout.agent.planning import plan_lines
 from roomscout.agent.policies import Policy, PolicyError
-from roomscout.agent.policies.controlled import prompts_read
-from roomscout.agent.policies.prompts import run_prompts
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import (
-    begin_or_resume,
-    config_to_resume,
+    begin_folder,
+    note_resumption,
     open_folder,
-    questions_to_resume,
     require_new_name,
     require_same_scans,
-    saved_prompts,
 )
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
@@ -43,31 +28,16 @@ from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.data.benchmarks import Benchmark, find_benchmark, origin_lines
-from roomscout.data.question_files import listed
-from roomscout.data.questions import Asked, Question, QuestionError
-from roomscout.data.scans import (
-    OWN_ROOTS,
-    ScanNotFound,
-    format_scan_table,
-    missing_scans,
-    scan_of,
-    scan_table,
-    scene_order,
-)
+from roomscout.data.questions import Asked
+from roomscout.data.scans import scene_order
 from roomscout.data.sources import source_of
-from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
-from roomscout.runs.anytime import anytime_lines
-from roomscout.runs.baselines import is_blind
+from roomscout.runs.closing import closing_lines
 from roomscout.runs.journal import MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
-from roomscout.scoring.baselines import Guesses, frequent_guesses
-from roomscout.scoring.by_dataset import format_by_dataset
-from roomscout.scoring.samples import format_samples
-from roomscout.scoring.summary import format_summary, part_lines, reference_lines
+from roomscout.scoring.baselines import frequent_guesses
 
 log = logging.getLogger(__name__)
 
@@ -103,82 +73,47 @@ def main_vsi_bench_loop(
     the file that its view is going to be saved to. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
     ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be written.
     """
-    policy, config = with_policy(policy, config.checked())
-    require_sampling(policy, config)
-    require_answers(policy, config)
-    if folder is not None:
-        config = config_to_resume(folder, config)
-        asked = Asked.all_of(questions_to_resume(folder, config))
-    what, benchmark, samples = config.what_to_run, config.questions.benchmark, config.questions.samples
-    try:
-        asked = asked_of(what, config.questions) if asked is None else asked
-    except QuestionError:
-        if what.check_data and config.questions.questions is None:
-            log_origins(find_benchmark(benchmark))  # what can be prepared meanwhile
-        raise
-    require_judged(asked.questions, config)
-    if folder is None:
-        require_scan_root_used(config)
-    whole = asked.questions
-    questions = part_of(whole, config.cluster.shard)
-    if what.plan:
-        report_plan(questions, config)
-        return Outcome(0, [])
-    if what.check_data:
-        make_scans(questions, config)
-        complete = check_scans(questions, config)
-        source = find_benchmark(benchmark)
-        if config.questions.questions is not None:  # a file of one's own
-            source = replace(source, questions_from=None)
-        log_origins(source, list(dict.fromkeys(each.dataset for each in questions)))
-        return Outcome(0 if complete else 1, [])
-    summed_up = benchmark if what.ply is None else None
+    asking = prepared(config, policy, asked, folder)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
-        made = what.ply is None and find_benchmark(benchmark).make_scans is not None
-        if what.ply is None and not made:
-            report_scans(questions, config.views.scan_root, benchmark, required=folder is None, brief=True)
-        run_log = None
-        if folder is None:
-            require_new_name(config)
-        else:
-            run_log = open_run(folder, questions, config, whole)
-            stack.callback(run_log.close)
-            if finished := finished_outcome(run_log, questions, samples, summed_up):
-                return finished
+        run_log = open_or_name(asking, stack)
+        if run_log is not None and is_finished(asking, run_log):
+            return finished_outcome(run_log)
+        session = None
         try:
-            prompts = run_prompts(config) if folder is None else saved_prompts(folder)
-            unfamiliar = unfamiliar_questions(policy, config.model, questions)
-            started = started or start(config, questions, policy, prompts, stack)
-            if made:  # a server that cannot be asked was found above, before minutes of making scans
-                make_scans(questions, config)
-                report_scans(questions, config.views.scan_root, benchmark, brief=True)
-            read = prompts_read(started.policy)
-            guesses = guesses_of(questions, asked, config) if run_log is None else None
-            rows_of = source_of(asked.source, find_benchmark(benchmark)) if run_log is None else None
-            run_log = begin_or_resume(run_log, started.config, questions, whole, read, stack, guesses, rows_of)
-            log.log(logging.INFO if summed_up else logging.DEBUG, "Run folder: %s", run_log.folder)
+            unfamiliar = unfamiliar_questions(asking.policy, asking.config.model, asking.questions)
+            started = started or start(asking, stack)
+            run_log = begin_or_resume(asking, run_log, started.config, started.prompts, stack)
             log_unfamiliar(unfamiliar)
-            run = started.run(run_log)
-            if show_view is not None:
-                run = replace(run, turn_begins=partial(_show, show_view, run_log.folder))
-            scheduler = schedule(questions, run, config, started.plan.batch_size, whole)
+            run = started.run(run_log, partial(_show, show_view, run_log.folder) if show_view else lambda state: None)
+            scheduler = schedule(asking, run, started.plan.batch_size)
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
-            except KeyboardInterrupt:
-                with ignored_interrupts():
-                    run_log.export(session.facts())
-                raise
+                answer_questions(scheduler, run, asking.episodes, show_progress, asking.benchmark)
             except RunError:
                 raise  # nothing more can be written
             except Exception as error:  # noqa: BLE001 (logged with its traceback; the run can be resumed)
                 return stopped(error, run_log, session)
-            return report(run_log, summed_up, session.facts())
+            return report(run_log, session.facts())
         except KeyboardInterrupt:
             if run_log is None:
                 raise
-            return interrupted(run_log, stack)
+            return interrupted(run_log, session, stack)
+
+
+def answer_in_memory(
+    config: RunConfig, asked: Asked, policy: Policy | None = None, show_progress: bool = True
+) -> MemoryJournal:
+    """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
+    asking, journal = prepared(config, policy, asked), MemoryJournal()
+    with ExitStack() as stack:
+        if not asking.makes_scans:
+            asking.report_scans()
+        started = start(asking, stack)
+        run = started.run(journal)
+        scheduler = schedule(asking, run, started.plan.batch_size)
+        answer_questions(scheduler, run, asking.episodes, show_progress, asking.benchmark)
+    return journal
 
 
 def _show(show_view: Callable[[QuestionState, Path], None], folder: Path, state: QuestionState) -> None:
@@ -186,53 +121,55 @@ def _show(show_view: Callable[[QuestionState, Path], None], folder: Path, state:
     show_view(state, folder / str(state.episode) / image_name(state.turn))
 
 
-def guesses_of(questions: Sequence[Question], asked: Asked, config: RunConfig) -> Guesses | None:
-    """The most frequent answers for the questions of a new run, its baseline; None for a single question."""
-    if config.what_to_run.ply is not None:
+def open_or_name(asking: Prepared, stack: ExitStack) -> RunWriter | None:
+    """Log the scans of a run; open its folder, which `stack` closes, or for a new run require that its name is new.
+
+    With --retry-failed, requeues failed questions. Raises RunError, and ScanNotFound if a new run has no scan.
+    """
+    if not asking.makes_scans:
+        asking.report_scans()
+    if asking.folder is None:
+        require_new_name(asking.config)
         return None
-    return frequent_guesses(questions, asked, find_benchmark(config.questions.benchmark))
-
-
-def answer_in_memory(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | None = None, show_progress: bool = True
-) -> MemoryJournal:
-    """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
-    policy, config = with_policy(policy, config.checked())
-    require_sampling(policy, config)
-    require_answers(policy, config)
-    whole, questions = questions, part_of(questions, config.cluster.shard)
-    benchmark, samples = config.questions.benchmark, config.questions.samples
-    made = config.what_to_run.ply is None and find_benchmark(benchmark).make_scans is not None
-    if config.what_to_run.ply is None and not made:
-        report_scans(questions, config.views.scan_root, benchmark, required=True, brief=True)
-    journal = MemoryJournal()
-    with ExitStack() as stack:
-        started = start(config, questions, policy, run_prompts(config), stack)
-        if made:
-            make_scans(questions, config)
-        run = started.run(journal)
-        scheduler = schedule(questions, run, config, started.plan.batch_size, whole)
-        answer_questions(scheduler, run, len(questions) * samples, show_progress, find_benchmark(benchmark))
-    return journal
-
-
-def open_run(folder: Path, questions: Sequence[Question], config: RunConfig, whole: Sequence[Question]) -> RunWriter:
-    """Open the run to resume; with --retry-failed, requeue its failed questions. Raises RunError."""
-    run_log = open_folder(folder, config)
-    if config.what_to_run.retry_failed:
+    run_log = open_folder(asking.folder, asking.config)
+    stack.callback(run_log.close)
+    if asking.config.what_to_run.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
-    require_same_scans(run_log, questions, whole, config)
+    require_same_scans(run_log, asking.questions, asking.asked.questions, asking.config)
     return run_log
 
 
-def finished_outcome(
-    run_log: RunWriter, questions: Sequence[Question], samples: int, benchmark: str | None
-) -> Outcome | None:
-    """The outcome of a run whose questions are all finished, as from `report`; None if any is pending."""
-    if any(pending_samples(run_log, question.id, samples) for question in questions):
-        return None
+def begin_or_resume(
+    asking: Prepared, run_log: RunWriter | None, config: RunConfig, prompts: Prompts | None, stack: ExitStack
+) -> RunWriter:
+    """Begin a run in a new folder, or note in `run_log` that it is resumed, and log to its run.log from here on.
+
+    `config` is resolved, and `prompts` are those that a model reads. `stack` closes the run.log and the new folder.
+    Raises RunError.
+    """
+    several, whole = config.what_to_run.ply is None, asking.asked.questions
+    if run_log is None:
+        guesses = frequent_guesses(asking.questions, asking.asked, asking.benchmark) if several else None
+        source = source_of(asking.asked.source, asking.benchmark)
+        run_log = begin_folder(config, asking.questions, whole, prompts, guesses, source)
+        stack.callback(run_log.close)
+    else:
+        note_resumption(run_log, config, prompts)
+    stack.enter_context(log_to_file(run_log.folder / "run.log"))
+    log.log(logging.INFO if several else logging.DEBUG, "Run folder: %s", run_log.folder)
+    return run_log
+
+
+def is_finished(asking: Prepared, run_log: RunWriter) -> bool:
+    """Whether a run has an answer to every question that is asked."""
+    samples = asking.config.questions.samples
+    return not any(pending_samples(run_log, question.id, samples) for question in asking.questions)
+
+
+def finished_outcome(run_log: RunWriter) -> Outcome:
+    """The outcome of a run whose questions are all finished, as from `report`."""
     log.info("Nothing to do: every question of %s is finished", run_log.folder)
-    outcome = report(run_log, benchmark)
+    outcome = report(run_log)
     if outcome.status:
         log.info("Some questions failed; to retry them, add --retry-failed")
     return outcome
@@ -276,171 +213,36 @@ def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
     return Outcome(3, run_log.rows, run_log.folder, error)
 
 
-def interrupted(run_log: RunWriter, stack: ExitStack) -> Outcome:
-    """Release all resources of a run, and log the command that resumes it."""
+def interrupted(run_log: RunWriter, session: Session | None, stack: ExitStack) -> Outcome:
+    """Export what a run has, release all its resources, and log the command that resumes it."""
     with ignored_interrupts():
+        if session is not None:
+            run_log.export(session.facts())
         stack.close()
         log.info("Interrupted; finished turns are on disk. To resume:")
         log.info("%s", run_log.resume_command)
         return Outcome(130, run_log.rows, run_log.folder)
 
 
-def report(run_log: RunWriter, benchmark: str | None, session: dict[str, Any] | None = None) -> Outcome:
-    """Write the exports; print a benchmark's summary, or without one a single question's score."""
+def report(run_log: RunWriter, session: dict[str, Any] | None = None) -> Outcome:
+    """Write the exports, and print the scores of a run."""
     summary, rows = run_log.export(session), run_log.rows
-    if benchmark is not None:
-        record = run_log.benchmark
-        lines = [*format_summary(summary, record), *missing_baseline(summary), *format_samples(summary)]
-        lines += [*format_by_dataset(summary), *anytime_lines(summary), *reference_lines(summary, record)]
-        lines += [*part_lines(run_log.facts.setting, summary, record), *summary.get("warnings", [])]
-    else:
-        lines = [
-            f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None
-        ]
-    scored = [row.score for row in rows if row.score is not None and not row.failed]
-    if benchmark is not None and (below := [score for score in scored if score < 1]):
-        wrong = below.count(0)
-        lines.append(
-            f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; to list them: "
-            f"roomscout wrong {shlex.quote(str(run_log.folder))}"
-        )
-    if run_log.facts.setting("engine") == "openai":
-        lines += token_lines(summary["cost"])
-    for line in [*lines, f"Run folder: {run_log.folder}"]:
+    for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
         log.info("%s", line)
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def token_lines(cost: dict[str, Any]) -> list[str]:
-    """The tokens that a server counted in a run, as a line; none if it counts none."""
-    parts = [cost, *([cost["anytime"]] if "anytime" in cost else [])]
-    cached, computed, written = (
-        sum(part[name] for part in parts) for name in ("reused_tokens", "prefilled_tokens", "generated_tokens")
-    )
-    if not cached + computed + written:
-        return ["Tokens: the server reports none"]
-    of_cache = f" ({cached:,} of them cached)" if cached else ""
-    return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
-
-
-def missing_baseline(summary: dict[str, Any]) -> list[str]:
-    """How to measure the blind baseline of a scored run that has none, as a line."""
-    known = "blind" in summary.get("baselines", {})
-    if known or is_blind(summary["protocol"]) or summary["asked"]["overall_label"] is None:
-        return []
-    return ["blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"]
-
-
-def make_scans(questions: Sequence[Question], config: RunConfig) -> None:
-    """Make the scans of the questions, if their benchmark makes scans; raises QuestionError."""
-    maker = find_benchmark(config.questions.benchmark).make_scans
-    if maker is not None and config.what_to_run.ply is None:
-        maker({question.scene for question in questions})
-
-
-def report_scans(
-    questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False, brief: bool = False
-) -> bool:
-    """Print the table of scans per dataset and the scenes without one; returns whether every scene has a scan.
-
-    With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder. With
-    `brief`, prints one line instead of the table if every scene has a scan.
-    """
-    missing = missing_scans(questions, scan_root, layouts_of(benchmark))
-    table = scan_table(questions, missing)
-    if required and not any(row.scenes_with_scan for row in table):
-        raise ScanNotFound(
-            f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
-            f"folder with the scans. {next(iter(missing.values()))}"
-        )
-    if brief and not missing:
-        scenes = sum(row.scenes for row in table)
-        log.info("%s about %s, all with a scan", counted(len(questions), "question"), counted(scenes, "scene"))
-        return True
-    for line in format_scan_table(table):
-        log.info("%s", line)
-    if missing:
-        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
-        log.warning("%s", next(iter(missing.values())))
-    return not missing
-
-
-def check_scans(questions: Sequence[Question], config: RunConfig) -> bool:
-    """Print the table of scans per dataset, and why scans are missing or cannot be used; returns whether all can be.
-
-    Loads each scan, since its unit may not be the metre, but not those of the published datasets and of benchmarks
-    with their own scans, whose units are known.
-    """
-    layouts, views = layouts_of(config.questions.benchmark), config.views
-    missing = missing_scans(questions, views.scan_root, layouts)
-    known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in questions}
-    scenes = {question.scene: question for question in questions if question.scan or question.dataset not in known}
-    unusable = {}
-    for scene, question in scenes.items():
-        if scene not in missing:
-            path = scan_of(question, views.scan_root, layouts)
-            try:
-                load_scene(path, *question.frame.over(views.up_axis, views.scale))
-            except SceneError as error:
-                unusable[scene] = str(error)
-    for line in format_scan_table(scan_table(questions, {**missing, **unusable})):
-        log.info("%s", line)
-    if missing:
-        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
-        log.warning("%s", next(iter(missing.values())))
-    for why in unusable.values():
-        log.warning("%s", why)
-    if unusable:
-        log.warning(
-            "To give a scan a unit or an up axis of its own, add columns scale and up_axis to the question file"
-        )
-    return not missing and not unusable
-
-
-def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> None:
-    """Print where the questions and the scans of these datasets come from, by default of all that are known."""
-    for line in origin_lines(benchmark, list(benchmark.scans_from) if datasets is None else datasets):
-        log.info("%s", line)
-
-
-def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
-    """Print the plan of a run, which needs no scans; raises ModelError."""
-    if find_benchmark(config.questions.benchmark).make_scans is not None:
-        log.info("Scans: made when the run begins, if they are not there")
-    elif config.what_to_run.ply is None:
-        try:
-            report_scans(questions, config.views.scan_root, config.questions.benchmark)
-        except ScanNotFound as error:
-            log.info("Scans: none yet (%s)", error)
-    for line in [*plan_lines(config, questions), *workers_line(config)]:
-        log.info("%s", line)
-
-
-def workers_line(config: RunConfig) -> list[str]:
-    """How the plan of one worker relates to a run with --ray, as a line."""
-    if not config.cluster.ray:
-        return []
-    number = config.cluster.replicas
-    workers = "its workers" if number == "auto" else counted(number, "worker")
-    divisor = "their number" if number == "auto" else f"about {number}"
-    return [
-        f"With --ray: all of this is for one worker; {workers} share the questions, so divide the times by {divisor}"
-    ]
-
-
-def schedule(
-    questions: Sequence[Question], run: Run, config: RunConfig, batch_size: int, whole: Sequence[Question]
-) -> Scheduler:
+def schedule(asking: Prepared, run: Run, batch_size: int) -> Scheduler:
     """A scheduler of the unfinished episodes, grouped by scan; the samples of a question are neighbours.
 
-    Questions are numbered by their position in `whole`, the questions of all parts.
+    Questions are numbered by their position among those of all parts.
     """
-    settings, policy = config.schedule, run.policy
-    number = {question.id: position for position, question in enumerate(whole, start=1)}
+    settings, policy = asking.config.schedule, run.policy
+    number = {question.id: position for position, question in enumerate(asking.asked.questions, start=1)}
     states = [
         QuestionState(number[question.id], question, policy.moves(question, sample, settings.steps), sample)
-        for question in scene_order(questions)
-        for sample in pending_samples(run.log, question.id, config.questions.samples)
+        for question in scene_order(asking.questions)
+        for sample in pending_samples(run.log, question.id, asking.config.questions.samples)
     ]
     few = None if settings.concurrency == "auto" else settings.concurrency
     return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or policy.concurrent, few)

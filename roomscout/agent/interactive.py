@@ -5,11 +5,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from roomscout.agent.builders import asked_of, questions_of, with_policy
+from roomscout.agent.builders import asked_of
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
-from roomscout.agent.policies.prompts import run_prompts
+from roomscout.agent.prepared import prepared
 from roomscout.agent.startup import start
 from roomscout.agent.state import QuestionState
 from roomscout.base.text import escaped
@@ -31,10 +31,10 @@ def ask_repeatedly(
     config.checked()
     about = config.having(interactive=False)
     with ExitStack() as stack:
-        policy, about = with_policy(None, about)
-        nominal = about if about.what_to_run.question else about.having(question=NOMINAL_QUESTION, options=())
-        questions = questions_of(nominal.what_to_run, nominal.questions)
-        started = start(about, questions, policy, run_prompts(about), stack)
+        what = about.what_to_run
+        asking = prepared(about if what.question else about.having(question=NOMINAL_QUESTION, options=()))
+        asking = replace(asking, config=asking.config.having(question=what.question, options=what.options))
+        started = start(asking, stack)
         for current in _each_question(started.config):
             try:
                 asked = asked_of(current.what_to_run, current.questions)
@@ -42,7 +42,7 @@ def ask_repeatedly(
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
             begun = replace(started, config=current)
-            yield main_vsi_bench_loop(current, policy=policy, asked=asked, started=begun, show_view=show_view)
+            yield main_vsi_bench_loop(current, policy=asking.policy, asked=asked, started=begun, show_view=show_view)
 
 
 def _each_question(config: RunConfig) -> Iterator[RunConfig]:

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
@@ -53,7 +54,8 @@ def answer_questions(
                     if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
                         complete_question_sequentially(batch[0], run)
                     else:
-                        take_turn(batch, scheduler, run)
+                        with turn_of(batch, scheduler, run):
+                            run_batched_turn(batch, run)
                     settle(batch, run, progress)
                     if scheduler.refill:
                         begin(scheduler, run, progress)
@@ -143,17 +145,19 @@ class Announcer:
                 self._continuing.add(state.episode)
 
 
-def take_turn(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> None:
-    """Take one turn of a batch. Logs its size and time, after the batched turns only to run.log.
+@contextmanager
+def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> Iterator[None]:
+    """Log the size and the time of a batched turn taken inside this block, and handle its errors.
 
-    Running out of memory halves the batch size of this phase permanently; the turn is then still pending. After any
-    other ModelError, asks the questions one at a time, so that only those at fault fail.
+    After the batched turns, logs only to run.log. Running out of memory halves the batch size of this phase
+    permanently; the turn is then still pending. After any other ModelError, asks the questions one at a time, so that
+    only those at fault fail.
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
     started = time.perf_counter()
     try:
-        run_batched_turn(batch, run)
+        yield
     except OutOfMemory as error:
         if len(batch) == 1:
             batch[0].fail("model", str(error))

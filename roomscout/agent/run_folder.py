@@ -1,12 +1,10 @@
 """Begins, opens and checks the run folder of a configuration."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
 from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, config_from_dict, config_to_dict
-from roomscout.agent.console import log_to_file
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
     answer_settings,
@@ -159,28 +157,9 @@ def require_same_scans(
             )
 
 
-def begin_or_resume(
-    run: RunWriter | None,
-    config: RunConfig,
-    questions: Sequence[Question],
-    whole: Sequence[Question],
-    prompts: Prompts | None,
-    stack: ExitStack,
-    guesses: Guesses | None = None,
-    source: Source | None = None,
-) -> RunWriter:
-    """Begin a run in a new folder, or note in `run` that it is resumed, and log to its run.log from here on.
-
-    `stack` closes the run.log and the new folder. For the other arguments see `begin_folder`. Raises RunError.
-    """
-    if run is None:
-        run = begin_folder(config, questions, whole, prompts, guesses, source)
-        stack.callback(run.close)
-    else:
-        changed = changed_settings(saved_config(run.folder), config)
-        run.note_resumption(changed, _model_revision(config, prompts))
-    stack.enter_context(log_to_file(run.folder / "run.log"))
-    return run
+def note_resumption(run: RunWriter, config: RunConfig, prompts: Prompts | None) -> None:
+    """Note in a run folder with which settings, and which weights of a model that reads `prompts`, it is resumed."""
+    run.note_resumption(changed_settings(saved_config(run.folder), config), _model_revision(config, prompts))
 
 
 def saved_config(folder: Path) -> RunConfig:

@@ -3,7 +3,7 @@
 import gc
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ from roomscout.agent.builders import (
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
 from roomscout.agent.policies import Policy
+from roomscout.agent.policies.controlled import prompts_read
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import Prompts, run_prompts
+from roomscout.agent.prepared import Prepared
+from roomscout.agent.run_folder import saved_prompts
+from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models.transformers.source import existing_source
 from roomscout.models.views import own_view_settings
@@ -58,20 +61,23 @@ class Started:
     policy: Policy
     pool: Executor
 
-    def run(self, journal: Journal) -> Run:
+    @property
+    def prompts(self) -> Prompts | None:
+        """The prompts that the policy's model reads; None without a model."""
+        return prompts_read(self.policy)
+
+    def run(self, journal: Journal, turn_begins: Callable[[QuestionState], None] = lambda state: None) -> Run:
         """The run, recorded in a journal."""
-        return Run(self.library, self.policy, journal, self.pool, self.config.controls.anytime)
+        return Run(self.library, self.policy, journal, self.pool, self.config.controls.anytime, turn_begins)
 
 
-def resolve(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
-) -> Resolved:
+def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
     """Plan a run and start its renderer, which `stack` closes; loads no weights.
 
-    The model that `config` names decides if `policy` is None. The renderer's process starts and tests itself while this
-    one imports PyTorch and transformers for the plan. Open3D is loaded after PyTorch, as CUDA requires (see
-    `make_renderer`). Raises ConfigError, ModelError or RenderError.
+    The renderer's process starts and tests itself while this one imports PyTorch and transformers for the plan. Open3D
+    is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises ConfigError, ModelError or RenderError.
     """
+    config, questions, policy = asking.config, asking.questions, asking.policy
     start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
     stack.callback(start.close)
     if policy is None and config.model.loads_weights:
@@ -83,24 +89,25 @@ def resolve(
             server_options(config)  # refuses a missing API key
         plan = plan_run(config, questions, prompts)
     else:
-        plan = plan_without_model(config.model.model, config.schedule, len(questions) * config.questions.samples)
+        plan = plan_without_model(config.model.model, config.schedule, asking.episodes)
     renderer = start.renderer()
     stack.callback(renderer.close)
     return Resolved(config.having(renderer=renderer.name), plan, renderer)
 
 
-def start(
-    config: RunConfig, questions: Sequence[Question], policy: Policy | None, prompts: Prompts, stack: ExitStack
-) -> Started:
-    """Resolve a configuration, load its model if `policy` is None, and make the library and the threads of its views.
+def start(asking: Prepared, stack: ExitStack) -> Started:
+    """Resolve a run's settings, load its model unless a policy is given, and make the library and the threads of its
+    views; last of all, the scans of a benchmark that makes them, which can take minutes, as weights can.
 
-    The model reads `prompts`, a given policy its own under the controls of the run; weights can take minutes. `stack`
-    closes everything. Logs the plan, on the console only if it needs more memory than there is. Raises the errors of
+    The model reads the prompts of the run, a given policy its own under the controls of the run. `stack` closes
+    everything. Logs the plan, on the console only if it needs more memory than there is. Raises the errors of
     `resolve`, and ConfigError or RunError if --moves-of names a run that cannot be repeated.
     """
-    if policy is None and config.model.asks_model:
-        warn_of_short_replies(config)
-    config, plan, renderer = resolve(config, questions, policy, prompts, stack)
+    questions, policy = asking.questions, asking.policy
+    prompts = run_prompts(asking.config) if asking.folder is None else saved_prompts(asking.folder)
+    if policy is None and asking.config.model.asks_model:
+        warn_of_short_replies(asking.config)
+    config, plan, renderer = resolve(asking, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
     library = library_of(config, renderer)
@@ -114,6 +121,9 @@ def start(
         policy = policy.under(config.controls, config.view.tell, find_benchmark(config.questions.benchmark))
     policy = under_controls(policy, config, mover)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    if asking.makes_scans:
+        asking.make_scans()
+        asking.report_scans()
     return Started(config, plan, library, policy, pool)
 
 

@@ -13,38 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.builders import (
-    asked_of,
     layouts_of,
-    require_answers,
-    require_judged,
-    require_sampling,
-    with_policy,
 )
 from roomscout.agent.config import FILTERS, RunConfig
 from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
+    begin_or_resume,
     finished_outcome,
-    guesses_of,
     interrupted,
-    main_vsi_bench_loop,
-    make_scans,
-    open_run,
+    is_finished,
+    open_or_name,
     report,
-    report_scans,
 )
 from roomscout.agent.planning import LARGEST_BATCH
 from roomscout.agent.policies.prompts import run_prompts
-from roomscout.agent.run_folder import begin_or_resume, questions_to_resume, require_new_name, saved_prompts
+from roomscout.agent.prepared import Prepared, prepared
+from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, require_ray
 from roomscout.cluster.ray_worker import Result, SharedFolderProbe, shared_folder_probe
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
-from roomscout.data.questions import Asked, Question
+from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, scan_of
-from roomscout.data.sources import source_of
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
@@ -69,27 +61,17 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
     can then be resumed from its folder. Raises the errors of `main_vsi_bench_loop`, here or on a worker, and
     ClusterError if there is no run folder yet.
     """
-    if config.what_to_run.plan or config.what_to_run.check_data:
-        return main_vsi_bench_loop(config, folder)
     require_ray()
-    policy, config = with_policy(None, config.checked())
-    require_sampling(policy, config)
-    require_answers(policy, config)
-    what, asked = config.what_to_run, config.questions
-    chosen = asked_of(what, asked) if folder is None else Asked.all_of(questions_to_resume(folder, config))
-    questions = chosen.questions
-    require_judged(questions, config)
+    asking = prepared(config, folder=folder)
+    config = asking.config
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
-        make_scans(questions, config)  # the workers share them
-        report_scans(questions, config.views.scan_root, asked.benchmark, required=folder is None, brief=True)
-        run = RayRun(config, chosen, stack)
-        if folder is None:
-            require_new_name(config)
-        else:
-            run_log = run.open(folder)
-            if finished := finished_outcome(run_log, questions, asked.samples, asked.benchmark):
-                return finished
+        if asking.makes_scans:  # the workers share them
+            asking.make_scans()
+            asking.report_scans()
+        run = RayRun(asking, stack)
+        if run.log is not None and is_finished(asking, run.log):
+            return finished_outcome(run.log)
         try:
             with shared_folder_probe(config.output.log_root) as probe:
                 stopped = answer_and_restart(run, config, probe, no_node_for_s)
@@ -98,7 +80,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
                 raise
             with ignored_interrupts():
                 run.save_unfinished()
-                return interrupted(run.log, stack)
+                return interrupted(run.log, None, stack)
         except ClusterError as error:
             if run.log is None:
                 raise
@@ -108,7 +90,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
             return Outcome(2, run.log.rows, run.log.folder)
         assert run.log is not None
         if not stopped:
-            return report(run.log, asked.benchmark)
+            return report(run.log)
         run.save_unfinished()
         log.error("Parts stopped by an unexpected error: %s", ", ".join(map(str, stopped)))
         log.info("Finished turns are on disk. To resume:")
@@ -137,17 +119,11 @@ def answer_and_restart(
 class RayRun:
     """A run that one cluster after another may answer; `log` is its folder, None before it has begun."""
 
-    def __init__(self, config: RunConfig, asked: Asked, stack: ExitStack):
-        """`stack` closes the run folder."""
-        self.config, self._asked, self._questions, self._stack = config, asked, asked.questions, stack
-        self.log: RunWriter | None = None
+    def __init__(self, asking: Prepared, stack: ExitStack):
+        """Opens the folder of a run to resume; `stack` closes the run folder. Raises RunError."""
+        self.config, self._asking, self._stack = asking.config, asking, stack
+        self.log: RunWriter | None = open_or_name(asking, stack)
         self._parts: Parts | None = None
-
-    def open(self, folder: Path) -> RunWriter:
-        """Open the run to resume; raises RunError."""
-        self.log = open_run(folder, self._questions, self.config, self._questions)
-        self._stack.callback(self.log.close)
-        return self.log
 
     def answer(self, cluster: Cluster, probe: SharedFolderProbe) -> list[Part]:
         """Let the workers of a cluster answer what is left; see `answer_parts`."""
@@ -155,9 +131,7 @@ class RayRun:
             self._parts = self._begin(cluster, probe)
         assert self.log is not None
         log.info("RAY: %d parts, %d at a time", self._parts.of, cluster.replicas.count)
-        asked = self.config.questions
-        total, benchmark = len(self._questions) * asked.samples, find_benchmark(asked.benchmark)
-        with Progress(total, self.log.rows, benchmark=benchmark) as progress:
+        with Progress(self._asking.episodes, self.log.rows, benchmark=self._asking.benchmark) as progress:
             return answer_parts(cluster, self._parts, probe, progress)
 
     def save_unfinished(self) -> None:
@@ -168,17 +142,13 @@ class RayRun:
         self.log.export(None)
 
     def _begin(self, cluster: Cluster, probe: SharedFolderProbe) -> "Parts":
-        prompts = guesses = source = None
+        prompts, questions = None, self._asking.questions
         if self.log is None:
             self.config = resolved_on_worker(cluster, self.config, probe)
             prompts = run_prompts(self.config) if self.config.model.asks_model else None
-            guesses = guesses_of(self._questions, self._asked, self.config)
-            source = source_of(self._asked.source, find_benchmark(self.config.questions.benchmark))
-        asked, stack = self._questions, self._stack
-        self.log = begin_or_resume(self.log, self.config, asked, asked, prompts, stack, guesses, source)
-        log.info("Run folder: %s", self.log.folder)
-        log_unfamiliar(unfamiliar_questions(None, self.config.model, self._questions))
-        parts = Parts(self.log, self.config, self._questions, cluster.replicas.count)
+        self.log = begin_or_resume(self._asking, self.log, self.config, prompts, self._stack)
+        log_unfamiliar(unfamiliar_questions(None, self.config.model, questions))
+        parts = Parts(self.log, self.config, questions, cluster.replicas.count)
         parts.require_same_prompts()
         return parts
 

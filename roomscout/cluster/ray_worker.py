@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.agent.builders import questions_of, with_policy
 from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.prompts import run_prompts
+from roomscout.agent.prepared import prepared
 from roomscout.agent.startup import resolve
 from roomscout.data.parts import Part
 from roomscout.runs import RunError, RunInUse
@@ -82,11 +82,8 @@ class Worker:
     def resolve(self, config: RunConfig, probe: SharedFolderProbe) -> RunConfig:
         """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
         probe.require_visible()
-        policy, config = with_policy(None, config)
         with ExitStack() as stack:
-            questions = questions_of(config.what_to_run, config.questions)
-            prompts = run_prompts(config)
-            return resolve(config, questions, policy, prompts, stack).config
+            return resolve(prepared(config), run_prompts(config), stack).config
 
     def answer(self, config: RunConfig, probe: SharedFolderProbe) -> int:
         """Begin or resume the part that `config` names; returns the status and raises the errors of

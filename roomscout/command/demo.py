@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, questions_of
+from roomscout.agent.checking import look_ahead
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
 from roomscout.command.command_line import Given
@@ -33,7 +34,9 @@ def run_demo(config: RunConfig) -> list[Outcome]:
     """
     config = demo_config(config.checked())
     what = config.what_to_run
-    if what.plan or what.check_data or config.views.renderer == "blind":
+    if what.plan or what.check_data:
+        return [look_ahead(config)]
+    if config.views.renderer == "blind":
         return [main_vsi_bench_loop(config)]
     log.info("BLIND: the questions with grey views, as a baseline")
     blind = main_vsi_bench_loop(config.having(renderer="blind"))

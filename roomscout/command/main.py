@@ -3,6 +3,7 @@
 import errno
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ def main(argv: list[str]) -> int:
         with deferred_interrupts():
             from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
             from roomscout.agent.terminal_views import first_look
+            from roomscout.command.reports import finish
             from roomscout.data.questions import QuestionError
             from roomscout.data.scans import ScanNotFound
             from roomscout.models import ModelError
@@ -60,7 +62,11 @@ def main(argv: list[str]) -> int:
         if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
             config.checked()  # before anything is drawn
         with first_look(config) as views:
-            return run(config, given, views)
+            what = config.what_to_run
+            if (what.demo or what.interactive) and what.continue_from is None:
+                return answer_several(config, given, views)
+            answer, config = answering(config, given, views)
+            return finish(answer(), config)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -90,45 +96,51 @@ def main(argv: list[str]) -> int:
             signal.signal(each, signal.SIG_IGN)
 
 
-def run(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
-    """Run a configuration, or resume the run that it names with what is `given`; returns the exit status.
+def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple[Callable[[], Outcome], RunConfig]":
+    """What answers the questions of a configuration, or resumes the run that it names with what is `given`, and the
+    settings of that run. `views` shows the views of --ply.
 
-    `views` shows the views of --ply.
+    It is returned instead of called, so that few calls lie between the command and a model.
     """
     with deferred_interrupts():
-        from roomscout.agent.interactive import ask_repeatedly
+        from roomscout.agent.checking import look_ahead
+        from roomscout.agent.evaluation import main_vsi_bench_loop
         from roomscout.agent.resuming import with_absolute_paths
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
+        from roomscout.cluster.ray_run import answer_on_ray
         from roomscout.command.command_line import resumed
-        from roomscout.command.reports import finish
-    what = config.what_to_run
-    if what.continue_from is not None:
+    folder = None
+    if config.what_to_run.continue_from is not None:
         if folder := run_to_resume(with_absolute_paths(config)):
             config = resumed(saved_config(folder), given)
             if "questions" in given.settings:
                 questions_to_resume(folder, config, named=True)  # refuses a file that has changed
-            return finish(answer(config, views, folder), config)
-        config = config.having(continue_from=None, retry_failed=False)
-    if what.demo:
+        else:
+            config = config.having(continue_from=None, retry_failed=False)
+    if folder is None:
+        config = with_absolute_paths(config)
+    if config.what_to_run.plan or config.what_to_run.check_data:
+        return partial(look_ahead, config, folder), config
+    if config.cluster.ray:
+        return partial(answer_on_ray, config, folder), config
+    return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config, views)), config
+
+
+def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
+    """Run --demo or --interactive, each of which has several runs; returns the exit status."""
+    from roomscout.agent.resuming import with_absolute_paths
+    from roomscout.command.reports import finish
+
+    if config.what_to_run.demo:
         from roomscout.command.demo import demo_defaults, run_demo  # loads SciPy
 
         config = with_absolute_paths(demo_defaults(given))
         return [finish(outcome, config) for outcome in run_demo(config)][-1]
+    from roomscout.agent.interactive import ask_repeatedly
+
     config = with_absolute_paths(config)
-    if what.interactive:  # an interrupt ends one question
-        statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, shown_turns(config, views))]
-        return max((status for status in statuses if status != 130), default=0)
-    return finish(answer(config, views), config)
-
-
-def answer(config: "RunConfig", views: "TurnViews", folder: "Path | None" = None) -> "Outcome":
-    """Begin a run, or resume the one in `folder`; shows the turns of --ply."""
-    with deferred_interrupts():
-        from roomscout.agent.evaluation import main_vsi_bench_loop
-        from roomscout.cluster.ray_run import answer_on_ray
-    if config.cluster.ray:
-        return answer_on_ray(config, folder)
-    return main_vsi_bench_loop(config, folder, show_view=shown_turns(config, views))
+    statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, shown_turns(config, views))]
+    return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
 def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":

@@ -2,55 +2,72 @@
 
 import traceback
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from conftest import RoomScans
-from scripted_model import ScriptedBackend
-from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.models import ModelOptions
-from roomscout.models.engines import make_backend
+from roomscout.command.main import main
+from roomscout.models.conversation import Conversation
+from roomscout.models.scripted import ScriptedBackend
+from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
-CHECKOUT = Path(__file__).parents[2]
-OURS = (CHECKOUT / "roomscout" / "agent", CHECKOUT / "roomscout" / "models", CHECKOUT / "tests" / "scripted_model.py")
-COMMAND = 1
-"""The command's main(), which is not called here because it sets signal handlers."""
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def our_calls() -> list[str]:
-    """The functions of this package in the current stack, from main_vsi_bench_loop() to transformers' generate()."""
+def calls_from_main() -> list[str]:
+    """The functions in the current stack from the command's main() on, without the test's own, up to transformers'
+    generate()."""
     calls = []
-    for frame in traceback.extract_stack():
+    for frame in traceback.extract_stack()[:-1]:
         path = Path(frame.filename)
         if path.parts[-2:] == ("generation", "utils.py"):
             break
-        if any(path.is_relative_to(each) for each in OURS):
-            calls.append(f"{path.name}:{frame.name}")
-    return calls[calls.index("evaluation.py:main_vsi_bench_loop") :]
+        calls.append(f"{path.name}:{frame.name}")
+    return calls[calls.index("main.py:main") :]
 
 
-def test_seven_calls_lie_between_the_command_and_a_backend(rooms: RoomScans, tmp_path: Path):
-    stacks = []
+class Recorded(ModelPolicy):
+    """Asks a model that records the calls that lead to it, and looks around once."""
 
-    def reply(conversation):
-        calls = our_calls()
-        stacks.append(calls[: calls.index("scripted_model.py:generate") + 1])
+    stacks: ClassVar[list[list[str]]] = []
+
+    def __init__(self) -> None:
+        super().__init__(ScriptedBackend(self._reply))
+
+    def _reply(self, conversation: Conversation) -> str:
+        calls = calls_from_main()
+        self.stacks.append(calls[: calls.index("scripted.py:generate") + 1])
         return '{"answer": "1", "done": true}' if len(conversation.images) > 1 else "{}"
 
-    config = rooms.config(tmp_path, num_questions=2, max_batched_turns=1, concurrency=1)
-    main_vsi_bench_loop(config, policy=ModelPolicy(ScriptedBackend(reply)))
-    assert {len(calls) + COMMAND for calls in stacks} == {7}, stacks
-    assert {calls[-3] for calls in stacks} == {"turns.py:run_batched_turn"}
-    assert {calls[-4] for calls in stacks} == {"loop.py:take_turn", "turns.py:complete_question_sequentially"}
+
+def command(rooms: RoomScans, log_root: Path, *flags: str) -> list[str]:
+    """The arguments of a run about two questions of the rooms."""
+    scans = ["--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--log-root", str(log_root)]
+    return ["--batch", *scans, "--num-questions", "2", "--no-report", *flags]
+
+
+def test_at_most_seven_calls_lie_between_the_command_and_a_backend(rooms: RoomScans, tmp_path: Path):
+    Recorded.stacks.clear()
+    policy = ["--policy", f"{__name__}:Recorded"]
+    assert main(command(rooms, tmp_path, *policy, "--max-batched-turns", "1", "--concurrency", "1")) == 0
+    assert max(map(len, Recorded.stacks)) <= 7, Recorded.stacks
+    assert {calls[-3] for calls in Recorded.stacks} == {"turns.py:run_batched_turn"}
+    assert {calls[-4] for calls in Recorded.stacks} == {
+        "loop.py:answer_questions",
+        "turns.py:complete_question_sequentially",
+    }
 
 
 def test_at_most_ten_calls_lie_between_the_command_and_generate(rooms: RoomScans, tmp_path: Path):
-    checkpoint = write_untrained_checkpoint(tmp_path / "tiny")
-    backend = make_backend(str(checkpoint), ModelOptions(device="cpu", max_new_tokens=2))
-    stacks = []
-    backend._runner._model.register_forward_pre_hook(lambda *_: stacks.append(our_calls()))
-    main_vsi_bench_loop(rooms.config(tmp_path / "logs", num_questions=2, steps=0), policy=ModelPolicy(backend))
-    assert stacks and max(len(calls) + COMMAND for calls in stacks) <= 10, stacks
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    checkpoint, stacks = write_untrained_checkpoint(tmp_path / "tiny"), list[list[str]]()
+    hook = register_module_forward_pre_hook(lambda *_: stacks.append(calls_from_main()))
+    model = ["--model", str(checkpoint), "--device", "cpu", "--max-new-tokens", "2", "--steps", "0"]
+    try:
+        assert main(command(rooms, tmp_path / "logs", *model)) == 0
+    finally:
+        hook.remove()
+    assert stacks and max(map(len, stacks)) <= 10, max(stacks, key=len)

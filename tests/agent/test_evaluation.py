@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -30,15 +29,13 @@ from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
 from roomscout.agent.builders import cuda_device_of, library_of, questions_of
+from roomscout.agent.checking import look_ahead
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop, schedule
-from roomscout.agent.loop import answer_in_one_batch, answer_questions
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
-from roomscout.agent.turns import Run
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
@@ -247,7 +244,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
     shutil.rmtree(missing)
     caplog.set_level("INFO", "roomscout")
     config = RunConfig.of(check_data=True, questions=rooms.questions, scan_root=root)
-    assert main_vsi_bench_loop(config).status == 1
+    assert look_ahead(config).status == 1
     first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert first == f"no scan, so that their questions fail: scannet {missing.name}"
     assert f"{missing.name}_vh_clean_2.ply" in second
@@ -256,7 +253,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
     config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere", plan=True)
     with caplog.at_level("INFO"):
-        assert main_vsi_bench_loop(config).status == 0
+        assert look_ahead(config).status == 0
     assert "Scans: none yet" in caplog.text
     assert f"Questions: {len(rooms.rows)} on 2 scans" in caplog.text
 
@@ -315,19 +312,7 @@ class Limited(ScriptedBackend):
 
 def run_with(backend: Limited, rooms: RoomScans, log_root: Path, batch_size: int, **changes: int) -> Path:
     """A run with a custom backend."""
-    config = rooms.config(log_root, **changes)
-    questions = questions_of(config.what_to_run, config.questions)
-    run_log = begin_folder(config, questions)
-    library = library_of(config, make_renderer("raycast"))
-    with ThreadPoolExecutor(2) as pool:
-        policy = ModelPolicy(backend).under(
-            config.controls, config.view.tell, find_benchmark(config.questions.benchmark)
-        )
-        run = Run(library, policy, run_log, pool)
-        answer_questions(schedule(questions, run, config, batch_size, questions), run, len(questions))
-    library.close()
-    run_log.close()
-    return run_log.folder
+    return run_in_process(rooms.config(log_root, batch_size=batch_size, **changes), ModelPolicy(backend))
 
 
 def test_out_of_memory_halves_the_batch_permanently_and_changes_nothing_else(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from conftest import results
 
-from roomscout.agent.builders import require_scan_root_used
 from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.prepared import require_scan_root_used
 from roomscout.agent.resuming import scan_root_of
 from roomscout.analysis.scans import recorded_scene
 from roomscout.command.main import main

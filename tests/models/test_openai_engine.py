@@ -20,6 +20,7 @@ import pytest
 from faulty_servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
 from scripted_model import ScriptedBackend, random_policy
 
+from roomscout.agent.checking import look_ahead
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
@@ -590,7 +591,7 @@ def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
 ):
     config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served", plan=True)
     with caplog.at_level(logging.INFO):
-        assert main_vsi_bench_loop(config).status == 0
+        assert look_ahead(config).status == 0
     assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text
     assert re.search(r"Tokens: about [\d,]+ read and [\d,]+ written \(", caplog.text)
 
@@ -609,7 +610,7 @@ def test_a_plan_with_ray_says_that_it_is_of_one_worker(
 ):
     changes = {"engine": "openai", "base_url": ("http://127.0.0.1:9/v1",), "model": "served"}
     with caplog.at_level(logging.INFO):
-        main_vsi_bench_loop(rooms.config(tmp_path, plan=True, ray=True, replicas=workers, **changes))
+        look_ahead(rooms.config(tmp_path, plan=True, ray=True, replicas=workers, **changes))
     assert re.search(f"for one worker; .*{words}", caplog.text)
 
 

@@ -1,0 +1,146 @@
+"""What a run asks and who answers, checked before anything is written or loaded."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roomscout.agent.builders import asked_of, layouts_of, part_of, with_policy
+from roomscout.agent.config import ConfigError, RenderSettings, RunConfig
+from roomscout.agent.console import counted
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.named import policy_name
+from roomscout.agent.run_folder import config_to_resume, questions_to_resume
+from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.question_files import listed
+from roomscout.data.questions import Asked, Question
+from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may begin: its settings, its policy (None for the model that they name), and what it asks.
+
+    `questions` are those of `asked`, with --shard those of its part. `folder` is that of a run to resume.
+    """
+
+    config: RunConfig
+    policy: Policy | None
+    asked: Asked
+    questions: Sequence[Question]
+    folder: Path | None
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark of the questions."""
+        return find_benchmark(self.config.questions.benchmark)
+
+    @property
+    def episodes(self) -> int:
+        """The number of answers."""
+        return len(self.questions) * self.config.questions.samples
+
+    @property
+    def makes_scans(self) -> bool:
+        """Whether the benchmark makes the scans of its questions."""
+        return self.config.what_to_run.ply is None and self.benchmark.make_scans is not None
+
+    def make_scans(self) -> None:
+        """Make the scans that are not there; only for a benchmark that `makes_scans`. Raises QuestionError."""
+        assert self.benchmark.make_scans is not None
+        self.benchmark.make_scans({question.scene for question in self.questions})
+
+    def report_scans(self) -> None:
+        """Log how many scenes have a scan; for a new run, raises ScanNotFound if none has."""
+        if self.config.what_to_run.ply is None:
+            asked, root = self.config.questions, self.config.views.scan_root
+            report_scans(self.questions, root, asked.benchmark, required=self.folder is None, brief=True)
+
+
+def prepared(
+    config: RunConfig, policy: Policy | None = None, asked: Asked | None = None, folder: Path | None = None
+) -> Prepared:
+    """Check a run before it begins, or resumes from its `folder`.
+
+    `policy` replaces the model that `config` names, `asked` the questions that it names for a new run. Raises
+    ConfigError, QuestionError, ModelError or RunError if the run cannot begin.
+    """
+    policy, config = with_policy(policy, config.checked())
+    require_sampling(policy, config)
+    require_answers(policy, config)
+    if folder is not None:
+        config = config_to_resume(folder, config)
+        asked = Asked.all_of(questions_to_resume(folder, config))
+    elif asked is None:
+        asked = asked_of(config.what_to_run, config.questions)
+    require_judged(asked.questions, config)
+    if folder is None:
+        require_scan_root_used(config)
+    return Prepared(config, policy, asked, part_of(asked.questions, config.cluster.shard), folder)
+
+
+def require_sampling(policy: Policy | None, config: RunConfig) -> None:
+    """Raise ConfigError if several samples of a question would all be equal, since a model decides at temperature 0.
+
+    Trusts a policy without a temperature among its settings to draw at random.
+    """
+    samples, model = config.questions.samples, config.model
+    temperature = model.temperature if policy is None else policy.settings.get("temperature")
+    if samples > 1 and temperature == 0:
+        raise ConfigError(
+            f"--samples {samples} would repeat one answer {samples} times, since replies at --temperature 0 are always "
+            "the same: add --temperature, such as 0.7"
+        )
+
+
+def require_answers(policy: Policy | None, config: RunConfig) -> None:
+    """Raise ConfigError if --anytime asks for answers that a policy cannot give; any model can, also `policy` None."""
+    if config.controls.anytime and policy is not None and policy.answer_now([]) is None:
+        raise ConfigError(
+            f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: leave "
+            "out --anytime, or give the policy a method answer_now"
+        )
+
+
+def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
+    """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
+    if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
+        raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+
+
+def require_scan_root_used(config: RunConfig) -> None:
+    """Raise ConfigError if --scan-root is given with a benchmark that makes its scans itself."""
+    asked, root = config.questions, config.views.scan_root
+    record = find_benchmark(asked.benchmark)
+    makes_them = record.folder is not None and not Path(asked.benchmark).is_dir()
+    if makes_them and asked.questions is None and root.absolute() != RenderSettings.scan_root.absolute():
+        raise ConfigError(f"--benchmark {asked.benchmark} has its own scans: leave out --scan-root {root}")
+
+
+def report_scans(
+    questions: Sequence[Question], scan_root: Path, benchmark: str, required: bool = False, brief: bool = False
+) -> bool:
+    """Print the table of scans per dataset and the scenes without one; returns whether every scene has a scan.
+
+    With `required`, raises ScanNotFound if no scene has one: the scan root is then likely the wrong folder. With
+    `brief`, prints one line instead of the table if every scene has a scan.
+    """
+    missing = missing_scans(questions, scan_root, layouts_of(benchmark))
+    table = scan_table(questions, missing)
+    if required and not any(row.scenes_with_scan for row in table):
+        raise ScanNotFound(
+            f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
+            f"folder with the scans. {next(iter(missing.values()))}"
+        )
+    if brief and not missing:
+        scenes = sum(row.scenes for row in table)
+        log.info("%s about %s, all with a scan", counted(len(questions), "question"), counted(scenes, "scene"))
+        return True
+    for line in format_scan_table(table):
+        log.info("%s", line)
+    if missing:
+        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))
+    return not missing

@@ -1,0 +1,58 @@
+"""What a run prints at its end."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.data.benchmarks import Benchmark
+from roomscout.runs.anytime import anytime_lines
+from roomscout.runs.baselines import is_blind
+from roomscout.runs.records import ResultRow, RunFacts
+from roomscout.scoring.by_dataset import format_by_dataset
+from roomscout.scoring.samples import format_samples
+from roomscout.scoring.summary import format_summary, part_lines, reference_lines
+
+
+def closing_lines(
+    folder: Path, facts: RunFacts, summary: dict[str, Any], rows: Sequence[ResultRow], benchmark: Benchmark
+) -> list[str]:
+    """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
+    scored = [row for row in rows if row.score is not None]
+    if facts.config["ply"] is None:
+        lines = [*format_summary(summary, benchmark), *missing_baseline(summary), *format_samples(summary)]
+        lines += [*format_by_dataset(summary), *anytime_lines(summary), *reference_lines(summary, benchmark)]
+        lines += [*part_lines(facts.setting, summary, benchmark), *summary.get("warnings", [])]
+        lines += wrong_line(folder, [row for row in scored if not row.failed])
+    else:
+        lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
+    lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
+    return [*lines, f"Run folder: {folder}"]
+
+
+def wrong_line(folder: Path, scored: Sequence[ResultRow]) -> list[str]:
+    """How many answers are wrong, and the command that lists them; none if all are right."""
+    below = [row.score for row in scored if row.score is not None and row.score < 1]
+    wrong = below.count(0)
+    listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
+    return [f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; {listed}"] if below else []
+
+
+def token_lines(cost: dict[str, Any]) -> list[str]:
+    """The tokens that a server counted in a run, as a line; none if it counts none."""
+    parts = [cost, *([cost["anytime"]] if "anytime" in cost else [])]
+    cached, computed, written = (
+        sum(part[name] for part in parts) for name in ("reused_tokens", "prefilled_tokens", "generated_tokens")
+    )
+    if not cached + computed + written:
+        return ["Tokens: the server reports none"]
+    of_cache = f" ({cached:,} of them cached)" if cached else ""
+    return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
+
+
+def missing_baseline(summary: dict[str, Any]) -> list[str]:
+    """How to measure the blind baseline of a scored run that has none, as a line."""
+    known = "blind" in summary.get("baselines", {})
+    if known or is_blind(summary["protocol"]) or summary["asked"]["overall_label"] is None:
+        return []
+    return ["blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"]
