@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 from conftest import RoomScans
+from scripted_model import ScriptedBackend
+from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.command.main import main
 from roomscout.models.conversation import Conversation
-from roomscout.models.scripted import ScriptedBackend
-from roomscout.models.transformers.untrained import write_untrained_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,7 +38,7 @@ class Recorded(ModelPolicy):
 
     def _reply(self, conversation: Conversation) -> str:
         calls = calls_from_main()
-        self.stacks.append(calls[: calls.index("scripted.py:generate") + 1])
+        self.stacks.append(calls[: calls.index("scripted_model.py:generate") + 1])
         return '{"answer": "1", "done": true}' if len(conversation.images) > 1 else "{}"
 
 
