@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from enum import Enum
+from typing import Any
 
 MAX_DEPTH = 200
 """Objects and lists nested deeper than this are not read."""
@@ -39,21 +39,16 @@ _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""} | {
 _LITERALS = {"true": True, "false": False, "null": None, "none": None}
 
 
-class _Expected(Enum):
-    """What may come next; the value says it in an error."""
-
-    KEY = "a key or a closing brace"
-    COLON = "a colon"
-    VALUE = "a value"
-    ITEM = "a value or a closing bracket"
-    COMMA = "a comma or a closing bracket"
+_KEY, _COLON, _VALUE = "a key or a closing brace", "a colon", "a value"
+_ITEM, _COMMA = "a value or a closing bracket", "a comma or a closing bracket"
+"""What may come next, as an error says it."""
 
 
-class _Outcome(Enum):
-    COMPLETE = "complete"
-    INVALID = "invalid"
-    TOO_DEEP = "nested too deep"
-    CUT_OFF = "cut off"
+class _NotRead(Exception):
+    """Why an object is not read to its end: _INVALID, _TOO_DEEP or _CUT_OFF."""
+
+
+_INVALID, _TOO_DEEP, _CUT_OFF = "invalid", "nested too deep", "cut off"
 
 
 def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
@@ -78,27 +73,26 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
         start, position = opening.start(), opening.start() + 1
         if start in skipped:
             continue
-        attempt = _Attempt(text, start)
-        outcome = attempt.read()
-        work += attempt.work
+        reader = _Reader(text, start)
+        failed = reader.read()
+        work += reader.work
         if work > MOST_WORK:
             raise ValueError("no complete JSON object, only too many braces")
-        if outcome is _Outcome.COMPLETE:
-            found, position = with_any(attempt.value, keys), attempt.position
+        if failed is None:
+            found, position = with_any(reader.value, keys), reader.position
             if found is not None:
                 last = found
             elif position > why_at:
                 why, why_at = f"no JSON object with one of the keys {', '.join(keys)}", position
-        elif outcome is _Outcome.INVALID:
-            if attempt.position > why_at:
-                why, why_at = f"no complete JSON object ({attempt.error})", attempt.position
-            skipped.update(attempt.open_objects(), attempt.closed if attempt.has_any(keys) else ())
+        elif failed == _INVALID:
+            if reader.position > why_at:
+                why, why_at = f"no complete JSON object ({reader.error})", reader.position
+            skipped.update(reader.not_to_be_tried(keys))
         else:
-            if outcome is _Outcome.CUT_OFF:
-                found = with_any(attempt.closed_at_end(), keys)
-                if found is not None and keys[-1] in found:
-                    return found
-            why = f"no complete JSON object, only one that is {outcome.value}"
+            found = with_any(reader.value, keys) if failed == _CUT_OFF and reader.lacks_only_brackets() else None
+            if found is not None and keys[-1] in found:
+                return found
+            why = f"no complete JSON object, only one that is {failed}"
             break
     if last is None:
         raise ValueError(why)
@@ -109,12 +103,12 @@ def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
     """The start and the end of each complete object in a text that has one of `keys`, read as by `last_object`."""
     position, work = max(0, len(text) - LONGEST), 0
     while (opening := _OPENING.search(text, position)) and work < MOST_WORK:
-        attempt = _Attempt(text, opening.start())
+        reader = _Reader(text, opening.start())
         position = opening.start() + 1
-        if attempt.read() is _Outcome.COMPLETE and with_any(attempt.value, keys) is not None:
-            position = attempt.position
+        if reader.read() is None and with_any(reader.value, keys) is not None:
+            position = reader.position
             yield opening.start(), position
-        work += attempt.work
+        work += reader.work
 
 
 def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
@@ -134,38 +128,27 @@ def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
     return None
 
 
-class _Attempt:
+class _Reader:
     """Reads one object, from its opening brace to its end, to the end of the text, or to what is not JSON.
 
-    `position` is the index behind what was read, `value` the object as far as its members were read, and `closed` has
-    the starts of the complete objects in it.
+    `position` is the index behind what was read, and `value` the object as far as it was read.
     """
 
     def __init__(self, text: str, start: int) -> None:
         self.position = start
         self.value: dict[str, object] = {}
-        self.closed: list[int] = []
-        self._text, self._start = text, start
+        self._text, self._start, self._looked_to = text, start, start
         self._open: list[tuple[int, dict[str, object] | list[object]]] = []
-        self._keys: list[str] = []  # those that wait for their values
-        self._expected = _Expected.VALUE
-        self._last: re.Match[str] | None = None
-        self._looked_to = start
+        self._objects: list[int] = []  # where they start, also those that are closed
 
-    def read(self) -> _Outcome:
-        """Read as far as possible."""
-        while True:
-            self.position = _BLANK.match(self._text, self.position).end()  # type: ignore[union-attr]
-            token = _TOKEN.match(self._text, self.position)
-            if token is None:
-                return self._why_no_token()
-            if not self._take(token):
-                return _Outcome.INVALID
-            self.position, self._last = token.end(), token
-            if not self._open:
-                return _Outcome.COMPLETE
-            if len(self._open) > MAX_DEPTH:
-                return _Outcome.TOO_DEEP
+    def read(self) -> str | None:
+        """Read as far as possible; returns why that is not to the end of the object."""
+        try:
+            self._token(_VALUE, "{")
+            self._members(self.value, "}")
+        except _NotRead as error:
+            return str(error)
+        return None
 
     @property
     def work(self) -> int:
@@ -176,97 +159,86 @@ class _Attempt:
     def error(self) -> str:
         """What was expected instead of the character at `position`, which ends the quotation."""
         read = self._text[self._start : self.position + 1]
-        return f"expected {self._expected.value}: {read if len(read) <= SHOWN_CHARACTERS else '...' + read[-37:]}"
+        return f"expected {self._expected}: {read if len(read) <= SHOWN_CHARACTERS else '...' + read[-37:]}"
 
-    def open_objects(self) -> list[int]:
-        """The starts of the objects that are not closed."""
-        return [start for start, container in self._open if isinstance(container, dict)]
+    def not_to_be_tried(self, keys: Sequence[str]) -> list[int]:
+        """Where objects start that are not closed; if one of them has one of `keys`, also all those in them."""
+        unclosed = [(start, each) for start, each in self._open if isinstance(each, dict)]
+        if any(key in each for _, each in unclosed for key in keys):
+            return self._objects
+        return [start for start, _ in unclosed]
 
-    def has_any(self, keys: Sequence[str]) -> bool:
-        """Whether an object that is not closed has one of `keys`."""
-        found = {key for _, container in self._open if isinstance(container, dict) for key in container}
-        return any(key in found or key in self._keys for key in keys)
-
-    def closed_at_end(self) -> dict[str, object] | None:
-        """The object closed where the text ends; None if its last value could be cut off."""
-        assert self._last is not None
+    def lacks_only_brackets(self) -> bool:
+        """Whether an object that is cut off is whole but for closing brackets; its last value could be cut off, too."""
         said, kind = self._last.group(), self._last.lastgroup
         whole = kind not in ("number", "word") or said.lower() in _LITERALS or self._last.end() < len(self._text)
-        if self._expected in (_Expected.COLON, _Expected.VALUE) or not whole or not self._at_end():
-            return None
-        while self._open:
-            self._close()
-        return self.value
+        return self._expected not in (_COLON, _VALUE) and whole and self._at_end()
 
     def _at_end(self) -> bool:
         return _END.match(self._text, self.position) is not None
 
-    def _why_no_token(self) -> _Outcome:
+    def _members(self, container: dict[str, object] | list[object], closing: str) -> None:
+        """Read what is in an object or a list, from behind its opening bracket to behind the closing one."""
+        self._open.append((self.position - 1, container))
+        if len(self._open) > MAX_DEPTH:
+            raise _NotRead(_TOO_DEEP)
+        if isinstance(container, dict):
+            self._objects.append(self.position - 1)
+        while True:
+            key = ""
+            if isinstance(container, dict):
+                token = self._token(_KEY, closing)
+                if token["mark"]:
+                    break
+                key = _unescaped(token[str(token.lastgroup)])
+                container[key] = None  # the key counts even if its value cannot be read
+                self._token(_COLON, ":：")
+                token = self._token(_VALUE, "{[")
+            else:
+                token = self._token(_ITEM, "{[" + closing)
+                if token["mark"] == closing:
+                    break
+            mark = token["mark"]
+            value: Any = {} if mark == "{" else [] if mark else _scalar(token)
+            if isinstance(container, dict):
+                container[key] = value
+            else:
+                container.append(value)
+            if mark:
+                self._members(value, "}" if mark == "{" else "]")
+            if self._token(_COMMA, ",，" + closing)["mark"] == closing:
+                break
+        self._open.pop()
+
+    def _token(self, expected: str, marks: str) -> re.Match[str]:
+        """The next token, which must be one of `marks`, or a value or key if that is expected."""
+        self._expected = expected
+        self.position = _BLANK.match(self._text, self.position).end()  # type: ignore[union-attr]
+        token = _TOKEN.match(self._text, self.position)
+        if token is None:
+            raise _NotRead(self._why_no_token())
+        if mark := token["mark"]:
+            right = mark in marks
+        else:
+            right = expected in (_VALUE, _ITEM) or (expected == _KEY and token.lastgroup != "number")
+        if not right:
+            raise _NotRead(_INVALID)
+        self.position, self._last = token.end(), token
+        return token
+
+    def _why_no_token(self) -> str:
         """How to read on in an object with something at `position` that is not a token."""
         if self._text.startswith(_UNTERMINATED, self.position):
             self._looked_to = len(self._text)
             # In prose, a brace and an apostrophe are more likely than a truncated key.
-            begun = self._keys or any(container for _, container in self._open) or self._text[self.position] == '"'
-            return _Outcome.CUT_OFF if begun else _Outcome.INVALID
-        if self._at_end() or _BEGUN_NUMBER.match(self._text, self.position):
-            return _Outcome.CUT_OFF
-        return _Outcome.INVALID
-
-    def _take(self, token: re.Match[str]) -> bool:
-        """Add a token; False if it is not expected."""
-        kind = token.lastgroup
-        assert kind is not None
-        said = token[kind]
-        if kind == "mark":
-            return self._take_mark(said)
-        if self._expected in (_Expected.VALUE, _Expected.ITEM):
-            self._put(_scalar(kind, said))
-            return True
-        if self._expected is _Expected.KEY and kind != "number":
-            self._keys.append(said if kind == "word" else _unescaped(said))
-            self._expected = _Expected.COLON
-            return True
-        return False
-
-    def _take_mark(self, mark: str) -> bool:
-        in_object = bool(self._open) and isinstance(self._open[-1][1], dict)
-        expected = self._expected
-        match mark:
-            case "{" | "[" if expected in (_Expected.VALUE, _Expected.ITEM):
-                container: dict[str, object] | list[object] = {} if mark == "{" else []
-                if not self._open:
-                    assert isinstance(container, dict)
-                    self.value = container
-                self._open.append((self.position, container))
-                self._expected = _Expected.KEY if mark == "{" else _Expected.ITEM
-            case "}" | "]" if in_object == (mark == "}") and expected not in (_Expected.COLON, _Expected.VALUE):
-                self._close()
-            case ":" | "：" if expected is _Expected.COLON:
-                self._expected = _Expected.VALUE
-            case "," | "，" if expected is _Expected.COMMA:
-                self._expected = _Expected.KEY if in_object else _Expected.ITEM
-            case _:
-                return False
-        return True
-
-    def _close(self) -> None:
-        start, container = self._open.pop()
-        if self._open:
-            if isinstance(container, dict):
-                self.closed.append(start)
-            self._put(container)
-
-    def _put(self, value: object) -> None:
-        container = self._open[-1][1]
-        if isinstance(container, dict):
-            container[self._keys.pop()] = value
-        else:
-            container.append(value)
-        self._expected = _Expected.COMMA
+            begun = any(container for _, container in self._open) or self._text[self.position] == '"'
+            return _CUT_OFF if begun else _INVALID
+        return _CUT_OFF if self._at_end() or _BEGUN_NUMBER.match(self._text, self.position) else _INVALID
 
 
-def _scalar(kind: str, said: str) -> object:
-    """The value of a token of _TOKEN that is not a mark."""
+def _scalar(token: re.Match[str]) -> object:
+    """The value of a token that is not a mark."""
+    kind, said = token.lastgroup, token[str(token.lastgroup)]
     if kind == "word":
         return _LITERALS.get(said.lower(), said)
     if kind != "number":
