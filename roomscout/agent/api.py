@@ -10,7 +10,6 @@ from typing import Any
 
 from roomscout.agent.builders import asked_of, model_options, server_options, with_policy
 from roomscout.agent.config import (
-    FILTERS,
     FOREIGN,
     SECTION_OF,
     SECTIONS,
@@ -37,12 +36,9 @@ from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.models.callables import backend_from, is_torch_module
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.runs.settings import FILTERS
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
-COMMAND_SETTINGS = (
-    "batch", "demo", "interactive", "continue_from", "retry_failed", "check_data", "plan", "plan_device",
-)  # fmt: skip
-"""Settings that select what the command does; in Python, the choice of function does."""
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
 CALLER = 4
@@ -119,7 +115,7 @@ def explore(
         config = _config({"batch": True, "questions": questions}, policy, log_root, settings)
         asked = asked_of(config.what_to_run, config.questions)
         return _trajectories(config, asked, policy, log_root is not None, progress)
-    if given := [name for name in (*FILTERS, "num_questions") if name in settings]:
+    if given := [name for name in FILTERS if name in settings]:
         raise ConfigError(f"{', '.join(given)} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
         raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
@@ -279,7 +275,7 @@ def _config(
             foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
             near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
-        if name in values or name in COMMAND_SETTINGS:
+        if name in values or name in SECTIONS["what_to_run"]:
             raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     if policy is not None:
         takes_seed = isinstance(policy, str | type)

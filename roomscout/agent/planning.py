@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.config import (
-    NOTHING,
     ConfigError,
     ModelSettings,
     RunConfig,
@@ -31,6 +30,7 @@ from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.views import ViewSettings, own_view_settings
 from roomscout.rendering.camera import Intrinsics
+from roomscout.runs.setting_types import NOTHING
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint

@@ -7,12 +7,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from roomscout.agent.config import DEVICE, HINTS, SECTION_OF, ConfigError, flag
+from roomscout.agent.config import HINTS, SECTION_OF, ConfigError, flag
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import ScanNotFound
 from roomscout.models import ModelError
 from roomscout.rendering.renderers import RenderError
 from roomscout.runs import RunError
+from roomscout.runs.setting_types import DEVICE
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

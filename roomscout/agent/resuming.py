@@ -8,11 +8,7 @@ from typing import Any
 
 from roomscout import SCRIPT
 from roomscout.agent.config import (
-    FILTERS,
-    HINTS,
-    ChangesRecords,
     ConfigError,
-    MayChange,
     RenderSettings,
     RunConfig,
     config_from_dict,
@@ -22,11 +18,9 @@ from roomscout.agent.config import (
 from roomscout.base.text import on_disk
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EMBEDDED
-from roomscout.runs.records import SETTINGS_ADDED
+from roomscout.runs.settings import ANSWER_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, earlier
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
-RESOLVED_ONCE = ("renderer", "dtype", "image_size", "focal", "max_new_tokens", "tell")
-"""Settings whose "auto" is resolved when a run begins, and saved as resolved."""
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -83,25 +77,10 @@ def changed_flags(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> 
     return [flag(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
 
 
-def answer_settings() -> list[str]:
-    """Names of the settings that could change an answer."""
-    return [name for name, hint in HINTS.items() if not {MayChange, ChangesRecords} & set(_marks(hint))]
-
-
-def record_settings() -> list[str]:
-    """Names of the settings that change what a run records, and no answer."""
-    return [name for name, hint in HINTS.items() if ChangesRecords in _marks(hint)]
-
-
-def _marks(hint: Any) -> tuple[Any, ...]:
-    marks = getattr(hint, "__metadata__", ())
-    return tuple(mark for mark in marks if isinstance(mark, type))
-
-
 def _as_compared(name: str, config: RunConfig) -> Any:
     """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
     value = config.settings[name]
-    return frozenset(value) if name in FILTERS else value
+    return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
 
 
 def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
@@ -110,9 +89,9 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     Raises ConfigError naming the flags that would change answers or records.
     """
     wanted = with_absolute_paths(wanted)
-    autos = {name: begun.settings[name] for name in RESOLVED_ONCE if wanted.settings[name] == "auto"}
-    wanted = wanted.having(**autos)
-    for names, what in ((answer_settings(), "answers"), (record_settings(), "the records")):
+    autos = [name for name, value in wanted.settings.items() if value == "auto" and SETTINGS[name].resolved]
+    wanted = wanted.having(**{name: begun.settings[name] for name in autos})
+    for names, what in ((ANSWER_SETTINGS, "answers"), (RECORD_SETTINGS, "the records")):
         if changed := changed_flags(names, with_absolute_paths(begun), wanted):
             fix = f"leave {'it' if len(changed) == 1 else 'them'} out to resume it, or start a new run"
             raise ConfigError(f"{', '.join(changed)} would change {what} of this run: {fix}")
@@ -132,7 +111,7 @@ def repeat_command(saved: dict[str, Any]) -> str:
 
     Raises ConfigError if this version does not know one of the settings.
     """
-    config = config_from_dict({"tell": SETTINGS_ADDED["tell"], **saved}, "run.json")
+    config = config_from_dict({"tell": earlier("tell"), **saved}, "run.json")
     return shlex.join(["roomscout", *flags_of(changed_settings(RunConfig(), config))])
 
 

@@ -7,10 +7,8 @@ from roomscout.agent.builders import layouts_of, part_of, questions_of
 from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, config_from_dict, config_to_dict
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
-    answer_settings,
     as_begun,
     changed_settings,
-    record_settings,
     resume_command,
     with_absolute_paths,
 )
@@ -26,6 +24,7 @@ from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
+from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS
 from roomscout.runs.writer import RunWriter, named_folder, new_run_folder
 from roomscout.scoring.baselines import Guesses
 
@@ -73,7 +72,7 @@ def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | No
     if shard is None:
         return None
     part = Part.parse(shard)
-    settings = tuple(name for name in (*answer_settings(), *record_settings()) if name != "shard")
+    settings = tuple(name for name in (*ANSWER_SETTINGS, *RECORD_SETTINGS) if name != "shard")
     return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from roomscout.agent.builders import (
     layouts_of,
 )
-from roomscout.agent.config import FILTERS, RunConfig
+from roomscout.agent.config import RunConfig
 from roomscout.agent.console import Progress, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
@@ -43,6 +43,7 @@ from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts
+from roomscout.runs.settings import FILTERS
 from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)

@@ -1,34 +1,30 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
+import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
-
-import tyro
+from typing import Any, get_args, get_origin
 
 from roomscout import SCRIPT
 from roomscout.agent.config import (
-    FILTERS,
     FOREIGN,
-    HINTS,
-    QUESTION_FILES,
-    SECTION_OF,
     ConfigError,
     RunConfig,
     accepted,
     alternatives,
     config_from_dict,
-    flag,
 )
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text
+from roomscout.data.question_files import QUESTION_FILES
+from roomscout.runs.settings import FILTERS, HINTS, SECTION_OF, SECTION_TYPES, SETTINGS, flag
 
 EXAMPLES = (
     '--ply room.ply --question "How many chair(s) are in this room?" --model embedded',
@@ -85,27 +81,38 @@ def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
         usage = "roomscout VERB"
         parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
     parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
-    _print_flags(RunConfig, default, usage, "\n\n".join(each for each in parts if each))
+    print_flags(usage, SECTION_TYPES, "\n\n".join(each for each in parts if each), default)
+    sys.exit()
 
 
-def show_flags(verb: str, sections: Sequence[str], description: str) -> None:
-    """Print the flags of the named sections of RunConfig, in their order, as the help of a verb; ends the process."""
-    hints = get_type_hints(RunConfig, include_extras=True)
-    chosen = make_dataclass(
-        "Flags", [(each, hints[each], getattr(RunConfig(), each)) for each in sections], frozen=True
-    )
-    _print_flags(chosen, chosen(), f"roomscout {verb}", description)
-
-
-def _print_flags(settings: Any, default: Any, usage: str, description: str) -> None:
-    tyro.cli(
-        settings,
-        default=default,
-        args=["--help"],
+def print_flags(usage: str, sections: Iterable[str], description: str, default: RunConfig | None = None) -> None:
+    """Print the flags of the named sections of RunConfig, in their order, with the defaults of `default`."""
+    parser = argparse.ArgumentParser(
         prog=usage,
-        description=description,
-        config=(tyro.conf.OmitArgPrefixes,),
+        usage="%(prog)s [-h] [OPTIONS]",
+        description=description.replace("%", "%%"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    defaults = (default or RunConfig()).settings
+    for section in sections:
+        kind = SECTION_TYPES[section]
+        group = parser.add_argument_group(f"{kind.title} options", kind.advice or None)
+        for name, text in kind.helps().items():
+            value = defaults[name]
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            known = f" (default: {shown})" if shown not in ("", "None") else ""
+            taken = [each for each in alternatives(HINTS[name]) if each is not NoneType]
+            names, more = [flag(name)], {"metavar": SETTINGS[name].values or _values_in_words(taken)}
+            if taken == [bool]:
+                names, more = [flag(name), flag(f"no_{name}")], {"action": "store_true"}
+            group.add_argument(*names, help=(text + known).replace("%", "%%"), **more)  # type: ignore[arg-type]
+    parser.print_help()
+
+
+def _values_in_words(taken: Sequence[Any]) -> str:
+    """How the help shows values of these types."""
+    choices = [str(value) for each in taken for value in get_args(each)]
+    return f"{{{','.join(choices)}}}" if choices else taken[0].__name__.upper()
 
 
 def _values_of(words: list[str]) -> dict[str, Any]:

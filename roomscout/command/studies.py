@@ -7,20 +7,13 @@ from typing import Any
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict, flag
-from roomscout.agent.resuming import COMMAND, answer_settings, changed_settings, flags_of, with_absolute_paths
+from roomscout.agent.resuming import COMMAND, changed_settings, flags_of, with_absolute_paths
 from roomscout.analysis.study.cells import Given
 from roomscout.command.command_line import parse_command_line
 from roomscout.command.demo import demo_config, demo_defaults
 from roomscout.data.parts import Part
 from roomscout.data.questions import QuestionError, fingerprint
-
-NOT_OF_A_STUDY = (
-    "continue_from", "check_data", "plan", "plan_device", "ply", "question", "options", "question_type",
-    "ground_truth", "interactive", "log_root", "name",
-)  # fmt: skip
-"""Settings of what a study does not do."""
-OF_THIS_CALL = ("batch", "demo", "retry_failed", "shard")
-"""Settings that say what one call of the command does, and are not part of the study."""
+from roomscout.runs.settings import SETTINGS
 
 
 class StudiedCommand:
@@ -28,12 +21,11 @@ class StudiedCommand:
 
     def __init__(self) -> None:
         self.words: Sequence[str] = [sys.executable, *COMMAND]
-        self.answer_settings: Sequence[str] = [name for name in answer_settings() if name not in OF_THIS_CALL]
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
         given = parse_command_line(list(flags))
-        if unused := [flag(name) for name in given.settings if name in NOT_OF_A_STUDY]:
+        if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
             raise ConfigError(
                 f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
             )
@@ -49,7 +41,7 @@ class StudiedCommand:
         shard = config.cluster.shard
         part = Part.parse(shard) if shard is not None else None
         return Given(
-            {name: values[name] for name in names if name not in OF_THIS_CALL},
+            {name: values[name] for name in names if SETTINGS[name].study == "cell"},
             (part.number, part.of) if part else None,
             what.retry_failed,
         )

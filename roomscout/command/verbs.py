@@ -6,14 +6,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout import __version__
-from roomscout.agent.config import QUESTION_FILES, ConfigError
+from roomscout.agent.config import ConfigError
 from roomscout.base.text import escaped
+from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
 
 
@@ -151,17 +151,15 @@ def _wrong(arguments: Sequence[str]) -> int:
 
 
 def _compare(arguments: Sequence[str]) -> int:
-    from roomscout.agent.resuming import answer_settings
     from roomscout.analysis.compare.command import main
 
-    return main(arguments, answer_settings())
+    return main(arguments)
 
 
 def _leaderboard(arguments: Sequence[str]) -> int:
-    from roomscout.agent.resuming import answer_settings
     from roomscout.analysis.compare.leaderboard import main
 
-    return main(arguments, answer_settings())
+    return main(arguments)
 
 
 def _study(arguments: Sequence[str]) -> int:
@@ -419,12 +417,11 @@ def show_help(name: str) -> int:
     if verb.command is not None:
         print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
         return verb.command(["--help"])
-    from roomscout.command.command_line import show_flags
+    from roomscout.command.command_line import print_flags
 
-    taken = verb.takes.removesuffix("[FLAGS]").strip()
-    usage = f"{name} {taken}".strip()
-    with suppress(SystemExit):  # how tyro ends after its help
-        show_flags(usage, verb.sections, f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}")
+    taken = verb.takes.removesuffix("[FLAGS]")
+    usage = f"roomscout {name} {taken}".strip()
+    print_flags(usage, verb.sections, f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}")
     return 0
 
 

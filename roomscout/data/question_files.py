@@ -418,6 +418,8 @@ _READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[NumberedRow]]] = {
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
 }
+QUESTION_FILES = tuple(_READERS)
+"""How the names of question files end."""
 
 
 def _first_line(error: Exception) -> str:

@@ -10,12 +10,14 @@ class RendererEntry:
     """Where a renderer's class is, as "module:Class" in rendering/renderers/.
 
     With `in_child`, the class is a Painter that draws in a child process, created with the CUDA device; otherwise it is
-    a Renderer without arguments. `fix` says what to do if the child does not start.
+    a Renderer without arguments. `fix` says what to do if the child does not start. `same_views` names the renderer
+    whose views it draws as well, if any: only runs with equal views are comparable.
     """
 
     target: str
     in_child: bool = False
     fix: str = ""
+    same_views: str = ""
 
     def load(self) -> Any:
         """The class; imports its module."""
@@ -26,13 +28,23 @@ class RendererEntry:
 RENDERERS = {
     "raycast": RendererEntry("raycast:RaycastRenderer"),
     "pyrender": RendererEntry(
-        "pyrender_egl:PyrenderPainter", True, "apt-get install libegl1 libgl1-mesa-dri, or use --renderer raycast"
+        "pyrender_egl:PyrenderPainter",
+        True,
+        "apt-get install libegl1 libgl1-mesa-dri, or use --renderer raycast",
+        "raycast",
     ),
     "open3d": RendererEntry(
         "open3d_filament:FilamentPainter",
         True,
         "apt-get install libvulkan1 mesa-vulkan-drivers, or use --renderer raycast",
+        "raycast",
     ),
     "blind": RendererEntry("blind:BlindRenderer"),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
+
+
+def views_of(renderer: str | None) -> str:
+    """The name that renderers of equal views share; raycast for a run that records none."""
+    entry = RENDERERS.get(renderer or "raycast")
+    return (entry.same_views if entry else "") or renderer or "raycast"

@@ -6,6 +6,7 @@ from typing import Any
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
+from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline
 
 BLIND = "BLIND, every view grey: "
@@ -14,8 +15,8 @@ READING = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)'
 """The end of the protocol of a run in which a model answers."""
 _UNLIKE_EARLIER = re.compile(rf"{re.escape(READING)}|(?<=, )official | \(\d+ x \d+ degrees in view\)")
 """What protocols of earlier versions lack, and the word with which they called the scoring of all questions."""
-NOT_IN_PROTOCOL = ("benchmark", "model", "policy", "samples", "seed", "tiles_per_view")
-"""Settings that a protocol does not state and that a run and its blind baseline have in common."""
+NOT_IN_PROTOCOL = names_of(Role.ANSWERER, Role.SCORING)
+"""Settings that a protocol does not state, or not always, and that a run and its blind baseline have in common."""
 
 
 def known_baselines(reader: RunReader) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
 from roomscout import UpAxis
-from roomscout.data.benchmarks import DEFAULT, Reference
+from roomscout.data.benchmarks import Reference
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
 from roomscout.envs.actions import CameraAction
@@ -28,29 +28,11 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
+from roomscout.runs.settings import earlier
 from roomscout.scoring.baselines import Guesses
 
 SCHEMA = 1
 """The version of these records, saved in run.json."""
-SETTINGS_ADDED: dict[str, Any] = {
-    "benchmark": DEFAULT,
-    "engine": "transformers",
-    "samples": 1,
-    "scale": 1.0,
-    "tiles_per_view": 1,
-    "moves": "model",
-    "moves_of": None,
-    "present": "turns",
-    "min_turns": 0,
-    "translation": True,
-    "tell": ["pose", "extent", "turns"],
-    "anytime": False,
-    "extra_body": "",
-    "system_role": True,
-}
-"""Settings that could change answers or records and that runs of earlier versions lack, with the value that those ran
-with."""
-
 Value = TypeVar("Value")
 NotRecorded = Annotated[Value, Field(exclude=True)]
 """A field that is left out of the JSON of a run folder."""
@@ -426,7 +408,7 @@ class RunFacts(Record):
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""
-        return self.config.get(name, SETTINGS_ADDED.get(name))
+        return self.config[name] if name in self.config else earlier(name)
 
     @property
     def name(self) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from roomscout.agent.builders import camera_of
-from roomscout.agent.config import NUM_STEPS, RunConfig
+from roomscout.agent.config import RunConfig
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy, ask, read
@@ -28,6 +28,7 @@ from roomscout.rendering.views import HEADINGS_DEG, FirstView
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.sight import standing_points
 from roomscout.runs.journal import MemoryJournal
+from roomscout.runs.settings import NUM_STEPS
 from roomscout.training.notes import VIEWS, VIEWS_AROUND
 from roomscout.training.reading import asked, family_of
 from roomscout.training.store import Transcript

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.config import NUM_STEPS, RunConfig
+from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.base.text import escaped_lines, log_to_stream
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, load_questions
 from roomscout.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
+from roomscout.runs.settings import NUM_STEPS
 from roomscout.scoring.intervals import Difference, Estimate, differences, estimates
 from roomscout.scoring.summary import most_frequent_answer, overall_label
 from roomscout.training.episodes import view_config

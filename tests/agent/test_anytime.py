@@ -26,7 +26,6 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.resuming import answer_settings
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.writer import write_report
@@ -410,7 +409,7 @@ class TestRuns:
         runs = [
             run_in_process(rooms.config(tmp_path / str(on), anytime=on, steps=1), scripted()) for on in (True, False)
         ]
-        first, second = (each.conditions for each in read_answers(runs, answer_settings()))
+        first, second = (each.conditions for each in read_answers(runs))
         assert first == second and first is not None
         assert RunReader(runs[0]).facts.protocol == RunReader(runs[1]).facts.protocol
 
@@ -450,7 +449,7 @@ class TestRuns:
             run_in_process(rooms.config(tmp_path / cell.name, steps=2, **cell.settings), scripted())
             for cell in preset.cells
         ]
-        found = results_of(preset, runs, answer_settings())
+        found = results_of(preset, runs)
         heads, rows = turn_table(found)
         summary = RunReader(runs[1]).summary
         assert summary is not None

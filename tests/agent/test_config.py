@@ -20,12 +20,13 @@ from roomscout.agent.config import (
     config_to_dict,
     flag,
 )
-from roomscout.agent.resuming import answer_settings, changed_flags, with_absolute_paths
+from roomscout.agent.resuming import changed_flags, with_absolute_paths
 from roomscout.command.command_line import Given, parse_command_line, resumed
 from roomscout.command.demo import demo_defaults
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.views import ViewSettings, view_settings_of
+from roomscout.runs.settings import ANSWER_SETTINGS, SECTION_TYPES
 from roomscout.training.episodes import VIEWS
 
 
@@ -155,7 +156,7 @@ def test_a_folder_of_the_same_name_is_not_taken_as_a_model(tmp_path: Path, monke
 def test_all_invalid_values_of_a_file_are_listed(tmp_path: Path):
     path = tmp_path / "bad.yaml"
     path.write_text("steps: -1\ndevice: gpu\nfocal: x\nstepz: 2\n")
-    with pytest.raises(ConfigError, match=r"focal takes .*; --device takes .*; steps takes .*; there is no .* stepz"):
+    with pytest.raises(ConfigError, match=r"focal takes .*; device takes .*; steps takes .*; there is no .* stepz"):
         given("--config", str(path))
 
 
@@ -278,7 +279,7 @@ def test_given_flags_override_the_demos_defaults_even_with_the_usual_default():
 
 
 def test_every_setting_that_can_change_an_answer_is_named():
-    changed = partial(changed_flags, answer_settings())
+    changed = partial(changed_flags, ANSWER_SETTINGS)
     assert changed(RunConfig(), RunConfig.of(batch_size=3, device="cpu", log_root=Path("x"))) == []
     assert changed(RunConfig(), RunConfig.of(seed=1, image_size=(320, 224))) == ["--image-size", "--seed"]
     assert changed(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("1", "3"))) == []
@@ -376,23 +377,10 @@ def test_every_setting_is_in_one_section_of_the_help(monkeypatch: pytest.MonkeyP
     assert sorted(listed) == sorted(set(listed)) == sorted(RunConfig().settings)
     monkeypatch.setenv("COLUMNS", "90")
     shown = run_main(["--help"]).stdout
-    titles = [
-        "main",
-        "question",
-        "scan and view",
-        "model",
-        "batch",
-        "control",
-        "server",
-        "vLLM",
-        "judge",
-        "output",
-        "cluster",
-    ]
-    places = [shown.index(f"─ {title} options ─") for title in titles]
-    assert places == sorted(places) and len(titles) == len(SECTIONS)
+    places = [shown.index(f"\n{section.title} options:") for section in SECTION_TYPES.values()]
+    assert places == sorted(places)
     for name, begin, end in (("--steps", places[4], places[5]), ("--focal", places[2], places[3])):
-        assert begin < shown.index(f"│ {name} ") < end
+        assert begin < shown.index(f"\n  {name} ") < end
     assert "Maximum number of moves per question" in shown
 
 

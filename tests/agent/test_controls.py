@@ -13,7 +13,7 @@ from scripted_model import ScriptedBackend
 from simple_rooms import box, closed_room, scene_of
 
 from roomscout import explore
-from roomscout.agent.config import ConfigError, ControlSettings, MoverName, RunConfig
+from roomscout.agent.config import ConfigError, ControlSettings, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import MOVERS, GreedyCoverage
@@ -32,6 +32,7 @@ from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
+from roomscout.runs.settings import MoverName
 from tests.conftest import vsi_question
 
 CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)

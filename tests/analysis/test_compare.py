@@ -14,7 +14,6 @@ import pytest
 from browsing import PHONE, OpenPage
 from conftest import RoomScans, run_in_process
 
-from roomscout.agent.resuming import answer_settings
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
 from roomscout.analysis.compare.conditions import differing
@@ -59,7 +58,7 @@ def runs(twelve_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 def compared(*folders: Path, even_if: tuple[str, ...] = ()) -> Comparison:
-    return compare(read_answers(folders, answer_settings()), even_if)
+    return compare(read_answers(folders), even_if)
 
 
 def overall(folder: Path) -> float:
@@ -258,7 +257,7 @@ def test_failed_questions_are_no_difference_between_runs_with_equal_answers(runs
 
 def test_failed_questions_count_as_wrong_if_that_is_asked(runs: dict[str, Path], tmp_path: Path):
     failing = with_failures(runs["first"], tmp_path / "failing")
-    (pair,) = compare(read_answers([runs["first"], failing], answer_settings()), failed_as_wrong=True).pairs
+    (pair,) = compare(read_answers([runs["first"], failing]), failed_as_wrong=True).pairs
     assert pair.overall is not None and pair.questions == 36
     assert pair.overall.percent == pytest.approx(overall(failing) - overall(runs["first"]))
 
@@ -361,7 +360,7 @@ def test_runs_are_named_below_the_log_root_and_the_newest_is_offered(
 
 
 def test_the_leaderboard_names_both_versions_of_a_resumed_run(runs: dict[str, Path]):
-    standing = standing_of(runs["first"], answer_settings())
+    standing = standing_of(runs["first"])
     facts = standing.facts.with_resumption({"git_revision": "f" * 40, "packages": {"roomscout": "9.0"}})
     board = leaderboard_text([[replace(standing, facts=facts)]])
     assert ", and since it was last resumed by RoomScout 9.0 at ffffffffffff." in board
@@ -411,7 +410,7 @@ def test_a_line_of_another_task_is_named(runs: dict[str, Path], tmp_path: Path):
 
 
 def leaderboard(*folders: Path) -> list[list[str]]:
-    tables = tables_of(standing_of(folder, answer_settings()) for folder in folders)
+    tables = tables_of(standing_of(folder) for folder in folders)
     return [[each.name for each in table] for table in tables]
 
 
@@ -466,7 +465,7 @@ def test_the_leaderboard_takes_a_folder_of_runs(
 
 def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, Path], tmp_path: Path):
     failing = with_failures(runs["first"], tmp_path / "failing")
-    standing = standing_of(failing, answer_settings())
+    standing = standing_of(failing)
     finished = [row for row in RunReader(failing).rows if not row.failed]
     expected = aggregate([row.to_json() for row in finished], RunReader(runs["first"]).benchmark)["overall"]
     assert (standing.failed, standing.finished_only) == (9, pytest.approx(expected))

@@ -69,7 +69,7 @@ def test_the_page_fits_a_phone(studied: Path, browser: Any):
 
 @pytest.mark.parametrize("name", ["controls", "passive", "motion"])
 def test_the_plot_has_room_for_the_names_of_its_cells(studied: Path, browser: Any, tmp_path: Path, name: str):
-    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    found = results_of(PRESETS["motion"], runs_of(studied))
     cells = tuple(_placed(found.cells[0], cell) for cell in PRESETS[name].cells)
     page = (studied / "study.html").read_text()
     plot = plot_of(type(found)(**{**vars(found), "cells": cells}))
@@ -86,7 +86,7 @@ def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
 
 
 def test_the_table_has_the_scores_and_differences_of_compare(studied: Path):
-    (pair,) = compare(read_answers(runs_of(studied), COMMAND.answer_settings), ("protocol",)).pairs
+    (pair,) = compare(read_answers(runs_of(studied)), ("protocol",)).pairs
     with (studied / "study.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["task"] == "overall"]
     assert pair.overall is not None
@@ -104,7 +104,7 @@ def test_questions_that_failed_in_a_cell_are_left_out_of_all(studied: Path, tmp_
     writer = RunWriter(failing, "")
     writer.export(None)
     writer.close()
-    found = results_of(PRESETS["motion"], [whole, failing], COMMAND.answer_settings)
+    found = results_of(PRESETS["motion"], [whole, failing])
     assert (found.left_out, found.questions) == (1, len(rows) - 1)
     assert [cell.failed for cell in found.cells] == [0, 1]
     first, second = (cell.overall for cell in found.cells)
@@ -229,7 +229,7 @@ def test_passive_repeats_the_moves_of_its_first_cell_and_of_the_named_run(rooms:
 
 def test_the_budget_has_a_curve_for_free_and_one_for_forced(studied: Path):
     cells = (Cell("0 moves", moves=0), Cell("3 free", moves=3, series="free"))
-    found = results_of(PRESETS["motion"], runs_of(studied), COMMAND.answer_settings)
+    found = results_of(PRESETS["motion"], runs_of(studied))
     pairs = zip(found.cells, cells, strict=True)
     curve = plot_of(type(found)(**{**vars(found), "cells": tuple(_placed(each, cell) for each, cell in pairs)}))
     assert "maximum number of moves" in curve

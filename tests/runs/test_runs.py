@@ -18,7 +18,6 @@ from waiting import PATIENCE_S
 from roomscout.agent.config import RunConfig, config_to_dict
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.resuming import answer_settings
 from roomscout.agent.run_folder import saved_config
 from roomscout.agent.state import QuestionState
 from roomscout.models import Reply, ReplyFormat
@@ -27,6 +26,7 @@ from roomscout.runs import RunError
 from roomscout.runs.provenance import git_revision
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
+from roomscout.runs.settings import ANSWER_SETTINGS
 from roomscout.runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parents[1] / "fixtures" / "run_schema1"
@@ -107,7 +107,7 @@ def test_a_run_of_an_earlier_version_has_no_baseline(interrupted: Path):
 
 def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
     facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig.of(tell="pose,extent,turns"))
-    later = [name for name in answer_settings() if name not in facts.config]
+    later = [name for name in ANSWER_SETTINGS if name not in facts.config]
     assert "samples" in later and {name: facts.setting(name) for name in later} == {name: now[name] for name in later}
 
 

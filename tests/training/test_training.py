@@ -17,7 +17,6 @@ from PIL import Image
 from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from roomscout.agent.config import NUM_STEPS
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.replies import parse_action
 from roomscout.agent.state import QuestionState
@@ -31,6 +30,7 @@ from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES
+from roomscout.runs.settings import NUM_STEPS
 from roomscout.training import demonstrate, diagnose, evaluate, train
 from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from roomscout.training.episodes import pupil_episodes, room_episodes

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from roomscout.agent.config import SECTIONS, ConfigError, RunConfig, config_to_dict
+from roomscout.agent.config import ConfigError, RunConfig, config_to_dict
 from roomscout.agent.policies.movers import Move, Mover, environment
 from roomscout.agent.resuming import flags_of
 from roomscout.agent.state import QuestionState
@@ -13,10 +13,11 @@ from roomscout.data.questions import Question
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
+from roomscout.runs.settings import ANSWER_SETTINGS, SECTIONS
 
 log = logging.getLogger(__name__)
 
-VIEW_SETTINGS = tuple(name for name in SECTIONS["views"] if name not in ("scan_root", "scene_cache_gib"))
+VIEW_SETTINGS = tuple(name for name in SECTIONS["views"] if name in ANSWER_SETTINGS)
 """Settings that must be those of the earlier run, so that equal poses give equal views."""
 
 

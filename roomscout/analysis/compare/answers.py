@@ -80,19 +80,18 @@ def key_of(row: Mapping[str, Any]) -> QuestionKey:
     return QuestionKey(*(str(row[name]).strip() for name in QuestionKey._fields))
 
 
-def read_answers(paths: Iterable[Path], answer_settings: Iterable[str]) -> list[Answers]:
+def read_answers(paths: Iterable[Path]) -> list[Answers]:
     """Read run folders, and files that end in .jsonl as those of lmms-eval; names are unique.
 
-    `answer_settings` names the settings that could change answers. Raises RunError naming the folder or file.
+    Raises RunError naming the folder or file.
     """
-    settings = tuple(answer_settings)
-    found = [read_lmms_eval(path) if path.suffix == ".jsonl" else read_run(path, settings) for path in paths]
+    found = [read_lmms_eval(path) if path.suffix == ".jsonl" else read_run(path) for path in paths]
     if len({each.path.resolve() for each in found}) < len(found):
         raise RunError("the same run is named twice: name each once")
     return found
 
 
-def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
+def read_run(folder: Path) -> Answers:
     """Read a run folder; raises RunError."""
     reader = RunReader(folder)
     facts, rows = reader.facts, tuple(row.to_json() for row in reader.rows)
@@ -104,7 +103,7 @@ def read_run(folder: Path, answer_settings: Iterable[str]) -> Answers:
         reader.benchmark,
         rows,
         facts.episodes - len(rows),
-        conditions_of(reader, answer_settings),
+        conditions_of(reader),
         {name: facts.setting(name) for name in WHAT_IS_COMPARED} | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
         with_blind(reader.summary or {}, reader),

@@ -25,8 +25,8 @@ from roomscout.runs.reader import named_run, runs_by_start
 SUFFIXES = (".html", ".json", ".md")
 
 
-def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "roomscout compare") -> int:
-    """Run the verb; `answer_settings` names the settings that could change answers. Returns 0, or 2 after an error."""
+def main(arguments: Sequence[str], prog: str = "roomscout compare") -> int:
+    """Run the verb; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Compare runs over the same questions with the first one: the difference per task and overall with "
@@ -58,11 +58,11 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         if len(given.runs) < 2:
             raise RunError(_missing_runs(given.runs, log_root))
         _require_writable(given.out)
-        even_if = known_names(given.even_if, answer_settings)
+        even_if = known_names(given.even_if)
         paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
         if given.allow_code:
             load_code_of(path for path in paths if path.suffix != ".jsonl")
-        runs = read_answers(paths, answer_settings)
+        runs = read_answers(paths)
         found = compare(runs, even_if, given.failed_as_wrong)
         for out in given.out:
             _write(found, out.expanduser())

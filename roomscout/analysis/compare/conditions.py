@@ -4,16 +4,13 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from roomscout.rendering.registry import views_of
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
+from roomscout.runs.settings import ANSWER_SETTINGS, Role, names_of
 
-WHAT_IS_COMPARED = ("model", "policy", "engine", "dtype", "tiles_per_view", "seed")
-"""Settings that say what answers and how it is run. Runs may differ in them, since that is what one compares."""
-WHICH_QUESTIONS = (
-    "batch", "demo", "ply", "question", "options", "question_type", "ground_truth",
-    "datasets", "question_types", "scenes", "ids", "num_questions", "shard",
-)  # fmt: skip
-"""Settings that select questions. The questions themselves are compared instead."""
+WHAT_IS_COMPARED = names_of(Role.ANSWERER)
+CONDITIONS = tuple(name for name in names_of(Role.SCORING, Role.ANSWER) if name != "prompts")
 QUESTIONS, PROTOCOL = "questions", "protocol"
 """What may differ beside single settings: the questions, and all settings of the protocol."""
 
@@ -21,9 +18,9 @@ Conditions = Mapping[str, Any]
 Differing = Mapping[str, tuple[Any, Any]]
 
 
-def known_names(names: Iterable[str], answer_settings: Iterable[str]) -> set[str]:
+def known_names(names: Iterable[str]) -> set[str]:
     """The names of --even-if as those of conditions; raises RunError for one that is not a condition of runs."""
-    known, found = [*answer_settings, "judge", QUESTIONS, PROTOCOL], set()
+    known, found = [*ANSWER_SETTINGS, "judge", QUESTIONS, PROTOCOL], set()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
         if wanted not in known:
@@ -34,16 +31,14 @@ def known_names(names: Iterable[str], answer_settings: Iterable[str]) -> set[str
     return found
 
 
-def conditions_of(reader: RunReader, answer_settings: Iterable[str]) -> Conditions:
+def conditions_of(reader: RunReader) -> Conditions:
     """The settings of a run that could change answers, apart from what is compared and which questions it asks.
 
-    `answer_settings` are the names of all that could. "prompts" is the beginning of the hash of what the model read;
-    None for a policy of code. "judge" is who marked the answers in free text, and with which prompts; absent if nobody
-    did.
+    "prompts" is the beginning of the hash of what the model read; None for a policy of code. "judge" is who marked the
+    answers in free text, and with which prompts; absent if nobody did.
     """
     facts, marks = reader.facts, reader.marks
-    left_out = {*WHAT_IS_COMPARED, *WHICH_QUESTIONS, "prompts"}
-    found = {name: facts.setting(name) for name in answer_settings if name not in left_out}
+    found = {name: facts.setting(name) for name in CONDITIONS}
     judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
     return found | {"prompts": facts.prompts["sha256"][:12] if facts.prompts else None} | judge
 
@@ -51,7 +46,7 @@ def conditions_of(reader: RunReader, answer_settings: Iterable[str]) -> Conditio
 def differing(first: Conditions, second: Conditions) -> Differing:
     """The conditions in which two runs differ, with both values.
 
-    A policy of code reads no prompts, so it differs from no others. All renderers but the blind one draw equal views.
+    A policy of code reads no prompts, so it differs from no others. Renderers differ if they draw other views.
     """
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
     return {name: values for name, values in pairs.items() if not _alike(name, *values)}
@@ -61,7 +56,7 @@ def _alike(name: str, first: Any, second: Any) -> bool:
     if name == "prompts" and None in (first, second):
         return True
     if name == "renderer":
-        return (first == "blind") == (second == "blind")
+        return views_of(first) == views_of(second)
     return bool(first == second)
 
 

@@ -91,7 +91,7 @@ class Standing:
         return same and self.benchmark == other.benchmark and (PROTOCOL in even_if or not apart)
 
 
-def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
+def standing_of(folder: Path) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
@@ -110,7 +110,7 @@ def standing_of(folder: Path, answer_settings: Iterable[str]) -> Standing:
     return Standing(
         folder,
         facts,
-        conditions_of(reader, answer_settings),
+        conditions_of(reader),
         benchmark.title,
         benchmark.scored_as,
         label,
@@ -286,8 +286,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "roomscout leaderboard") -> int:
-    """Run the verb; `answer_settings` names the settings that could change answers. Returns 0, or 2 after an error."""
+def main(arguments: Sequence[str], prog: str = "roomscout leaderboard") -> int:
+    """Run the verb; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
@@ -317,7 +317,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
             if out.suffix.lower() not in SUFFIXES:
                 raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
             require_outside_runs(out.expanduser())
-        even_if = known_names(given.even_if, answer_settings)
+        even_if = known_names(given.even_if)
         if QUESTIONS in even_if:
             raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
         folders, listed = _runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
@@ -326,7 +326,7 @@ def main(arguments: Sequence[str], answer_settings: Sequence[str], prog: str = "
         standings, left_out = [], []
         for folder in folders:
             try:
-                standings.append(standing_of(folder, answer_settings))
+                standings.append(standing_of(folder))
             except RunError as error:
                 if folder not in listed:
                     raise

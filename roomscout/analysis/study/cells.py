@@ -19,6 +19,7 @@ from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId
+from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS, flag
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,6 @@ class MainCommand(Protocol):
 
     words: Sequence[str]
     """What starts it."""
-    answer_settings: Sequence[str]
-    """The settings that could change answers."""
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; raises ValueError naming the flag."""
@@ -108,7 +107,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
         raise RunError(f"{folder} is a run folder: name another folder for the study")
     _require_free(name, preset, given)
     if begun is not None:
-        _require_same(begun, folder, name, given, command.answer_settings)
+        _require_same(begun, folder, name, given)
     settings = command.completed({**(begun["settings"] if begun else {}), **given.settings})
     if preset.takes_moves_of and settings["moves_of"] is None:
         raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
@@ -155,23 +154,22 @@ def _write(study: Study) -> None:
 def _require_free(name: str, preset: Preset, given: Given) -> None:
     """Raise RunError if the user gives a setting that the preset decides."""
     decided = preset.sets - ({"moves_of"} if preset.takes_moves_of else set())
-    if taken := [f"--{each.replace('_', '-')}" for each in given.settings if each in decided]:
+    if taken := [flag(each) for each in given.settings if each in decided]:
         raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
 
 
-def _require_same(
-    begun: Mapping[str, Any], folder: Path, name: str, given: Given, answer_settings: Sequence[str]
-) -> None:
+def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given) -> None:
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
-    for each in answer_settings:
+    for each in ANSWER_SETTINGS:
+        if SETTINGS[each].study != "cell":
+            continue
         before, now = begun["settings"].get(each), given.settings.get(each, begun["settings"].get(each))
         if before != now:
-            flag = f"--{each.replace('_', '-')}"
             raise RunError(
-                f"{folder} was begun with {flag} {_value(before)}, not {_value(now)}: leave that out to resume the "
-                "study, or name another folder for a new one"
+                f"{folder} was begun with {flag(each)} {_value(before)}, not {_value(now)}: leave that out to resume "
+                "the study, or name another folder for a new one"
             )
 
 

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout 
             with only_one_writes(study, asked.part):
                 if (runs := finished_runs(study, asked, command)) is None:
                     return status
-                results = results_of(study.preset, runs, command.answer_settings)
+                results = results_of(study.preset, runs)
                 _write(folder / CSV, csv_of(results))
                 _write(folder / TABLE, markdown_of(results, _title(study.name, results)))
                 _write(folder / PAGE, _page(results, _title(study.name, results), folder))

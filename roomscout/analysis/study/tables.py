@@ -86,12 +86,9 @@ class Results:
         return max(len(each.by_turn) for each in self.cells)
 
 
-def results_of(preset: Preset, runs: Sequence[Path], answer_settings: Sequence[str]) -> Results:
+def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
     """The results of finished runs, one for each cell; raises RunError if they cannot be compared."""
-    named = [
-        replace(answers, name=cell.name)
-        for cell, answers in zip(preset.cells, read_answers(runs, answer_settings), strict=True)
-    ]
+    named = [replace(answers, name=cell.name) for cell, answers in zip(preset.cells, read_answers(runs), strict=True)]
     failed = frozenset[QuestionKey]().union(*(each.failed for each in named))
     named = [each.without(failed) for each in named]
     for each in named:

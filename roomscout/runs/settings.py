@@ -1,0 +1,467 @@
+"""All settings of a run, by section: flags, YAML files, run.json and Python's arguments are derived from them.
+
+To add a setting, declare it in a section below: its type with its bounds, `setting(default, role, ...)`, and its help
+as the docstring. Read it where it has an effect, and if it goes not with others, add a line to CONFLICTS in
+agent/conflicts.py. Nothing else has to be told: its role says whether it may change when a run is resumed, and whether
+runs that differ in it are comparable.
+
+Every setting has a name of its own, so flags, YAML files, run.json and Python leave sections out.
+"""
+
+import ast
+import inspect
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import ConfigDict
+
+from roomscout import UpAxis
+from roomscout.data.benchmarks import DEFAULT
+from roomscout.data.judged import JUDGE_URL
+from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models.gpus import GpuName
+from roomscout.models.vllm import VllmOptions
+from roomscout.rendering.registry import RENDERER_NAMES
+from roomscout.runs import LOG_ROOT
+from roomscout.runs.setting_types import (
+    Count,
+    Device,
+    ExtraBody,
+    JudgeUrl,
+    PartName,
+    RunName,
+    ServerUrl,
+    Share,
+    Tell,
+    VariableName,
+)
+
+MAX_BATCHED_TURNS = 4
+NUM_STEPS = 8
+CAMERA_HEIGHT_M = 1.6
+CAMERA_PITCH_DEG = -15.0
+"""Slightly downward: a level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls."""
+LONGEST_TIMEOUT_S = 2_000_000
+"""The operating system waits no longer."""
+if TYPE_CHECKING:
+    RendererName = str
+else:
+    RendererName = Literal[*RENDERER_NAMES]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+EngineName = Literal["transformers", "openai", "vllm"]
+MoverName = Literal["model", "spin", "random", "coverage", "none"]
+HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
+
+
+class Role(Enum):
+    """What a setting decides. Only CALL, SPEED, PLACE and OUTPUT may change when a run is resumed.
+
+    SPEED changes answers only through rounding, which depends on device, kernels and batch size.
+    """
+
+    CALL = "what one call of the command does"
+    QUESTION = "which questions are asked"
+    SCORING = "how answers are counted and scored"
+    ANSWERER = "what answers: runs may differ in it, since that is what one compares"
+    ANSWER = "under which conditions it answers: only runs with equal ones are comparable"
+    RECORD = "what is recorded, and no answer: comparable, but a run has one kind of records"
+    SPEED = "speed and memory"
+    PLACE = "where something is"
+    OUTPUT = "what is written of the answers at the end, and where"
+
+
+CALL, QUESTION, SCORING, ANSWERER, ANSWER, RECORD, SPEED, PLACE, OUTPUT = Role
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a setting beside its type, default and help."""
+
+    role: Role
+    values: str = ""
+    """How the help shows its values."""
+    engines: tuple[EngineName, ...] = ()
+    """The engines that use it, and without which it is refused; empty if it goes with all."""
+    study: Literal["cell", "call", "never"] = "cell"
+    """Whether a study passes it to its runs, takes it for one call, or refuses it."""
+    resolved: bool = False
+    """Whether its "auto" is resolved when a run begins, and saved as resolved."""
+    earlier: Any = None
+    """What runs of versions without it ran with, as a JSON value, if that is not its default."""
+    flag: str = ""
+    """Its flag, if that is not its name."""
+
+
+def setting(default: Any, role: Role, values: str = "", **more: Any) -> Any:
+    """The field of a setting; `more` are further fields of Setting."""
+    return field(default=default, metadata={"setting": Setting(role, values, **more)})
+
+
+@dataclass(frozen=True)
+class Section:
+    """Settings that are used together, with a title, and advice on when to use them, for the help."""
+
+    __pydantic_config__: ClassVar = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
+    title: ClassVar[str]
+    advice: ClassVar[str] = ""
+
+    @classmethod
+    def helps(cls) -> dict[str, str]:
+        """The help of each setting by name: the docstrings below them."""
+        (parsed,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(parsed, ast.ClassDef)
+        return {
+            ast.unparse(each.target): " ".join(ast.literal_eval(below.value).split())
+            for each, below in pairwise(parsed.body)
+            if isinstance(each, ast.AnnAssign) and isinstance(below, ast.Expr)
+        }
+
+
+@dataclass(frozen=True)
+class WhatToRun(Section):
+    """What the command does, and the question of --ply."""
+
+    title: ClassVar = "main"
+    batch: bool = setting(False, QUESTION, study="call")
+    """Answer the questions of --questions, or those of the benchmark without it."""
+    demo: bool = setting(False, QUESTION, study="call")
+    """Compare the included small model, with and without sight, on generated rooms."""
+    continue_from: str | None = setting(None, CALL, "recent|FOLDER", study="never", flag="--continue")
+    """Resume the newest run below --log-root, or the run in this folder."""
+    retry_failed: bool = setting(False, CALL, study="call")
+    """With --continue, also retry failed questions."""
+    check_data: bool = setting(False, CALL, study="never")
+    """Print how many questions have a scan, then stop."""
+    plan: bool = setting(False, CALL, study="never")
+    """Print the size, memory, batch size and expected time of the run, then stop; loads no weights."""
+    plan_device: GpuName | None = setting(None, CALL, "|".join(get_args(GpuName)), study="never")
+    """With --plan, plan for this GPU in bfloat16 from its datasheet instead of measuring this machine."""
+    ply: Path | None = setting(None, QUESTION, "FILE", study="never")
+    """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
+    question: str | None = setting(None, QUESTION, "TEXT", study="never")
+    """The question to ask about --ply."""
+    options: tuple[str, ...] = setting((), QUESTION, "TEXT ...", study="never")
+    """The choices of --question; without them the answer is a number or free text."""
+    question_type: str | None = setting(None, QUESTION, "TYPE", study="never")
+    """The benchmark's type of --question; by default inferred from its wording."""
+    ground_truth: str | None = setting(None, QUESTION, "TEXT", study="never")
+    """The correct answer to --question, for scoring."""
+    interactive: bool = setting(False, CALL, study="never")
+    """Ask about --ply question after question, with the model and the scan kept in memory."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the settings say what to run."""
+        shows = self.check_data or self.plan
+        asks_one = self.ply is not None or self.question is not None
+        return self.batch or self.demo or asks_one or shows or self.continue_from is not None
+
+
+@dataclass(frozen=True)
+class QuestionSettings(Section):
+    """Which questions of a benchmark to ask."""
+
+    title: ClassVar = "question"
+    benchmark: str = setting(DEFAULT, SCORING, "NAME|FOLDER|FILE.py:NAME")
+    """The benchmark that defines question types, scores and their label: rooms (made on this machine), vsi-bench,
+    vsi-bench-debiased, revsi, sqa3d, openeqa, a folder with a benchmark.yaml, or your own Benchmark record as
+    path/to/file.py:NAME."""
+    questions: Path | None = setting(None, PLACE, "FILE")
+    """A .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns, instead of its source on the hub."""
+    datasets: tuple[str, ...] = setting((), QUESTION, "NAME ...")
+    """Only questions of these datasets."""
+    question_types: tuple[str, ...] = setting((), QUESTION, "TYPE ...")
+    """Only questions of these types; types that a scan cannot answer are left out unless named here."""
+    scenes: tuple[str, ...] = setting((), QUESTION, "SCENE ...")
+    """Only questions of these scenes."""
+    ids: tuple[str, ...] = setting((), QUESTION, "ID ...")
+    """Only questions with these ids."""
+    num_questions: Count | None = setting(None, QUESTION, "N")
+    """Only the first N questions that pass the other filters."""
+    samples: Count = setting(1, SCORING, "K")
+    """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
+
+
+@dataclass(frozen=True)
+class RenderSettings(Section):
+    """Where the scans are, and how views of them are drawn."""
+
+    title: ClassVar = "scan and view"
+    scan_root: Path = setting(Path("scans"), PLACE, "DIR")
+    """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
+    renderer: RendererName = setting("auto", ANSWER, resolved=True)
+    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU."""
+    first_view: Literal["visibility", "sharpness"] = setting("visibility", ANSWER)
+    """Choose the first of four headings by how much surface it shows, or by how sharp its image is."""
+    up_axis: UpAxis = setting("auto", ANSWER)
+    """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others.
+    """
+    scale: Annotated[float, Gt(0)] = setting(1.0, ANSWER)
+    """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
+    image_size: tuple[Count, Count] | Literal["auto"] = setting("auto", ANSWER, "W H|auto", resolved=True)
+    """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
+    its family, 640 480 for Qwen3-VL."""
+    focal: Annotated[float, Ge(1)] | Literal["auto"] = setting("auto", ANSWER, "FLOAT|auto", resolved=True)
+    """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
+    camera_height: Annotated[float, Gt(0)] = setting(CAMERA_HEIGHT_M, ANSWER)
+    """Initial height of the camera above the floor in metres, lower in low rooms."""
+    camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, ANSWER)
+    """Pitch of the camera in degrees; negative looks down."""
+    scene_cache_gib: Annotated[float, Ge(0)] = setting(4.0, SPEED)
+    """Memory in GiB for scans that no question in progress uses."""
+
+
+@dataclass(frozen=True)
+class ModelSettings(Section):
+    """The model or policy that decides, and how it generates."""
+
+    title: ClassVar = "model"
+    model: str = setting("Qwen/Qwen3-VL-8B-Instruct", ANSWERER, "NAME|PATH")
+    """Hub id or folder of a Qwen3-VL, Qwen2.5-VL, Qwen3.5, InternVL3.5 or LLaVA-OneVision checkpoint, "embedded" (the
+    included small model), "scripted:random" (no model), or with --engine openai the server's name for a model."""
+    engine: EngineName = setting("transformers", ANSWERER)
+    """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
+    run (vllm)."""
+    prompts: Path | None = setting(None, ANSWER, "FILE.yaml")
+    """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the
+    built-in ones."""
+    policy: str | None = setting(None, ANSWERER, "NAME|MODULE:CLASS")
+    """A policy to use instead of a model: random, or your own class as module:Class or path/to/file.py:Class."""
+    dtype: DtypeName = setting("auto", ANSWERER, resolved=True, engines=HERE_OR_VLLM)
+    """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
+    device: Device = setting("auto", SPEED, "DEVICE")
+    """The device of the model: auto, cpu, cuda or cuda:N."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = setting("auto", SPEED, engines=("transformers",))
+    """Attention kernels; auto is sdpa, and flash_attention_2 applies to the image encoder only and needs CUDA."""
+    max_new_tokens: Count | Literal["auto"] = setting("auto", ANSWER, "N|auto", resolved=True)
+    """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
+    temperature: Annotated[float, Ge(0)] = setting(ModelOptions.temperature, ANSWER)
+    """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
+    seed: Annotated[int, Ge(0)] = setting(ModelOptions.seed, ANSWERER)
+    """Random seed of sampling, of --demo's rooms and of scripted:random."""
+    constrained: bool = setting(ServerOptions.constrained, ANSWER)
+    """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
+    compile: bool = setting(ModelOptions.compile, SPEED, engines=("transformers",))
+    """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
+    CUDA."""
+    tiles_per_view: Count = setting(ModelOptions.tiles_per_view, ANSWERER)
+    """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
+    kv_reuse: bool = setting(ModelOptions.kv_reuse, SPEED, engines=HERE_OR_VLLM)
+    """Keep keys and values between turns, so that each turn computes only new tokens."""
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model decides, rather than a policy of code."""
+        return self.policy is None and not self.model.startswith("scripted:")
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether a checkpoint is loaded on this machine, in this process or by vLLM."""
+        return self.asks_model and self.engine != "openai"
+
+
+@dataclass(frozen=True)
+class ScheduleSettings(Section):
+    """How many turns a question has, and which questions take theirs together."""
+
+    title: ClassVar = "batch"
+    steps: Annotated[int, Ge(0)] = setting(NUM_STEPS, ANSWER)
+    """Maximum number of moves per question; the turn after the last one must answer."""
+    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(MAX_BATCHED_TURNS, SPEED, "N|all")
+    """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
+    batch_size: Count | Literal["auto"] = setting("auto", SPEED, "N|auto", engines=("transformers",))
+    """Questions per batch; auto is as many as fit in memory, at most 64."""
+    refill: bool = setting(False, SPEED, engines=("transformers",))
+    """Replace each finished question of a batch with a waiting one; needs --max-batched-turns all."""
+    concurrency: Count | Literal["auto"] = setting("auto", SPEED, "N|auto")
+    """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
+    vllm (auto is 32)."""
+
+    @property
+    def last_batched_turn(self) -> int:
+        """Index of the last batched turn; -1 if there is none."""
+        return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
+
+
+@dataclass(frozen=True)
+class ControlSettings(Section):
+    """Who moves the camera, and what the model is shown and told: controls, with which a score can be compared."""
+
+    title: ClassVar = "control"
+    advice: ClassVar = "To compare a score with: see docs/controls.md."
+    moves: MoverName = setting("model", ANSWER)
+    """Who moves the camera: the model, equal turns in place (spin), random moves, moves to the pose that shows the most
+    new surface (coverage), or nobody (none, the first view only)."""
+    moves_of: Path | None = setting(None, ANSWER, "RUN")
+    """Repeat the camera's moves in another run, up to --steps of each question."""
+    present: Literal["turns", "once"] = setting("turns", ANSWER)
+    """Present one view per turn, or all views in one message after the last move (once)."""
+    min_turns: Annotated[int, Ge(0)] = setting(0, ANSWER, "N")
+    """Count no answer before turn N, the first of which is turn 0."""
+    translation: bool = setting(True, ANSWER)
+    """Let the camera move; --no-translation lets it only turn in place."""
+    tell: Tell = setting("auto", ANSWER, "NAME ...|auto", resolved=True, earlier=["pose", "extent", "turns"])
+    """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the
+    checkpoint's own from its views.json, else pose turns."""
+    anytime: bool = setting(False, RECORD)
+    """After each turn, also ask for the answer as if it were the last, outside the conversation; the summary adds the
+    score by turn."""
+
+    @property
+    def model_moves(self) -> bool:
+        """Whether the model moves the camera."""
+        return self.moves == "model" and self.moves_of is None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all views are presented in one message."""
+        return self.present == "once"
+
+
+@dataclass(frozen=True)
+class ServerSettings(Section):
+    """The servers of --engine openai."""
+
+    title: ClassVar = "server"
+    advice: ClassVar = "Advanced: only with --engine openai."
+    base_url: tuple[ServerUrl, ...] = setting((), PLACE, "URL ...", engines=("openai",))
+    """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
+    api_key_env: VariableName = setting(ServerOptions.key_env, PLACE, "NAME")
+    """With --engine openai, the environment variable that holds the API key, if the server needs one."""
+    request_timeout: Annotated[float, Gt(0), Lt(LONGEST_TIMEOUT_S)] = setting(ServerOptions.timeout_s, SPEED)
+    """With --engine openai, seconds after which a request is retried."""
+    extra_body: ExtraBody = setting("", ANSWER, "JSON", engines=("openai",))
+    """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
+    system_role: bool = setting(ServerOptions.system_role, ANSWER, engines=("openai",))
+    """With --engine openai, send the system prompt as a system message; --no-system-role puts it at the beginning of
+    the first user message."""
+
+
+@dataclass(frozen=True)
+class VllmSettings(Section):
+    """The server that --engine vllm starts."""
+
+    title: ClassVar = "vLLM"
+    advice: ClassVar = "Advanced: only with --engine vllm."
+    vllm_python: Path | None = setting(None, PLACE, "FILE", engines=("vllm",))
+    """With --engine vllm, the Python of the environment with vLLM; by default that of scripts/install_vllm.sh."""
+    tensor_parallel_size: Count = setting(VllmOptions.tensor_parallel_size, SPEED, engines=("vllm",))
+    """With --engine vllm, the number of GPUs to split the model over."""
+    gpu_memory_utilization: Share | None = setting(None, SPEED, "FLOAT", engines=("vllm",))
+    """With --engine vllm, the fraction of each GPU's memory for the server (by default vLLM's own), or on a CPU the
+    fraction of the machine's memory (by default half of what is free)."""
+    max_model_len: Count | None = setting(None, SPEED, "N", engines=("vllm",))
+    """With --engine vllm, the maximum context length in tokens; by default enough for --steps."""
+
+
+@dataclass(frozen=True)
+class JudgeSettings(Section):
+    """The language model that marks answers in free text at the end of a run."""
+
+    title: ClassVar = "judge"
+    advice: ClassVar = "For benchmarks with answers in free text."
+    judge: str | None = setting(None, OUTPUT, "MODEL")
+    """At the end of the run, have this model mark the answers in free text that have no mark yet; "roomscout rescore"
+    does so later."""
+    judge_url: JudgeUrl = setting(JUDGE_URL, OUTPUT, "URL")
+    """With --judge, the base URL of its OpenAI-compatible server."""
+    judge_key_env: VariableName = setting(ServerOptions.key_env, OUTPUT, "NAME")
+    """With --judge, the environment variable that holds the API key, if the server needs one."""
+
+
+@dataclass(frozen=True)
+class OutputSettings(Section):
+    """Where the run folder goes, its name, and its report."""
+
+    title: ClassVar = "output"
+    log_root: Path = setting(LOG_ROOT, OUTPUT, "DIR", study="never")
+    """The folder in which to create run folders."""
+    name: RunName | None = setting(None, OUTPUT, "NAME", study="never")
+    """Name the run: its folder below --log-root, and its title in pages; by default the folder is named by the time."""
+    report: bool = setting(True, OUTPUT)
+    """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser.
+    """
+    failures: bool = setting(True, OUTPUT)
+    """At the end of a run about scans with known boxes of objects, work out whether wrong answers ever saw the objects
+    of their questions."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings(Section):
+    """Which part of the run to answer, or the cluster that answers all parts."""
+
+    title: ClassVar = "cluster"
+    advice: ClassVar = "Advanced: for runs on several machines."
+    shard: PartName | None = setting(None, QUESTION, "I/N", study="call")
+    """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
+    ray: bool = setting(False, SPEED)
+    """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs the extra "ray" (pip
+    install -e ".[ray]")."""
+    ray_address: str | None = setting(None, PLACE, "HOST:PORT|auto")
+    """With --ray, the address of the cluster; by default one is started on this machine."""
+    replicas: Count | Literal["auto"] = setting("auto", SPEED, "N|auto")
+    """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine if the
+    model needs none."""
+
+
+SECTION_TYPES: dict[str, type[Section]] = {
+    "what_to_run": WhatToRun,
+    "questions": QuestionSettings,
+    "views": RenderSettings,
+    "model": ModelSettings,
+    "schedule": ScheduleSettings,
+    "controls": ControlSettings,
+    "server": ServerSettings,
+    "vllm": VllmSettings,
+    "judge": JudgeSettings,
+    "output": OutputSettings,
+    "cluster": ClusterSettings,
+}
+"""The sections by their name in RunConfig, in the order of the help."""
+_FIELDS = {each.name: each for kind in SECTION_TYPES.values() for each in fields(kind)}
+SETTINGS: dict[str, Setting] = {name: each.metadata["setting"] for name, each in _FIELDS.items()}
+SECTIONS = {section: tuple(each.name for each in fields(kind)) for section, kind in SECTION_TYPES.items()}
+"""The names of the settings in each section."""
+SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names}
+HINTS = {
+    name: hint
+    for kind in SECTION_TYPES.values()
+    for name, hint in get_type_hints(kind, include_extras=True).items()
+    if name in SETTINGS
+}
+"""The type of each setting, with its bounds."""
+
+
+def names_of(*roles: Role) -> tuple[str, ...]:
+    """The names of the settings with these roles, as declared."""
+    return tuple(name for name, each in SETTINGS.items() if each.role in roles)
+
+
+ANSWER_SETTINGS = names_of(QUESTION, SCORING, ANSWERER, ANSWER)
+"""Settings that could change an answer or its score."""
+RECORD_SETTINGS = names_of(RECORD)
+FILTERS = tuple(name for name in SECTIONS["questions"] if SETTINGS[name].role is QUESTION)
+"""Settings that filter questions."""
+
+
+def default_of(name: str) -> Any:
+    """The default of a setting."""
+    return _FIELDS[name].default
+
+
+def earlier(name: str) -> Any:
+    """What runs of versions without a setting ran with, as a JSON value; None for a name that is not a setting."""
+    if name not in SETTINGS:
+        return None
+    value = default_of(name) if SETTINGS[name].earlier is None else SETTINGS[name].earlier
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    given = SETTINGS[name].flag if name in SETTINGS else ""
+    return given or "--" + name.replace("_", "-")
