@@ -27,7 +27,7 @@ FREE = {"training", "speed", "command"}
 OURS = {*ALLOWED, *FREE}
 GPU_BENCHMARK = "speed.gpu.__main__"
 ON_A_GPU_MACHINE = {
-    *("torch", "transformers", "numpy", "PIL", "pydantic", "tyro", "rich", "pytest"),  # docs/development/speed.md
+    *("torch", "transformers", "numpy", "PIL", "pydantic", "rich", "pytest"),  # docs/development/speed.md
     *("huggingface_hub", "safetensors", "yaml", "annotated_types"),  # which these bring
 }
 """The libraries that the tests and measurements for GPUs may import."""

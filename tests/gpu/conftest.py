@@ -1,6 +1,6 @@
 """The device and models for tests that need a GPU.
 
-They need only torch, transformers, numpy, Pillow, pydantic, tyro, rich and pytest. `--device cpu` runs them with tiny
+They need only torch, transformers, numpy, Pillow, pydantic, rich and pytest. `--device cpu` runs them with tiny
 models and simulates running out of memory: that tests the tests, not a GPU.
 """
 

@@ -1,6 +1,6 @@
 """Run the GPU tests and measure speed in one command: `python -m roomscout.speed.gpu`.
 
-Needs only torch, transformers, numpy, Pillow, pydantic, tyro, rich and pytest. Runs tests/gpu first, then the
+Needs only torch, transformers, numpy, Pillow, pydantic, rich and pytest. Runs tests/gpu first, then the
 measurements of speed.py. Each result is written to the --json file immediately. On a CPU the same code runs with tiny
 models. The exit status is 1 if a test or a measurement failed.
 """
