@@ -17,14 +17,8 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.batch and s.question is not None and Path(s.question).suffix in QUESTION_FILES,
         "--question asks one question; did you mean --questions {question}?",
     ),
-    (
-        lambda s: s.ply is None and s.question is not None,
-        "--question needs a scan to ask about: add --ply FILE",
-    ),
-    (
-        lambda s: s.ply is None and s.interactive,
-        "--interactive needs a scan to ask about: add --ply FILE",
-    ),
+    (lambda s: s.ply is None and s.question is not None, "--question needs a scan to ask about: add --ply FILE"),
+    (lambda s: s.ply is None and s.interactive, "--interactive needs a scan to ask about: add --ply FILE"),
     (
         lambda s: s.ply is not None and s.question is None and not s.interactive,
         "--ply needs a question to ask: add --question TEXT, or --interactive to type it",
@@ -41,10 +35,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: (s.renderer == "blind" or s.demo) and s.first_view == "sharpness",
         "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo",
     ),
-    (
-        lambda s: s.compile and s.attention == "eager",
-        "--compile does not work with --attention eager: use sdpa",
-    ),
+    (lambda s: s.compile and s.attention == "eager", "--compile does not work with --attention eager: use sdpa"),
     (
         lambda s: s.moves_of is not None and s.moves != "model",
         "--moves {moves} and --moves-of both say who moves the camera: choose one",
@@ -79,38 +70,23 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.check_data and (s.plan or s.ply is not None),
         "--check-data checks the scans of a benchmark: leave it out with --plan and with --ply",
     ),
-    (
-        lambda s: s.plan and s.resumes,
-        "--plan describes a run before it begins: leave it out with --continue",
-    ),
-    (
-        lambda s: s.plan_device and not s.plan,
-        "--plan-device selects the GPU to plan for: it needs --plan",
-    ),
+    (lambda s: s.plan and s.resumes, "--plan describes a run before it begins: leave it out with --continue"),
+    (lambda s: s.plan_device and not s.plan, "--plan-device selects the GPU to plan for: it needs --plan"),
     (
         lambda s: s.plan_device and (s.device != "auto" or s.dtype == "float32"),
         "--plan-device plans for that GPU in bfloat16: leave out --device and --dtype float32",
     ),
-    (
-        lambda s: s.plan_device and s.scripted,
-        "--plan-device plans for a model on a GPU: {model} needs none",
-    ),
+    (lambda s: s.plan_device and s.scripted, "--plan-device plans for a model on a GPU: {model} needs none"),
     (
         lambda s: s.engine == "openai" and not s.base_url,
         f"--engine openai asks a server: it needs --base-url, such as {EXAMPLE_URL}",
     ),
-    (
-        lambda s: s.engine == "openai" and s.scripted,
-        "--engine openai asks a server: leave it out with --model {model}",
-    ),
+    (lambda s: s.engine == "openai" and s.scripted, "--engine openai asks a server: leave it out with --model {model}"),
     (
         lambda s: s.engine == "openai" and s.plan_device,
         "--plan-device cannot plan for a server: leave it out with --engine openai",
     ),
-    (
-        lambda s: s.engine == "openai" and s.unused,
-        "leave out {unused} with --engine openai: the server controls that",
-    ),
+    (lambda s: s.engine == "openai" and s.unused, "leave out {unused} with --engine openai: the server controls that"),
     (
         lambda s: s.engine == "vllm" and s.scripted,
         "--engine vllm serves a checkpoint: leave it out with --model {model}",
@@ -119,18 +95,9 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.engine == "vllm" and s.plan_device,
         "--plan-device plans for --engine transformers: leave it out with --engine vllm",
     ),
-    (
-        lambda s: s.engine == "vllm" and s.unused,
-        "leave out {unused} with --engine vllm: vLLM controls that",
-    ),
-    (
-        lambda s: s.only_vllm,
-        "{only_vllm} configure a vLLM server: add --engine vllm, or leave them out",
-    ),
-    (
-        lambda s: s.only_server,
-        "{only_server} needs --engine openai: add that, or leave it out",
-    ),
+    (lambda s: s.engine == "vllm" and s.unused, "leave out {unused} with --engine vllm: vLLM controls that"),
+    (lambda s: s.only_vllm, "{only_vllm} configure a vLLM server: add --engine vllm, or leave them out"),
+    (lambda s: s.only_server, "{only_server} needs --engine openai: add that, or leave it out"),
     (
         lambda s: s.judge is None and s.of_judge,
         "{of_judge} is about a judge of answers in free text: add --judge MODEL, or leave it out",
@@ -147,10 +114,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.ply is not None and s.filters and s.resumes,
         "the run asks one question, given with --ply: leave out --questions and its filters",
     ),
-    (
-        lambda s: s.ply is not None and s.filters,
-        "--ply asks one question: leave out --questions and its filters",
-    ),
+    (lambda s: s.ply is not None and s.filters, "--ply asks one question: leave out --questions and its filters"),
     (
         lambda s: s.demo and s.questions is not None,
         "--demo makes its own questions: leave out --questions, or use --batch",
@@ -171,22 +135,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.interactive and s.moves_of is not None,
         "--moves-of repeats the moves of questions asked before: leave it out with --interactive",
     ),
-    (
-        lambda s: s.shard is not None and not s.batched,
-        "--shard is for --batch: leave it out with --ply and --demo",
-    ),
-    (
-        lambda s: s.ray and not s.batched,
-        "--ray is for --batch: leave it out with --ply and --demo",
-    ),
-    (
-        lambda s: s.ray and s.shard is not None,
-        "--ray splits the run into parts itself: leave out --shard",
-    ),
-    (
-        lambda s: s.ray and s.device.startswith("cuda:"),
-        "--ray gives each worker a GPU: leave out --device {device}",
-    ),
+    (lambda s: s.shard is not None and not s.batched, "--shard is for --batch: leave it out with --ply and --demo"),
+    (lambda s: s.ray and not s.batched, "--ray is for --batch: leave it out with --ply and --demo"),
+    (lambda s: s.ray and s.shard is not None, "--ray splits the run into parts itself: leave out --shard"),
+    (lambda s: s.ray and s.device.startswith("cuda:"), "--ray gives each worker a GPU: leave out --device {device}"),
     (
         lambda s: not s.ray and not s.resumes and (s.ray_address is not None or s.replicas != "auto"),
         "--ray-address and --replicas need --ray",
