@@ -82,7 +82,7 @@ def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
         parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
     parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
     print_flags(usage, SECTION_TYPES, "\n\n".join(each for each in parts if each), default)
-    sys.exit()
+    sys.exit(0)
 
 
 def print_flags(usage: str, sections: Iterable[str], description: str, default: RunConfig | None = None) -> None:
