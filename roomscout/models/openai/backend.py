@@ -3,60 +3,21 @@
 import hashlib
 import json
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextvars import copy_context
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models import ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 from roomscout.models.openai.replies import read_reply
 from roomscout.models.openai.router import EndpointRouter
+from roomscout.models.openai.transport import start
 
 log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-
-class AbandonableCalls:
-    """Runs blocking calls so that `close` ends the wait for them immediately, whatever the server does."""
-
-    def __init__(self) -> None:
-        self._closed: Future[None] = Future()
-        self._lock = threading.Lock()
-
-    def start(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run `call` on a thread that does not keep the process alive."""
-        outcome: Future[Result] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(call())
-            except Exception as error:  # noqa: BLE001 (raised again where the result is taken)
-                outcome.set_exception(error)
-
-        threading.Thread(target=copy_context().run, args=(run,), name="request", daemon=True).start()
-        return outcome
-
-    def result(self, outcome: Future[Result]) -> Result:
-        """The result of a call; raises what the call raises, and ModelError once closed."""
-        either: list[Future[Any]] = [outcome, self._closed]
-        wait(either, return_when=FIRST_COMPLETED)
-        if self._closed.done():  # calls that were abandoned fail in their own ways
-            raise ModelError("the run ended before the server replied")
-        return outcome.result()
-
-    def close(self) -> None:
-        """Make all waiting calls, and later ones, raise ModelError."""
-        with self._lock:
-            if not self._closed.done():
-                self._closed.set_result(None)
 
 
 def turn_seed(seed: int, conversation: Conversation) -> int:
@@ -78,7 +39,6 @@ class OpenAIBackend:
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self.name = model
         self._options, self._server = options, server
-        self._calls = AbandonableCalls()
         self._encoded: dict[int, list[tuple[Message, bytes]]] = {}
         self._read: dict[int, tuple[int, int]] = {}
         """By conversation: the views and the tokens that the server read for the last reply."""
@@ -95,8 +55,8 @@ class OpenAIBackend:
 
         Raises ModelError for a conversation that cannot be replied to.
         """
-        calls = [self._calls.start(partial(self._reply, each, reply_format)) for each in conversations]
-        return [self._calls.result(call) for call in calls]
+        calls = [start(partial(self._reply, each, reply_format)) for each in conversations]
+        return [call.result() for call in calls]
 
     def release(self, conversation: Conversation) -> None:
         """Forget the conversation's URL and its encoded messages; unknown ones are ignored."""
@@ -110,7 +70,6 @@ class OpenAIBackend:
 
     def close(self) -> None:
         """Abandon all requests in flight."""
-        self._calls.close()
         for endpoint in self._endpoints:
             endpoint.close()
 

@@ -7,7 +7,9 @@ import re
 import ssl
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -26,12 +28,14 @@ from roomscout.models.openai.failures import (
     root_cause,
 )
 from roomscout.models.openai.network import route_to, speaks_tls
-from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge
+from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge, start
 
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S, JITTER = 0.5, 8.0, 0.25
 """The wait before a retry where the server names none: doubled each time, less a random share of up to JITTER."""
+GRACE_S = 1.0
+"""How much longer than the client's own timeouts, which close the connection, an exchange is waited for."""
 NOTED_DELAY_S = 1.0
 """Shorter delays that a server asks for are not logged."""
 QUOTED = 300
@@ -100,7 +104,7 @@ class Endpoint:
             max_retries=0,
             http_client=LimitedClient(options.timeout_s, options.largest_response, self._route),
         )
-        self._closed = threading.Event()
+        self._closed: Future[None] = Future()
         self._lock = threading.Lock()
         self._quiet_until = 0.0  # on the monotonic clock; guarded by the lock
 
@@ -136,8 +140,10 @@ class Endpoint:
         return [name for name in names if isinstance(name, str)]
 
     def close(self) -> None:
-        """Close all connections; requests that wait for another attempt end."""
-        self._closed.set()
+        """Abandon all requests, which raise ModelError at once whatever the server does."""
+        with self._lock:
+            if not self._closed.done():
+                self._closed.set_result(None)
         self._client.close()
 
     def error(self, message: str, status: int | None = None) -> ServerError:
@@ -161,8 +167,6 @@ class Endpoint:
 
     def _attempt(self, path: str, content: bytes, failures: int) -> Answer | Failure:
         """One request, after so many that failed."""
-        if self._closed.is_set():
-            raise ModelError("the run ended before the server replied")
         response = self._send(path, content)
         if isinstance(response, Failure):
             return response
@@ -176,6 +180,18 @@ class Endpoint:
         return Answer(body, text, failures)
 
     def _send(self, path: str, content: bytes | None) -> httpx2.Response | Failure:
+        """The outcome of `_request`, in time: the client's timeouts start again with every byte of the headers."""
+        outcome = start(partial(self._request, path, content))
+        either: list[Future[Any]] = [outcome, self._closed]
+        wait(either, self.options.timeout_s + GRACE_S, FIRST_COMPLETED)
+        self._require_open()
+        return outcome.result() if outcome.done() else Failure(NoResponse.LATE)
+
+    def _require_open(self) -> None:
+        if self._closed.done():
+            raise ModelError("the run ended before the server replied")
+
+    def _request(self, path: str, content: bytes | None) -> httpx2.Response | Failure:
         """A response of status 2xx to a request, which posts `content` if there is any. Errors of the client end here:
         their requests hold the key."""
         options: RequestOptions = {
@@ -233,8 +249,8 @@ class Endpoint:
         else:
             seconds = min(failure.asked_s, self.options.longest_wait_s)
             self._note_wait(failure, seconds)
-        if self._closed.wait(seconds):
-            raise ModelError("the run ended before the server replied")
+        wait([self._closed], seconds)
+        self._require_open()
 
     def _note_wait(self, failure: Failure, seconds: float) -> None:
         """Log a wait that the server asked for, once for all questions that wait at about the same time."""

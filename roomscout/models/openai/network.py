@@ -9,9 +9,9 @@ import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import getproxies
 
 import httpx2
-from httpx2._utils import URLPattern, get_environment_proxies  # the client's own reading of *_PROXY and NO_PROXY
 
 from roomscout.models import ModelError
 
@@ -100,12 +100,12 @@ def _cannot_be_used(variable: str, value: str, why: str) -> str:
 
 def _proxy_of(target: httpx2.URL) -> tuple[httpx2.Proxy | None, str]:
     """The proxy that the environment names for a URL and its variable; messages never show it, as it has passwords."""
-    proxies = get_environment_proxies()
-    pattern = next((each for each in sorted(map(URLPattern, proxies)) if each.matches(target)), None)
-    raw = proxies[pattern.pattern] if pattern else None
-    if pattern is None or raw is None:
+    proxies = getproxies()
+    scheme = next((each for each in (target.scheme, "all") if proxies.get(each)), None)
+    if scheme is None or _is_direct(target):
         return None, ""
-    name = f"{pattern.scheme or 'all'}_proxy"
+    raw, name = proxies[scheme], f"{scheme}_proxy"
+    raw = raw if "://" in raw else f"http://{raw}"
     variable = name if os.environ.get(name) else name.upper()
     kind = raw.strip().partition("://")[0].lower()
     fix = f"correct or unset it, or add {target.host} to NO_PROXY"
@@ -129,6 +129,19 @@ def _proxy_of(target: httpx2.URL) -> tuple[httpx2.Proxy | None, str]:
             f"with pip install socksio, {fix}"
         )
     return proxy, variable
+
+
+def _is_direct(target: httpx2.URL) -> bool:
+    """Whether NO_PROXY names a URL's host or a domain of it: host, host:port, .domain, *.domain, scheme://host or *."""
+    hosts = (target.host, f"{target.host}:{target.port}")
+    for entry in getproxies().get("no", "").lower().split(","):
+        scheme, _, name = entry.strip().rpartition("://")
+        name = name.strip("[]").removeprefix("*").removeprefix(".")
+        if entry.strip() == "*" or (
+            name and scheme in ("", target.scheme) and any(f".{host}".endswith(f".{name}") for host in hosts)
+        ):
+            return True
+    return False
 
 
 def _is_loopback(host: str) -> bool:
