@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "roomscout"
 ALLOWED = {
     "base": set(),
     "data": {"base"},
-    "models": set(),
+    "models": {"base"},
     "rendering": {"base"},
     "rooms": {"base", "data"},
     "scoring": {"data"},

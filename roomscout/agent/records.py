@@ -1,15 +1,12 @@
 """Makes the records of a run folder from the states of questions."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from roomscout.agent.state import QuestionState
 from roomscout.envs.library import SceneLibrary
-from roomscout.models.conversation import View
 from roomscout.runs.journal import Journal
-from roomscout.runs.reader import image_name
-from roomscout.runs.records import ResultRow, ScanRecord
+from roomscout.runs.records import ResultRow, ScanRecord, image_name
 
 
 def result_row(state: QuestionState) -> ResultRow:
@@ -46,26 +43,15 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
     turn = state.turns[-1]
     if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
         turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **state.question.frame.columns))
-    journal.turn(state.episode, turn, png_of(state, turn.turn), messages_of(state))
-
-
-def png_of(state: QuestionState, turn: int) -> Callable[[], bytes]:
-    """A function that encodes a turn's view as a PNG; reuses the PNG sent to a server, if any."""
-    shown = state.conversation.views
-    view = shown[turn] if shown else View(state.observations[turn].view)
-    return lambda: view.png
+    journal.turn(state.episode, turn, messages_of(state))
 
 
 def messages_of(state: QuestionState) -> list[dict[str, Any]]:
-    """The conversation as sent, with a file name in place of an image, or several in "images"."""
-    listed, shown = [], 0
+    """The conversation as sent, with the file name of an image in "image", or those of several in "images"."""
+    files = {id(shot.image): image_name(seen.turn, shot.name) for seen in state.observations for shot in seen.images}
+    listed = []
     for message in state.conversation.messages:
-        entry: dict[str, Any] = {"role": message.role}
-        names = [image_name(shown + index) for index in range(len(message.views))]
-        shown += len(names)
-        if len(names) == 1:
-            entry["image"] = names[0]
-        elif names:
-            entry["images"] = names
-        listed.append({**entry, "text": message.text})
+        names = [files[id(shot.image)] for shot in message.shots]
+        shown: dict[str, Any] = {"image": names[0]} if len(names) == 1 else {"images": names} if names else {}
+        listed.append({"role": message.role, **shown, "text": message.text})
     return listed

@@ -30,7 +30,8 @@ class Failure:
 
 @dataclass
 class QuestionState:
-    """A question in progress, one episode. Observation i belongs to turn i; image i of the conversation is its view.
+    """A question in progress, one episode. Observation i belongs to turn i, as do its images in
+    the conversation.
 
     `number` is the position in the question list and `sample` counts the question's answers, both from 1. `steps` moves
     are allowed, so turns are 0..steps. `env` is set from `begin` to `close`. The policy owns the conversation, which
@@ -134,5 +135,5 @@ class QuestionState:
         """Release the scan and the images, once the result is written."""
         self.env = None
         self.observations = []
-        self.turns = [replace(turn, seen=None) for turn in self.turns]
+        self.turns = [replace(turn, shots=()) for turn in self.turns]
         self.conversation = self._empty_conversation()

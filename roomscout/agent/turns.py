@@ -80,12 +80,12 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             state.begin(env)
             run.policy.begin(state)
             return
-        env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].view)
+        env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].shots)
         state.begin(env)
         run.policy.begin(state)
         for turn, following in zip_longest(recorded, recorded[1:]):
-            view = following.view if following else None
-            state.record(turn, None if turn.move is None else env.resume(turn.move, view))
+            shots = following.shots if following else ()
+            state.record(turn, None if turn.move is None else env.resume(turn.move, shots))
             run.turn_taken()
         run.policy.recall(state)
         run.log.messages(state.episode, messages_of(state))
@@ -301,7 +301,8 @@ def finish_turn(
         ),
         requested=decision.requested,
         forced=forced,
-        seen=state.observation.view,
+        see=tuple(shot.name for shot in state.observation.images[1:]),
+        shots=state.observation.images,
     )
     state.record(turn, after)
     return turn

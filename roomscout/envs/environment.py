@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roomscout.base.shots import Shot
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraMove
 from roomscout.envs.library import SceneLibrary
@@ -39,14 +40,14 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """The camera's pose and its `view` (H, W, 3) uint8 RGB.
+    """The camera's pose and its `images`, of which the first is the view.
 
     `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. If `moves_left` is
     0, the next action must answer. `start` is the pose of turn 0, and `camera` draws all views. `extent` is in the
     scan's coordinates, `extent_from_start` in those of `start`.
     """
 
-    view: np.ndarray
+    images: tuple[Shot, ...]
     pose: CameraPose
     extent: Extent
     move: MoveOutcome | None
@@ -55,6 +56,11 @@ class Observation:
     start: CameraPose
     extent_from_start: Extent
     camera: Intrinsics
+
+    @property
+    def view(self) -> np.ndarray:
+        """The view, (H, W, 3) uint8 RGB."""
+        return self.images[0].image
 
 
 class ExplorationEnv:
@@ -87,37 +93,37 @@ class ExplorationEnv:
         Raises ScanNotFound, SceneError or RenderError.
         """
         scene, first = self.library.scene_of(question), self.library.first_view(question)
-        return self.reset_at(scene, first.pose, first.image)
+        return self.reset_at(scene, first.pose, self.library.shots(scene, first.pose, first.image))
 
-    def reset_at(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> Observation:
-        """Start at any pose in a scene; renders the view if `view` is None. Raises RenderError."""
-        view = self.library.view(scene, pose) if view is None else view
+    def reset_at(self, scene: Scene, pose: CameraPose, images: tuple[Shot, ...] = ()) -> Observation:
+        """Start at any pose in a scene; renders the images unless they are given. Raises RenderError."""
+        images = images or self.library.shots(scene, pose)
         camera, seen_from = self.library.camera.intrinsics, Extent.seen_from(scene, pose)
         self._observation = Observation(
-            view, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
+            images, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
         )
         self._scene = scene
         return self._observation
 
     def step(self, action: CameraMove) -> Observation:
-        """Turn, move as far as bounds and surfaces allow, and render the view.
+        """Turn, move as far as bounds and surfaces allow, and render the images.
 
-        Raises ValueError if no moves are left, RenderError if the view cannot be rendered.
+        Raises ValueError if no moves are left, RenderError if they cannot be rendered.
         """
         return self.resume(self.outcome(action))
 
-    def resume(self, outcome: MoveOutcome, view: np.ndarray | None = None) -> Observation:
-        """Take a step whose outcome is known, as when resuming a run; renders the view if `view` is None.
+    def resume(self, outcome: MoveOutcome, images: tuple[Shot, ...] = ()) -> Observation:
+        """Take a step whose outcome is known, as when resuming a run; renders the images unless they are given.
 
         Raises what `step` raises.
         """
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
-        view = self.library.view(self.scene, outcome.pose) if view is None else view
+        images = images or self.library.shots(self.scene, outcome.pose)
         before = self.observation
         self._observation = replace(
             before,
-            view=view,
+            images=images,
             pose=outcome.pose,
             move=outcome,
             turn=before.turn + 1,

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roomscout import UpAxis
+from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
@@ -58,7 +59,7 @@ class FirstViewKey(NamedTuple):
 
 
 class SceneLibrary(Protocol):
-    """The scene and the first view of each question, and views of scenes. Methods may be called from many threads.
+    """The scene and the first view of each question, and images of scenes. Methods may be called from many threads.
 
     `ScanLibrary` loads scans from files, `OneSceneLibrary` has one scene in memory.
     """
@@ -71,14 +72,21 @@ class SceneLibrary(Protocol):
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
 
-    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
-        """Render the view of a pose, (H, W, 3) uint8; raises RenderError."""
+    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
+        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
 
     def scan_file(self, question: Question) -> ScanFile | None:
         """The file of the question's scene, None if there is none; raises ScanNotFound or SceneError."""
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Prepare the scenes of the next questions in the background; errors are raised on use."""
+
+
+def draw_shots(
+    scene: Scene, pose: CameraPose, renderer: Renderer, camera: CameraSettings, view: np.ndarray | None = None
+) -> tuple[Shot, ...]:
+    """The images of a pose, see `SceneLibrary.shots`."""
+    return (Shot(VIEW, renderer.render(scene, pose, camera.intrinsics) if view is None else view),)
 
 
 def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -174,9 +182,9 @@ class ScanLibrary:
         for key in list(views)[:SCANS_AHEAD]:
             self._first_view(key)
 
-    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
-        """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
-        return self.renderer.render(scene, pose, self.camera.intrinsics)
+    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
+        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
+        return draw_shots(scene, pose, self.renderer, self.camera, view)
 
     def _key_of(self, question: Question) -> FirstViewKey:
         return FirstViewKey(self.scan_of(question), question.frame, question.start)
@@ -221,11 +229,11 @@ class OneSceneLibrary:
     def first_view(self, question: Question) -> FirstView:
         """The view from the question's start, without scores of headings; raises RenderError."""
         pose = self._starts[question.id]
-        return FirstView(pose, self.view(self._scene, pose), ())
+        return FirstView(pose, self.renderer.render(self._scene, pose, self.camera.intrinsics), ())
 
-    def view(self, scene: Scene, pose: CameraPose) -> np.ndarray:
-        """Render the view of a pose, (H, W, 3) uint8; raises RenderError. Thread-safe."""
-        return self.renderer.render(scene, pose, self.camera.intrinsics)
+    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
+        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
+        return draw_shots(scene, pose, self.renderer, self.camera, view)
 
     def scan_file(self, question: Question) -> None:
         """None: the scene is in memory."""

@@ -1,7 +1,7 @@
 """Replies from a function or object of the user instead of a model of this package."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roomscout.models import Backend, ModelError, Reply, ReplyFormat
@@ -46,10 +46,10 @@ class CallableBackend:
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and `images`.
 
-    `images` are the views of a user message, (H, W, 3) uint8 RGB, which come before its text: one, or with `present`
-    "once" all of them. Other messages have none.
+    `images` are those of a user message, (H, W, 3) uint8 RGB, which come before its text: the view, which
+    others of --see follow, or with `present` "once" those of all turns. Other messages have none.
     """
-    return [{"role": each.role, "text": each.text, "images": [view.image for view in each.views]} for each in messages]
+    return [{"role": each.role, "text": each.text, "images": [shot.image for shot in each.shots]} for each in messages]
 
 
 def backend_from(model: object) -> Backend:
@@ -75,14 +75,3 @@ def backend_from(model: object) -> Backend:
 def is_torch_module(model: Any) -> bool:
     """Whether an object is a model of PyTorch, without importing that."""
     return any(each.__module__.startswith("torch.nn") for each in type(model).__mro__)
-
-
-def messages_with_views(records: Sequence[Mapping[str, Any]], view_of: Callable[[int], Any]) -> list[dict[str, Any]]:
-    """Recorded messages, which name their images' files, in the form of `as_dicts`; `view_of` returns a turn's view."""
-    listed, shown = [], 0
-    for record in records:
-        files = record.get("images") or ([record["image"]] if "image" in record else [])
-        images = [view_of(shown + index) for index in range(len(files))]
-        shown += len(files)
-        listed.append({"role": record["role"], "text": record["text"], "images": images})
-    return listed

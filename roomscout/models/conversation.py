@@ -1,62 +1,33 @@
 """The append-only chat history of one question."""
 
-import hashlib
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 from typing import Literal, Self
 
 import numpy as np
 
-from roomscout.models.png import encode_png
+from roomscout.base.shots import VIEW, Shot
 
 Role = Literal["system", "user", "assistant"]
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """An image of a message, (H, W, 3) uint8 RGB. Its PNG and its hash are computed on first use."""
-
-    image: np.ndarray
-
-    @cached_property
-    def png(self) -> bytes:
-        """The image as a PNG."""
-        return encode_png(self.image)
-
-    @cached_property
-    def sha256(self) -> str:
-        """A hexadecimal hash of the image's size and pixels: 0.6 ms for 640x480."""
-        digest = hashlib.sha256(str(self.image.shape).encode())
-        digest.update(self.image.tobytes())
-        return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Message:
-    """One message. A user message has an image, which comes before its text.
+    """One message. A user message has images, its `shots`, which come before its text; other messages have none.
 
-    `image` is (H, W, 3) uint8 RGB. `tokens` are the generated ids of an assistant message without the end token, empty
-    if the text came from elsewhere. They are sent back unchanged, since re-encoding decoded text may give other ids.
-    A message that presents several views at once has those before `image` in `earlier`, in their order.
+    `tokens` are the generated ids of an assistant message without the end token, empty if the text came from elsewhere.
+    They are sent back unchanged, since re-encoding decoded text may give other ids.
     """
 
     role: Role
     text: str
-    image: np.ndarray | None = None
+    shots: tuple[Shot, ...] = ()
     tokens: tuple[int, ...] = ()
-    earlier: tuple[np.ndarray, ...] = ()
 
-    @cached_property
-    def views(self) -> tuple[View, ...]:
-        """All images of the message, in their order: one for most user messages, none for others."""
-        return tuple(map(View, (*self.earlier, *([] if self.image is None else [self.image]))))
-
-    def saying(self, text: str) -> Self:
-        """The same message with another text. Both share their views, so that each PNG is encoded once."""
-        other = replace(self, text=text)
-        vars(other)["views"] = self.views  # where cached_property keeps its value
-        return other
+    @classmethod
+    def of_views(cls, text: str, *views: np.ndarray) -> Self:
+        """A user message with views, (H, W, 3) uint8 RGB each."""
+        return cls("user", text, tuple(Shot(VIEW, view) for view in views))
 
 
 @dataclass
@@ -78,32 +49,32 @@ class Conversation:
         expected = "system" if not self.messages else "assistant" if self.messages[-1].role == "user" else "user"
         if message.role != expected:
             raise ValueError(f"conversation {self.id}: expected a message from {expected}, got {message.role}")
-        if (message.image is not None) != (message.role == "user"):
-            raise ValueError(f"conversation {self.id}: a user message has an image, other messages have none")
+        if bool(message.shots) != (message.role == "user"):
+            raise ValueError(f"conversation {self.id}: a user message has images, other messages have none")
         self.messages.append(message)
 
     def asking_instead(self, text: str) -> "Conversation":
-        """This conversation with another text in its last message, a user message with one view.
+        """This conversation with another text in its last message, a user message, and with the same images.
 
         Backends reply to it once, do not cache it, and reuse the origin's cache for the shared prefix. The id is the
         same, so that it is sampled with the same random numbers.
         """
         *before, last = self.messages
-        if last.role != "user" or len(last.views) != 1:
-            raise ValueError(f"conversation {self.id}: only a user message with one view can be replaced")
-        other = Conversation(self.id, [*before, last.saying(text)])
+        if last.role != "user":
+            raise ValueError(f"conversation {self.id}: only a user message can be replaced")
+        other = Conversation(self.id, [*before, replace(last, text=text)])
         other.origin = self
         return other
 
     @property
-    def views(self) -> list[View]:
-        """The views of all messages; view i belongs to turn i."""
-        return [view for message in self.messages for view in message.views]
+    def shots(self) -> list[Shot]:
+        """The images of all messages, in their order."""
+        return [shot for message in self.messages for shot in message.shots]
 
     @property
     def images(self) -> list[np.ndarray]:
-        """All images; image i belongs to turn i."""
-        return [view.image for view in self.views]
+        """The pixels of `shots`."""
+        return [shot.image for shot in self.shots]
 
 
 def why_too_long(turns: int, tokens: int, takes: str, larger: str = "") -> str:

@@ -23,6 +23,7 @@ TOO_DEEP = "it is nested too deeply"
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")]
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
@@ -78,12 +79,12 @@ class RecordedPrompts(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """A message of messages.json. Its views are files in its folder."""
+    """A message of messages.json. Its images are files in its folder."""
 
     role: Required[str]
     text: Required[str]
-    image: Annotated[str, Field(pattern=r"^render_\d+\.png$")]
-    images: Annotated[list[Annotated[str, Field(pattern=r"^render_\d+\.png$")]], Field(min_length=1)]
+    image: ImageFile
+    images: Annotated[list[ImageFile], Field(min_length=1)]
 
 
 class Percentages(TypedDict, total=False):

@@ -1,6 +1,6 @@
 """The interface through which the loop records turns and results, and its in-memory implementation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
@@ -20,16 +20,15 @@ class Journal(Protocol):
         """Whether this question has this answer's result."""
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The finished turns of an episode in progress, with their views in memory."""
+        """The finished turns of an episode in progress, with their images in memory."""
 
     def turn(
         self,
         episode: EpisodeId,
         turn: Turn,
-        png: Callable[[], bytes],
         messages: Sequence[dict[str, Any]],
     ) -> None:
-        """Record a finished turn, its view, which `png` encodes, and the conversation so far."""
+        """Record a finished turn, its images and the conversation so far."""
 
     def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
         """Record an episode's conversation so far."""
@@ -61,7 +60,7 @@ class MemoryJournal:
         return (question_id, sample) in self._rows
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The finished turns of an episode in progress, with their views in memory."""
+        """The finished turns of an episode in progress, with their images in memory."""
         return list(self._turns.get(episode, ()))
 
     def conversation_of(self, episode: EpisodeId) -> Sequence[dict[str, Any]]:
@@ -72,10 +71,9 @@ class MemoryJournal:
         self,
         episode: EpisodeId,
         turn: Turn,
-        png: Callable[[], bytes],
         messages: Sequence[dict[str, Any]],
     ) -> None:
-        """Keep a finished turn, its view and the conversation so far."""
+        """Keep a finished turn, its images and the conversation so far."""
         self._turns.setdefault(episode, []).append(turn)
         self._conversations[episode] = messages
 

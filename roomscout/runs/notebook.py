@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
-from roomscout.runs.records import Turn
+from roomscout.runs.records import SavedShot, Turn
 
 if TYPE_CHECKING:
     from roomscout.runs.trajectories import Trajectory
@@ -21,7 +22,7 @@ WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-size
 
 
 def trajectory_html(trajectory: "Trajectory") -> str:
-    """A question with its options and outcome, and a filmstrip of its turns: view, words and action of each.
+    """A question with its options and outcome, and a filmstrip of its turns: images, words and action of each.
 
     All text is escaped. A view whose file is missing or damaged is replaced by the reason.
     """
@@ -44,18 +45,20 @@ def _with_text(question: Question, answer: str | None) -> str:
 def _figure(turn: Turn) -> str:
     said = f"<pre style='{WORDS}'>{escape(turn.reply.text)}</pre>" if turn.reply.text else ""
     noted = f"<br>{escape(turn.parse_error)}" if turn.parse_error else ""
+    images = "".join(_image(turn, shot) for shot in turn.shots)
     about = f"turn {turn.turn}: {escape(turn.action.in_words)}{noted}"
     style = f"margin:4px;flex:0 0 {WIDTH_PX}px;min-width:0;overflow-wrap:anywhere"
-    return f"<figure style='{style}'>{_image(turn)}<figcaption>{about}{said}</figcaption></figure>"
+    return f"<figure style='{style}'>{images}<figcaption>{about}{said}</figcaption></figure>"
 
 
-def _image(turn: Turn) -> str:
+def _image(turn: Turn, shot: Shot | SavedShot) -> str:
     try:
-        view = Image.fromarray(turn.view)
+        view = Image.fromarray(shot.image)
     except RunError as error:
         return f"<p>{escape(str(error))}</p>"
     view.thumbnail((WIDTH_PX, WIDTH_PX))
     jpeg = io.BytesIO()  # a notebook stores every filmstrip, and a PNG would be five times as large
     view.save(jpeg, format="JPEG", quality=QUALITY)
+    words = "view" if shot.name == VIEW else shot.name
     data = base64.b64encode(jpeg.getvalue()).decode()
-    return f"<img alt='view of turn {turn.turn}' width='{WIDTH_PX}' src='data:image/jpeg;base64,{data}'>"
+    return f"<img alt='{words} of turn {turn.turn}' width='{WIDTH_PX}' src='data:image/jpeg;base64,{data}'>"

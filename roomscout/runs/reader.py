@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
+from roomscout.base.shots import VIEW
 from roomscout.base.text import on_disk
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
@@ -17,7 +16,17 @@ from roomscout.runs import NEWEST, RunError
 from roomscout.runs.contents import CheckedSummary, Message, parsed, read_json, require_form
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
-from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, ResultRow, RunFacts, SavedView, ScanRecord, Turn
+from roomscout.runs.records import (
+    SCHEMA,
+    Baselines,
+    EpisodeId,
+    ResultRow,
+    RunFacts,
+    SavedShot,
+    ScanRecord,
+    Turn,
+    image_name,
+)
 from roomscout.runs.sights import Sight
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.summary import relabelled
@@ -211,7 +220,7 @@ class RunReader:
         for place, turn in enumerate(turns):
             if turn.turn != place and self._damaged is None:
                 raise RunError(f"{path} is damaged (turn {place} is missing, or is there twice); fix it")
-        return [replace(turn, seen=SavedView(folder / image_name(turn.turn))) for turn in turns]
+        return [replace(turn, shots=_saved(turn, folder)) for turn in turns]
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
@@ -223,16 +232,8 @@ class RunReader:
         for episode in self.begun:
             yield from self.turns(episode)
 
-    def image(self, episode: EpisodeId, turn: int) -> np.ndarray | None:
-        """A turn's view, (H, W, 3) uint8 RGB; None if the file is missing or truncated."""
-        return SavedView(self.folder / str(episode) / image_name(turn)).load()
-
-    def view_file(self, episode: EpisodeId, turn: int) -> Path | None:
-        """The file of a turn's view; None if there is none, or if links lead from it out of the run folder."""
-        return SavedView(self.folder / str(episode) / image_name(turn)).file
-
     def messages(self, episode: EpisodeId) -> list[dict[str, Any]]:
-        """The conversation as sent: `role`, `text` and, for user messages, the file name of the `image`."""
+        """The conversation as sent: `role`, `text` and, for user messages, the file `image` or files `images`."""
         path = self.folder / str(episode) / "messages.json"
         try:
             messages = read_json(path)
@@ -278,9 +279,8 @@ def journal_path(run: Path, episode: EpisodeId) -> Path:
     return run / str(episode) / "turns.jsonl"
 
 
-def image_name(turn: int) -> str:
-    """The file name of a turn's view, in its episode's folder."""
-    return f"render_{turn:02d}.png"
+def _saved(turn: Turn, folder: Path) -> tuple[SavedShot, ...]:
+    return tuple(SavedShot(name, folder / image_name(turn.turn, name)) for name in (VIEW, *turn.see))
 
 
 def run_folders(log_root: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 
 from roomscout import UpAxis
+from roomscout.base.shots import VIEW
 from roomscout.data.benchmarks import Reference
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
@@ -44,6 +45,10 @@ Place = Annotated[int, Field(ge=1, le=10**9)]
 """A number that counts from 1."""
 FARTHEST_M = 1e9
 """No camera is farther from the origin, in metres."""
+
+
+ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]
+"""The name of an image beside the view, which names its file."""
 
 
 class Record:
@@ -182,10 +187,21 @@ class ScanRecord:
         return ScanFrame(self.scale, self.up_axis)
 
 
-@dataclass(frozen=True)
-class SavedView:
-    """A view in a file of a run folder."""
+def image_name(turn: int, name: str = VIEW) -> str:
+    """The file name of a turn's image, in its episode's folder: that of the view has no name of its own."""
+    return f"render_{turn:02d}.png" if name == VIEW else f"render_{turn:02d}_{name}.png"
 
+
+def image_files(message: Mapping[str, Any]) -> list[str]:
+    """The names of a recorded message's image files, in their order."""
+    return list(message.get("images") or ([message["image"]] if "image" in message else []))
+
+
+@dataclass(frozen=True)
+class SavedShot:
+    """An image in a file of a run folder, with the name of its modality."""
+
+    name: str
     path: Path
 
     @property
@@ -195,7 +211,7 @@ class SavedView:
         return self.path if self.path.is_file() and self.path.resolve().is_relative_to(run.resolve()) else None
 
     def load(self) -> np.ndarray | None:
-        """The view, (H, W, 3) uint8 RGB; None without a `file`, or if it is truncated or a bomb."""
+        """The image, (H, W, 3) uint8 RGB; None without a `file`, or if it is truncated or a bomb."""
         if self.file is None:
             return None
         try:
@@ -203,6 +219,13 @@ class SavedView:
                 return np.array(image.convert("RGB"))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's own for broken chunks
             return None
+
+    @property
+    def image(self) -> np.ndarray:
+        """The image, read at each access, so that no pixels are kept; raises RunError if it is missing or damaged."""
+        if (image := self.load()) is None:
+            raise RunError(f"{self.path} is missing or damaged: restore it, or run the question again")
+        return image
 
 
 @dataclass(frozen=True)
@@ -221,14 +244,15 @@ class ForcedAnswer:
 
 @dataclass(frozen=True, repr=False)
 class Turn(Record):
-    """A finished turn, and a line of turns.jsonl, which leaves out the view.
+    """A finished turn, and a line of turns.jsonl, which leaves out the images.
 
     `pose` is the camera's pose before the action. `clamped` names each value outside its range as "name value ->
     limit". `parse_error` says why the reply could not be parsed; the action is then a small rotation. `move` is the
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
     the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
     if a control of the run decided otherwise: an `action` is what the camera did. Only a recorded turn 0 has `scan`.
-    With --anytime, all turns but the last have `forced`, what would be answered if they were.
+    With --anytime, all turns but the last have `forced`, what would be answered if they were. `see` names the images
+    beside the view.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -243,8 +267,9 @@ class Turn(Record):
     requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
-    seen: NotRecorded[Any] = field(default=None, compare=False)
-    """The view or the file that has it, see `view`."""
+    see: OmittedIfEmpty[tuple[ImageName, ...]] = ()
+    shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
+    """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
 
     def __post_init__(self) -> None:
         for pose in (self.pose, *([self.move.pose] if self.move else [])):
@@ -289,17 +314,13 @@ class Turn(Record):
 
     @property
     def view(self) -> np.ndarray:
-        """What the camera saw, (H, W, 3) uint8 RGB.
+        """The view, (H, W, 3) uint8 RGB; raises RunError if its file is missing or damaged."""
+        return self.images[VIEW]
 
-        A turn of a run folder reads its PNG at each access, so that no pixels are kept; raises RunError if it is
-        missing or damaged. Any other turn holds the array.
-        """
-        if not isinstance(self.seen, SavedView):
-            return self.seen
-        view = self.seen.load()
-        if view is None:
-            raise RunError(f"{self.seen.path} is missing or damaged: restore it, or run the question again")
-        return view
+    @property
+    def images(self) -> dict[str, np.ndarray]:
+        """All images by name, (H, W, 3) uint8 RGB. Raises RunError if a file is missing or damaged."""
+        return {shot.name: shot.image for shot in self.shots}
 
     def __repr__(self) -> str:
         x, y, z, heading = self.pose.x_m, self.pose.y_m, self.pose.z_m, self.pose.heading_deg

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.questions import Question
-from roomscout.models.callables import messages_with_views
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, ResultRow, Turn
+from roomscout.runs.records import EpisodeId, ResultRow, Turn, image_files, image_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,11 @@ class Trajectory:
 
         `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there.
         """
-        return messages_with_views(self.recorded(), lambda turn: self.turns[turn].view)
+        shots = {image_name(turn.turn, shot.name): shot for turn in self.turns for shot in turn.shots}
+        return [
+            {"role": each["role"], "text": each["text"], "images": [shots[name].image for name in image_files(each)]}
+            for each in self.recorded()
+        ]
 
     def __repr__(self) -> str:
         return (

@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.shots import Shot
 from roomscout.base.text import csv_cell
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, fingerprint, saved
@@ -36,11 +37,20 @@ from roomscout.runs.reader import (
     QUESTIONS_FILE,
     SIGHTS_FILE,
     RunReader,
-    image_name,
     journal_path,
 )
 from roomscout.runs.recorded_benchmarks import record_of
-from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, field_names
+from roomscout.runs.records import (
+    SCHEMA,
+    Baselines,
+    EpisodeId,
+    PartRecord,
+    ResultRow,
+    RunFacts,
+    Turn,
+    field_names,
+    image_name,
+)
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
@@ -184,18 +194,18 @@ class RunWriter:
         return len(failed)
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The turns of an episode in progress with their views.
+        """The turns of an episode in progress with their images.
 
         Removes the first turn without a complete image and all later ones from the journal.
         """
         turns: list[Turn] = []
         records = self._reader.turns(episode)
         for index, record in enumerate(records):
-            view = self._reader.image(episode, index)
-            if view is None or record.turn != index:
-                log.warning("%s: the image of turn %d is missing or damaged; repeating from this turn", episode, index)
+            shots = tuple(Shot(shot.name, image) for shot in record.shots if (image := shot.load()) is not None)
+            if len(shots) < len(record.shots) or record.turn != index:
+                log.warning("%s: an image of turn %d is missing or damaged; repeating from this turn", episode, index)
                 break
-            turns.append(replace(record, seen=view))
+            turns.append(replace(record, shots=shots))
         if len(turns) < len(records):
             self._write_or_fail(_keep_lines, journal_path(self.folder, episode), len(turns))
         return turns
@@ -204,15 +214,14 @@ class RunWriter:
         self,
         episode: EpisodeId,
         turn: Turn,
-        png: Callable[[], bytes],
         messages: Sequence[dict[str, Any]],
     ) -> None:
-        """Write a finished turn: its view, which `png` encodes as a PNG, then its line, then the conversation so far.
+        """Write a finished turn: its images, then its line, then the conversation so far.
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
         """
         folder = self.folder / str(episode)
-        drawn = self._painters.submit(_write_png, folder, turn.turn, png)
+        drawn = self._painters.submit(_write_images, folder, turn)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
     def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
@@ -243,9 +252,9 @@ class RunWriter:
                     shutil.copyfile(source / name, target / name)
             _cut_torn_line(target / "turns.jsonl")
             for turn in self._reader.turns(episode):  # an image without its turn will be written again
-                name = image_name(turn.turn)
-                if (source / name).exists():
-                    linked = _link_or_copy(source / name, target / name) and linked
+                for name in (shot.path.name for shot in turn.shots):
+                    if (source / name).exists():
+                        linked = _link_or_copy(source / name, target / name) and linked
 
         self._write_or_fail(take, self.folder / str(episode))
         return linked
@@ -472,12 +481,13 @@ def _replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _write_png(folder: Path, turn: int, png: Callable[[], bytes]) -> float:
-    """Write a turn's view; returns the seconds taken, including encoding."""
+def _write_images(folder: Path, turn: Turn) -> float:
+    """Write a turn's images; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
-    with open(folder / image_name(turn), "wb", opener=open_own) as handle:
-        handle.write(png())
+    for shot in turn.shots:
+        with open(folder / image_name(turn.turn, shot.name), "wb", opener=open_own) as handle:
+            handle.write(shot.png)
     return round(time.perf_counter() - started, 4)
 
 

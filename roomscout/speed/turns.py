@@ -92,7 +92,7 @@ class Workload:
         conversations = []
         for number in range(self.questions):
             conversation = Conversation(f"q{number}", [Message("system", SYSTEM)])
-            conversation.append(Message("user", QUESTION + OPTIONS * (number % 2), self._view(number, 0)))
+            conversation.append(Message.of_views(QUESTION + OPTIONS * (number % 2), self._view(number, 0)))
             conversations.append(conversation)
         return conversations
 
@@ -102,7 +102,7 @@ class Workload:
         conversation.append(Message("assistant", "", tokens=tokens))
         if turn + 1 < self.turns:
             text = OUTCOME + BLOCKED * ((number + turn) % 3 == 0)
-            conversation.append(Message("user", text, self._view(number, turn + 1)))
+            conversation.append(Message.of_views(text, self._view(number, turn + 1)))
 
     def _view(self, number: int, turn: int) -> np.ndarray:
         width, height = self._image_size

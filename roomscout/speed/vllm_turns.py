@@ -84,7 +84,7 @@ def write_checkpoint(folder: Path, shape: str, device: str) -> None:
 def measure(backend: Backend, workload: Workload) -> list[Turn]:
     """Run all turns of all questions in lockstep, after a warm-up that shares no token with them."""
     warm_up = Conversation(
-        "warm-up", [Message("system", "Warm up."), Message("user", "?", np.zeros((64, 64, 3), np.uint8))]
+        "warm-up", [Message("system", "Warm up."), Message.of_views("?", np.zeros((64, 64, 3), np.uint8))]
     )
     backend.generate([warm_up], ReplyFormat())
     conversations, turns = workload.begin(), []

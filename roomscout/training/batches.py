@@ -224,7 +224,7 @@ class RowMaker:
         for turn, text in enumerate(user):
             if turn:
                 conversation.append(Message("assistant", replies[turn - 1], tokens=tuple(said[turn - 1])))
-            conversation.append(Message("user", text, image))
+            conversation.append(Message.of_views(text, image))
         encoded = self._encoder.encode(conversation)
         self._encoder.release(conversation.key)
         return [turn.ids for turn in encoded.turns], encoded.positions.numpy()

@@ -63,7 +63,7 @@ def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]
                 for turn, (image, reply) in enumerate(zip(episode.images, episode.replies, strict=True)):
                     conversation = Conversation(f"{path.stem} {number} {turn}")
                     conversation.append(Message("system", episode.system))
-                    conversation.append(Message("user", episode.user[0], image))
+                    conversation.append(Message.of_views(episode.user[0], image))
                     yield conversation, view_text(FIRST, FIRST, seen_from_first(reply))
 
 

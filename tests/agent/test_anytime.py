@@ -176,7 +176,7 @@ def begin(number: int, side: int = 64) -> Conversation:
 
 def show(conversation: Conversation, text: str, side: int = 64) -> None:
     draw = np.random.default_rng([len(conversation.messages), *conversation.id.encode()])
-    conversation.append(Message("user", text, draw.integers(0, 256, (side, side, 3), dtype=np.uint8)))
+    conversation.append(Message.of_views(text, draw.integers(0, 256, (side, side, 3), dtype=np.uint8)))
 
 
 def last_turn(conversation: Conversation) -> Conversation:
@@ -320,7 +320,7 @@ class TestAlternatives:
 
     def test_both_share_the_png_of_the_view(self):
         conversation = begin(1)
-        assert last_turn(conversation).views[0] is conversation.views[0]
+        assert last_turn(conversation).shots[0] is conversation.shots[0]
 
 
 class TestRuns:

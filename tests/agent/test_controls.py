@@ -328,7 +328,7 @@ class TestPresentation:
         from roomscout.models.openai.dialect import chat_message
 
         views = [np.full((4, 4, 3), value, np.uint8) for value in (0, 128, 255)]
-        sent = json.loads(chat_message(Message("user", "look", views[-1], earlier=tuple(views[:-1]))))
+        sent = json.loads(chat_message(Message.of_views("look", *views)))
         kinds = [part["type"] for part in sent["content"]]
         assert kinds == ["image_url", "image_url", "image_url", "text"]
         assert len({part["image_url"]["url"] for part in sent["content"][:-1]}) == 3

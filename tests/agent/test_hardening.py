@@ -29,7 +29,7 @@ from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.answers import read_lmms_eval
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
 from roomscout.analysis.exports import lmms_eval
-from roomscout.analysis.exports.answers import finished, indices_of, view_of
+from roomscout.analysis.exports.answers import finished, images_of, indices_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve import runs as serve_runs
 from roomscout.analysis.serve.live import LiveRun
@@ -240,10 +240,10 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
     read, live = RunContents.read(copied), LiveRun(copied, lambda facts: "", tmp_path / "maps")
     live.page()
     assert live.view("q001", "render_00.png") is None
-    assert RunReader(copied).image(EpisodeId(1), 0) is None
+    assert RunReader(copied).turns(EpisodeId(1))[0].shots[0].load() is None
     assert live.view("q002", "render_00.png") is not None
     with pytest.raises(Exception, match="is a link out of the run folder"):
-        view_of(read, read.question(EpisodeId(1)), {"image": "render_00.png"})
+        images_of(read, read.question(EpisodeId(1)), {"image": "render_00.png"})
 
 
 @pytest.mark.parametrize("name", ["q" + "9" * 5000, "q001_s" + "9" * 5000, "x" * 5000, "q\u0661"])

@@ -37,13 +37,13 @@ def backend_of(parts, **options) -> TransformersBackend:
 
 def begin(number: int) -> Conversation:
     view = np.random.default_rng(number).integers(0, 256, (64, 96, 3), dtype=np.uint8)
-    asked = Message("user", "Where is the door? " * (9 * number + 1), view)
+    asked = Message.of_views("Where is the door? " * (9 * number + 1), view)
     return Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room."), asked])
 
 
 def proceed(conversation: Conversation, reply) -> None:
     conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
-    conversation.append(Message("user", "You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
+    conversation.append(Message.of_views("You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
 
 
 @torch.inference_mode()

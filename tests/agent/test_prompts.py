@@ -28,6 +28,7 @@ from roomscout.agent.policies.prompts import (
 )
 from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction
 from roomscout.agent.run_folder import saved_prompts
+from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmarks import QuestionType, openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -56,7 +57,7 @@ CAMERA = Intrinsics(640, 480, 300.0)
 def observation(turn: int, moves_left: int, move: MoveOutcome | None = None) -> Observation:
     extent, from_start = Extent((-0.04, 5.5), (0.0, 4.0), 0.1), Extent((-2.0, 2.0), (-2.25, 3.29), 0.1)
     view = np.zeros((2, 2, 3), np.uint8)
-    return Observation(view, HERE, extent, move, turn, moves_left, START, from_start, CAMERA)
+    return Observation((Shot("rgb", view),), HERE, extent, move, turn, moves_left, START, from_start, CAMERA)
 
 
 def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:

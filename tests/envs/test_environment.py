@@ -67,7 +67,7 @@ def test_resuming_with_a_known_outcome_equals_taking_its_action(library: ScanLib
     action = CameraAction(rotation_angle_degrees=-30.0, forward_meters=2.0)
     stepped, resumed = ExplorationEnv(library, 3), ExplorationEnv(library, 3)
     first = stepped.reset(question)
-    resumed.reset_at(library.scene_of(question), first.pose, first.view)
+    resumed.reset_at(library.scene_of(question), first.pose, first.images)
     outcome = stepped.outcome(action)
     assert stepped.observation is first, "outcome() must not move the camera"
     expected, found = stepped.step(action), resumed.resume(outcome)

@@ -62,7 +62,7 @@ def begin(number, words=10):
 def ask(conversation, text):
     draw = np.random.default_rng([len(conversation.messages), *conversation.id.encode()])
     size = (64, 64) if len(text) % 2 else (64, 96)
-    conversation.append(Message("user", text, draw.integers(0, 256, (*size, 3), dtype=np.uint8)))
+    conversation.append(Message.of_views(text, draw.integers(0, 256, (*size, 3), dtype=np.uint8)))
 
 
 def answer(conversation, reply, text="You moved 0.5 m."):

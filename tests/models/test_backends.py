@@ -37,13 +37,13 @@ def view(seed, size=(64, 96)):
 def begin(name, words="How many chairs are in this room?", seed=0):
     conversation = Conversation(name)
     conversation.append(Message("system", "You are inside the 3D scan of a room."))
-    conversation.append(Message("user", words, view(seed)))
+    conversation.append(Message.of_views(words, view(seed)))
     return conversation
 
 
 def proceed(conversation, reply, words="You moved 0.5 m.", seed=1):
     conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
-    conversation.append(Message("user", words, view(seed)))
+    conversation.append(Message.of_views(words, view(seed)))
 
 
 def different_conversations(count):
@@ -104,7 +104,7 @@ class TestEncoding:
         before = encoder.encode(conversation).ids
         tokens = (5, 300, 301, 7)  # re-encoding the decoded text gives other ids
         conversation.append(Message("assistant", tokenizer.decode(tokens), tokens=tokens))
-        conversation.append(Message("user", "next", view(1)))
+        conversation.append(Message.of_views("next", view(1)))
         after = encoder.encode(conversation).ids
         assert after[: len(before) + 4] == [*before, *tokens]
         assert tokenizer.decode(after[len(before) + 4 :]).startswith("<|im_end|>\n<|im_start|>user\n<|vision_start|>")
@@ -114,7 +114,7 @@ class TestEncoding:
         conversation = begin("q")
         encoder.encode(conversation)
         conversation.append(Message("assistant", "I look further."))
-        conversation.append(Message("user", "next", view(1, (96, 64))))
+        conversation.append(Message.of_views("next", view(1, (96, 64))))
         encoded = encoder.encode(conversation)
         ids = torch.tensor([encoded.ids])
         whole, _ = model.model.get_rope_index(
@@ -128,7 +128,7 @@ class TestEncoding:
         """Ids, pixels and positions of one message with three views, of which one has another size."""
         model, processor = parts
         images = [view(0), view(1, (96, 64)), view(2)]
-        last = Message("user", "look", images[-1], earlier=tuple(images[:-1]))
+        last = Message.of_views("look", *images)
         encoded = encoder.encode(Conversation("q", [Message("system", "rules"), last]))
         content = [*[{"type": "image"}] * 3, {"type": "text", "text": "look"}]
         chat = [
@@ -158,7 +158,7 @@ class TestEncoding:
         assert torch.equal(QWEN3_VL.positions(model.config, ids, {"image_grid_thw": grid}), whole[:, 0])
 
     def test_a_view_of_640x480_is_300_tokens(self, encoder, parts):
-        conversation = Conversation("q", [Message("system", "rules"), Message("user", "look", view(0, (480, 640)))])
+        conversation = Conversation("q", [Message("system", "rules"), Message.of_views("look", view(0, (480, 640)))])
         assert encoder.encode(conversation).ids.count(parts[0].config.image_token_id) == 300
 
     @pytest.mark.parametrize("role", ["system", "user", "assistant"])
@@ -170,9 +170,9 @@ class TestEncoding:
         def added_ids(texts):
             messages = [
                 Message("system", texts["system"]),
-                Message("user", texts["user"], view(0)),
+                Message.of_views(texts["user"], view(0)),
                 Message("assistant", texts["assistant"]),
-                Message("user", "next", view(1)),
+                Message.of_views("next", view(1)),
             ]
             return [i for i in encoder.encode(Conversation("q", messages)).ids if i in added.values()]
 
@@ -180,7 +180,7 @@ class TestEncoding:
 
     @pytest.mark.parametrize("size", [(480, 650), (100, 64), (32, 32)])
     def test_an_image_that_would_be_resized_is_refused(self, encoder, size):
-        conversation = Conversation("Q007", [Message("system", "rules"), Message("user", "look", view(0, size))])
+        conversation = Conversation("Q007", [Message("system", "rules"), Message.of_views("look", view(0, size))])
         with pytest.raises(ModelError, match=rf"Q007.*{size[1]}x{size[0]}.*(multiples of 32|squares of 32x32)"):
             encoder.encode(conversation)
 
@@ -188,7 +188,7 @@ class TestEncoding:
         conversation = begin("q")
         first = encoder.encode(conversation).turns[0]
         conversation.append(Message("assistant", "seen"))
-        conversation.append(Message("user", "next", view(1)))
+        conversation.append(Message.of_views("next", view(1)))
         assert encoder.encode(conversation).turns[0] is first
 
     def test_another_conversation_with_the_same_id_is_encoded_from_scratch(self, encoder):

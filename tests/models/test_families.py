@@ -64,13 +64,13 @@ class Tiny:
     def begin(self, number: int, words: int = 1) -> Conversation:
         conversation = Conversation(f"q{number}")
         conversation.append(Message("system", "You are inside the 3D scan of a room."))
-        conversation.append(Message("user", "Where is the door? " * words, self.view(conversation.id, 0)))
+        conversation.append(Message.of_views("Where is the door? " * words, self.view(conversation.id, 0)))
         return conversation
 
     def proceed(self, conversation: Conversation, reply) -> None:
         conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
         turn = len(conversation.images)
-        conversation.append(Message("user", "You moved 0.5 m.", self.view(conversation.id, turn)))
+        conversation.append(Message.of_views("You moved 0.5 m.", self.view(conversation.id, turn)))
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +113,16 @@ class TestEncoding:
         conversation = tiny.begin(0)
         if at_once:
             system, first = conversation.messages
-            both = Message("user", first.text, tiny.view("q0", 1), earlier=(first.image,))
+            both = Message.of_views(first.text, first.shots[0].image, tiny.view("q0", 1))
             conversation = Conversation("q0", [system, both])
         else:
             conversation.append(Message("assistant", "I see a chair."))
-            conversation.append(Message("user", "next", tiny.view("q0", 1)))
+            conversation.append(Message.of_views("next", tiny.view("q0", 1)))
         encoded = tiny.encoder().encode(conversation)
         processor = AutoProcessor.from_pretrained(tiny.path)
         chat = []
         for message in conversation.messages:
-            image = [{"type": "image"}] * len(message.views)
+            image = [{"type": "image"}] * len(message.shots)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
         options = {"crop_to_patches": False} if tiny.family.tiled else {}
         options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}
@@ -148,7 +148,7 @@ class TestEncoding:
             counted = footprint(tiny.path, "float32", "cpu", tiles).image_tokens
             for height, width in tiny.sizes:
                 conversation = Conversation("q", [Message("system", "rules")])
-                conversation.append(Message("user", "look", np.zeros((height, width, 3), np.uint8)))
+                conversation.append(Message.of_views("look", np.zeros((height, width, 3), np.uint8)))
                 ids = tiny.encoder(tiles).encode(conversation).ids
                 assert sum(token in image_ids for token in ids) == counted(width, height)
             small, large = (counted(width, height) for height, width in tiny.sizes)
@@ -156,7 +156,7 @@ class TestEncoding:
 
     def test_an_unsupported_size_is_refused_with_the_familys_multiple(self, tiny: Tiny):
         conversation = Conversation("Q007", [Message("system", "rules")])
-        conversation.append(Message("user", "look", np.zeros((70, 100, 3), np.uint8)))
+        conversation.append(Message.of_views("look", np.zeros((70, 100, 3), np.uint8)))
         if tiny.family.why_not(100, 70) is None:
             assert tiny.encoder().encode(conversation).ids
             return

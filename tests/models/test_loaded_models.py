@@ -41,13 +41,13 @@ def processor(checkpoint: str):
 
 def begin(number: int, words: int = 5) -> Conversation:
     view = np.random.default_rng(number).integers(0, 256, (64, 96, 3), dtype=np.uint8)
-    asked = Message("user", "Where is the door? " * words, view)
+    asked = Message.of_views("Where is the door? " * words, view)
     return Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room."), asked])
 
 
 def proceed(conversation: Conversation, reply) -> None:
     conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
-    conversation.append(Message("user", "You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
+    conversation.append(Message.of_views("You moved 0.5 m.", conversation.images[-1][:, ::-1].copy()))
 
 
 def tokens(replies) -> list[tuple[int, ...]]:

@@ -47,7 +47,7 @@ def backend_at(server: FaultyServer, **options: Any) -> OpenAIBackend:
 
 def conversation(number: int = 0) -> Conversation:
     view = np.zeros((64, 96, 3), dtype=np.uint8)
-    return Conversation(str(number), [Message("system", "Look."), Message("user", f"Question {number}", view)])
+    return Conversation(str(number), [Message("system", "Look."), Message.of_views(f"Question {number}", view)])
 
 
 def ask(backend: OpenAIBackend) -> Reply:

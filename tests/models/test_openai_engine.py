@@ -95,7 +95,7 @@ def backend_at(url: str, **options):
 
 def conversation(text: str = "What do you see?") -> Conversation:
     view = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
-    return Conversation("q", [Message("system", "Look."), Message("user", text, view)])
+    return Conversation("q", [Message("system", "Look."), Message.of_views(text, view)])
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ def test_a_server_that_drops_views_is_reported(
     for turn in range(4):
         (reply,) = backend.generate([asked], action_format())
         asked.append(Message("assistant", reply.text))
-        asked.append(Message("user", f"Turn {turn + 1}", asked.images[0]))
+        asked.append(Message.of_views(f"Turn {turn + 1}", asked.images[0]))
     said = [each.getMessage() for each in caplog.records if "drop the beginning of conversations" in each.getMessage()]
     assert len(said) == warnings
     assert all("read 900 tokens of a conversation of 2 views, and 900 of one of 3" in each for each in said)
@@ -533,7 +533,7 @@ def test_the_first_check_finds_a_server_that_sends_replies_as_thoughts(script: F
 def test_an_empty_reply_is_not_sent_back_as_an_empty_message(script: FaultyServer):
     backend, chat = backend_at(script.url), conversation()
     chat.append(Message("assistant", "\n"))
-    chat.append(Message("user", "And now?", chat.messages[1].image))
+    chat.append(Message.of_views("And now?", chat.images[0]))
     backend.generate([chat], action_format())
     said = [each["content"] for each in script.requests[-1].body["messages"] if each["role"] == "assistant"]
     assert said == ["(empty reply)"]

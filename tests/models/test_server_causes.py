@@ -100,14 +100,14 @@ def test_a_server_without_a_system_role_is_found_by_the_check(server: FaultyServ
     assert f"does not take a system message (400: {words}): add --no-system-role" in refusal(server)
     backend = backend_at(server, system_role=False)
     view = np.zeros((28, 28, 3), np.uint8)
-    chat = Conversation("q", [Message("system", "You look."), Message("user", "Where?", view)])
+    chat = Conversation("q", [Message("system", "You look."), Message.of_views("Where?", view)])
     for text in ("You look.\n\nWhere?", "And now?"):
         backend.generate([chat], action_format())
         sent = server.requests[-1].body["messages"]
         assert [each["role"] for each in sent] == ["user", "assistant", "user"][: len(sent)]
         assert [part.get("text") for part in sent[-1]["content"]] == [None, text]
         chat.append(Message("assistant", "Left."))
-        chat.append(Message("user", "And now?", view))
+        chat.append(Message.of_views("And now?", view))
 
 
 @pytest.mark.parametrize("content", [None, [], [{"type": "thinking", "thinking": "Hello!"}]])

@@ -199,9 +199,9 @@ class TestStart:
 def two_views(sizes):
     """A conversation with views of these two sizes, (height, width)."""
     conversation = Conversation("q", [Message("system", "rules")])
-    conversation.append(Message("user", "look", np.zeros((*sizes[0], 3), np.uint8)))
+    conversation.append(Message.of_views("look", np.zeros((*sizes[0], 3), np.uint8)))
     conversation.append(Message("assistant", "I see a chair."))
-    conversation.append(Message("user", "and now", np.zeros((*sizes[1], 3), np.uint8)))
+    conversation.append(Message.of_views("and now", np.zeros((*sizes[1], 3), np.uint8)))
     return conversation
 
 
@@ -280,13 +280,13 @@ def view(seed):
 def begin(name, words="How many chairs are in this room?", seed=0):
     conversation = Conversation(name)
     conversation.append(Message("system", "You are inside the 3D scan of a room."))
-    conversation.append(Message("user", words, view(seed)))
+    conversation.append(Message.of_views(words, view(seed)))
     return conversation
 
 
 def proceed(conversation, reply, seed):
     conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
-    conversation.append(Message("user", "You moved 0.5 m.", view(seed)))
+    conversation.append(Message.of_views("You moved 0.5 m.", view(seed)))
 
 
 def config_of(rooms, log_root, **changes):
@@ -394,7 +394,7 @@ class TestReplies:
     def test_an_image_is_sent_once(self, served):
         conversation = begin("once", seed=70)
         (reply,) = served.generate([conversation], action_format())
-        assert conversation.views[0].sha256 in served._server.current.images
+        assert conversation.shots[0].sha256 in served._server.current.images
         proceed(conversation, reply, 71)
         assert served.generate([conversation], action_format())[0].images_encoded == 1
 
@@ -446,7 +446,7 @@ def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatc
     conversations = []
     for number in range(3):
         conversation = Conversation(f"q{number}", [Message("system", "You are inside the 3D scan of a room.")])
-        conversation.append(Message("user", "Where is the door? " * (3 * number + 1), look(number)))
+        conversation.append(Message.of_views("Where is the door? " * (3 * number + 1), look(number)))
         conversations.append(conversation)
     ours, theirs = (
         TransformersBackend.from_checkpoint(checkpoint, options),
@@ -460,7 +460,7 @@ def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatc
             assert turn == 0 or all(reply.reused_tokens > 0 for reply in replies)
             for number, (conversation, reply) in enumerate(zip(conversations, expected, strict=True)):
                 conversation.append(Message("assistant", reply.text, tokens=reply.tokens))
-                conversation.append(Message("user", "You moved 0.5 m.", look(number + 1)))
+                conversation.append(Message.of_views("You moved 0.5 m.", look(number + 1)))
     finally:
         theirs.close()
 

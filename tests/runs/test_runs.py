@@ -74,7 +74,7 @@ def read_everything(reader: RunReader) -> None:
     assert reader.summary is None or reader.summary["cost"]
     for episode in reader.begun:
         assert isinstance(reader.messages(episode), list)  # of a turn that was just written, they follow its line
-        assert all(reader.image(episode, turn.turn) is not None for turn in reader.turns(episode))
+        assert all(turn.shots[0].load() is not None for turn in reader.turns(episode))
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -201,8 +201,8 @@ def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path)
             for reader in map(RunReader, run_folders(tmp_path)):
                 glances += [(row.episode, reader.turns(row.episode)) for row in reader.rows]
                 glances += [(episode, reader.turns(episode)) for episode in reader.begun]
-                for episode, turns in glances[-3:]:
-                    assert all(reader.image(episode, turn.turn) is not None for turn in turns)
+                for _, turns in glances[-3:]:
+                    assert all(turn.shots[0].load() is not None for turn in turns)
         final = RunReader(running.result())
     assert all(final.turns(episode)[: len(turns)] == turns for episode, turns in glances)
 
@@ -226,7 +226,7 @@ def test_a_damaged_file_is_named(interrupted: Path, name: str, read: Callable[[R
 def test_missing_files_read_as_empty(tmp_path: Path):
     reader = RunReader(tmp_path)
     assert (reader.rows, reader.turns(EpisodeId(1)), reader.messages(EpisodeId(1)), reader.begun) == ([], [], [], [])
-    assert reader.summary is None and reader.image(EpisodeId(1), 0) is None
+    assert reader.summary is None
     with pytest.raises(RunError, match=r"run\.json"):
         _ = reader.facts
 

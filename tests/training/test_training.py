@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.replies import parse_action
 from roomscout.agent.state import QuestionState
+from roomscout.base.shots import Shot
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import Extent, Observation
@@ -254,7 +255,7 @@ def test_a_pupils_notes_are_matched_to_nearby_objects():
     teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
     state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
     view, camera = np.zeros((2, 2, 3), np.uint8), Intrinsics(2, 2, 1.0)
-    state.observations.append(Observation(view, start, extent, None, 0, 8, start, extent, camera))
+    state.observations.append(Observation((Shot("rgb", view),), start, extent, None, 0, 8, start, extent, camera))
     teacher.adopt_notes(view_text(start, start, [far, off, ghost, off]), state)
     assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
 
@@ -389,7 +390,7 @@ def test_a_row_has_the_ids_and_positions_of_evaluation(shards, checkpoint, maker
     for turn, (user, image) in enumerate(zip(stored.user, stored.images, strict=True)):
         if turn:
             conversation.append(Message("assistant", stored.replies[turn - 1]))
-        conversation.append(Message("user", user, image))
+        conversation.append(Message.of_views(user, image))
     encoded = ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint)).encode(conversation)
     row = maker.episode(stored)
     assert row.ids[: len(encoded.ids)].tolist() == encoded.ids

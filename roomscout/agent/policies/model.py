@@ -122,7 +122,13 @@ def ask(state: QuestionState, prompts: Prompts, turn: int | None = None) -> None
     if messages[-1].role != "user":
         previous = state.turns[turn - 1] if turn else None
         state.conversation.append(turn_message(prompts, state.question, state.observations[turn], previous))
-    assert len(state.conversation.images) == turn + 1, f"{state.label}: image i must belong to turn i"
+    require_shots(state, turn)
+
+
+def require_shots(state: QuestionState, turn: int) -> None:
+    """Assert that the conversation shows the images of all turns up to `turn`, and no others."""
+    seen = [shot for observation in state.observations[: turn + 1] for shot in observation.images]
+    assert state.conversation.shots == seen, f"{state.label}: the images of turn i must belong to observation i"
 
 
 def ask_now(state: QuestionState, prompts: Prompts) -> Conversation:
@@ -137,7 +143,7 @@ def ask_at_once(state: QuestionState, prompts: Prompts) -> None:
     if not state.conversation.messages:
         state.conversation.append(system_message(prompts, state.question, state.observations[0]))
         state.conversation.append(message_of_all_turns(prompts, state.question, state.observations, state.turns))
-    assert len(state.conversation.images) == state.turn + 1, f"{state.label}: image i must belong to turn i"
+    require_shots(state, state.turn)
 
 
 def read(reply: Reply, state: QuestionState, prompts: Prompts, last_turn: bool | None = None) -> Decision:

@@ -466,7 +466,7 @@ def turn_message(prompts: Prompts, question: Question, observation: Observation,
     opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
     where = _joined(_extent(prompts, question, observation), _position(prompts, question, observation))
     parts = filter(None, [opening, where, _turns_left(prompts, observation)])
-    return Message("user", "\n\n".join(parts), image=observation.view)
+    return Message("user", "\n\n".join(parts), observation.images)
 
 
 def message_of_all_turns(
@@ -483,8 +483,7 @@ def message_of_all_turns(
     ]
     extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
     parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), last])
-    *earlier, image = (observation.view for observation in observations)
-    return Message("user", "\n\n".join(parts), image=image, earlier=tuple(earlier))
+    return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.images))
 
 
 def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:

@@ -1,7 +1,7 @@
 """What the formats have in common: the finished answers of a run, and what a file holds of them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.data.answers import NUMBER
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.runs import RunError
+from roomscout.runs.records import image_files
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,10 @@ def camera_path_of(answer: QuestionContents) -> list[dict[str, Any]]:
     return [{key: value for key, value in turn.to_json().items() if key in kept} for turn in answer.turns]
 
 
-def view_of(run: RunContents, answer: QuestionContents, message: dict[str, str]) -> Path | None:
-    """The file of a message's view; None for a message without one. Raises RunError for a link out of the run."""
-    if "image" not in message:
-        return None
-    path = run.folder_of(answer.episode) / message["image"]
-    if not path.resolve().is_relative_to(run.reader_of(answer.episode).folder.resolve()):
-        raise RunError(f"{path} is a link out of the run folder: replace it by a file")
-    return path
+def images_of(run: RunContents, answer: QuestionContents, message: Mapping[str, Any]) -> list[Path]:
+    """The files of a message's images, in their order. Raises RunError for a link out of the run."""
+    paths = [run.folder_of(answer.episode) / name for name in image_files(message)]
+    for path in paths:
+        if not path.resolve().is_relative_to(run.reader_of(answer.episode).folder.resolve()):
+            raise RunError(f"{path} is a link out of the run folder: replace it by a file")
+    return paths

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, view_of
+from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, images_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.base.text import escaped, escaped_text
 from roomscout.runs import RunError
@@ -30,10 +30,10 @@ SCORE = "score"
 
 
 def write(run: RunContents, out: Path) -> Exported:
-    """Write an .eval file that stands alone: it has the views, the replies and the scores.
+    """Write an .eval file that stands alone: it has the images, the replies and the scores.
 
-    A view that is missing is named in its message. Raises RunError without inspect-ai. Has the views of one answer in
-    memory at a time; the file takes the bytes of all views.
+    An image that is missing is named in its message. Raises RunError without inspect-ai. Has the images of one answer
+    in memory at a time; the file takes the bytes of all.
     """
     try:
         from inspect_ai.log import condense_sample, write_eval_log
@@ -47,7 +47,7 @@ def write(run: RunContents, out: Path) -> Exported:
             summaries.append(_write_sample(condense_sample(_sample(run, answer, missing)), file))
         file.writestr("summaries.json", to_json(summaries, exclude_none=True))
     write_eval_log(_header(run, summaries), out, format="eval", header_only=True)
-    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
+    lacking = f"images that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
     return Exported(len(summaries), (lacking,) if lacking else ())
 
 
@@ -156,18 +156,20 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
 
 
 def _messages(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "list[ChatMessage]":
-    """The conversation; for a policy without a model, each view and what the policy did. Adds to `missing` views."""
+    """The conversation; for a policy without a model, the images of each turn and what the policy did. Adds to
+    `missing` images."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ContentImage, ContentText
 
-    def seen(text: str, view: Path | None) -> ChatMessageUser:
-        if view is None:
-            return ChatMessageUser(content=text)
-        try:
-            image = "data:image/png;base64," + base64.b64encode(view.read_bytes()).decode("ascii")
-        except FileNotFoundError:
-            missing.append(view)
-            return ChatMessageUser(content=f"[{view.name} is missing]\n{text}")
-        return ChatMessageUser(content=[ContentImage(image=image), ContentText(text=text)])
+    def seen(text: str, paths: Iterable[Path]) -> ChatMessageUser:
+        images = []
+        for path in paths:
+            try:
+                address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+                images.append(ContentImage(image=address))
+            except FileNotFoundError:
+                missing.append(path)
+                text = f"[{path.name} is missing]\n{text}"
+        return ChatMessageUser(content=[*images, ContentText(text=text)] if images else text)
 
     found: list[ChatMessage] = []
     for message in answer.messages:
@@ -175,12 +177,12 @@ def _messages(run: RunContents, answer: QuestionContents, missing: list[Path]) -
         if message["role"] == "system":
             found.append(ChatMessageSystem(content=text))
         elif message["role"] == "user":
-            found.append(seen(text, view_of(run, answer, message)))
+            found.append(seen(text, images_of(run, answer, message)))
         else:
             found.append(ChatMessageAssistant(content=text, model=_model(run)))
     if not found:
         for turn in answer.turns:
-            found.append(seen(f"turn {turn.turn}", turn.seen.path))
+            found.append(seen(f"turn {turn.turn}", [shot.path for shot in turn.shots]))
             found.append(ChatMessageAssistant(content=turn.action.in_words, model=_model(run)))
     return found
 

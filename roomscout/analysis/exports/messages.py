@@ -1,8 +1,8 @@
 """Exports conversations for fine-tuning: JSON lines with `messages` and `images`.
 
-There are two forms, which differ in how a message refers to its image. Each image is the next entry of `images`.
+There are two forms, which differ in how a message refers to its images. Each image is the next entry of `images`.
 
-- As text: `<image>` in the message. ms-swift (`Custom-dataset.md` of its docs) and LLaMA-Factory
+- As text: `<image>` in the message, one line each. ms-swift (`Custom-dataset.md` of its docs) and LLaMA-Factory
   (`data/README.md`, format "sharegpt" with the tags of OpenAI) read it.
 - As parts: a list with `{"type": "image"}` and the text. TRL reads it (`trl/data_utils.py`,
   `prepare_multimodal_messages`), and puts all images into the first message of a conversation in the other form.
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.exports.answers import Exported, finished, view_of
+from roomscout.analysis.exports.answers import Exported, finished, images_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.runs import RunError
 
@@ -24,10 +24,11 @@ _TAGS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image
 """What these tools replace (ms-swift: `swift/template/base.py`); in a reply or a question it is ordinary text."""
 
 
-def _write(content: Callable[[str, bool], Any], run: RunContents, out: Path) -> Exported:
-    """Write the conversations, with absolute paths of their views; `content` makes a message of text and "has a view".
+def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> Exported:
+    """Write the conversations, with absolute paths of their images; `content` makes a message of its text
+    and its number of images.
 
-    Leaves out failed questions, and conversations without all of their views. Raises RunError if none is left.
+    Leaves out failed questions, and conversations without all of their images. Raises RunError if none is left.
     """
     written, remarks, without = 0, [], 0
     with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
@@ -36,16 +37,16 @@ def _write(content: Callable[[str, bool], Any], run: RunContents, out: Path) -> 
             if answer.row.failed or not answer.messages or answer.messages[-1]["role"] != "assistant":
                 without += 1
                 continue
-            views = [view_of(run, answer, message) for message in answer.messages]
-            if missing := [view for view in views if view is not None and not view.is_file()]:
+            images = [images_of(run, answer, message) for message in answer.messages]
+            if missing := [path for paths in images for path in paths if not path.is_file()]:
                 remarks.append(f"{missing[0]} is missing, so {answer.episode} is left out: restore it")
                 continue
             line = {
                 "messages": [
-                    {"role": message["role"], "content": content(message["text"], view is not None)}
-                    for message, view in zip(answer.messages, views, strict=True)
+                    {"role": message["role"], "content": content(message["text"], len(paths))}
+                    for message, paths in zip(answer.messages, images, strict=True)
                 ],
-                "images": [str(view) for view in views if view is not None],
+                "images": [str(path) for paths in images for path in paths],
                 **_facts(answer),
             }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -72,13 +73,12 @@ def _facts(answer: QuestionContents) -> dict[str, Any]:
     }
 
 
-def _as_text(text: str, has_view: bool) -> str:
-    plain = _TAGS.sub(r"< \1 >", text)
-    return f"{TAG}\n{plain}" if has_view else plain
+def _as_text(text: str, images: int) -> str:
+    return f"{TAG}\n" * images + _TAGS.sub(r"< \1 >", text)
 
 
-def _as_parts(text: str, has_view: bool) -> list[dict[str, str]]:
-    return [*([{"type": "image"}] if has_view else []), {"type": "text", "text": text}]
+def _as_parts(text: str, images: int) -> list[dict[str, str]]:
+    return [*[{"type": "image"}] * images, {"type": "text", "text": text}]
 
 
 write_as_text = partial(_write, _as_text)

@@ -87,9 +87,10 @@ def page_values(replay: Replay) -> dict[str, Any]:
         for turn in turns
     ]
     missing += [
-        f"The view of turn {turn.turn} is damaged: {escaped(str(turn.seen.path))}."
+        f"The view of turn {turn.turn} is damaged: {escaped(str(shot.path))}."
         for turn in turns
-        if turn.seen.path.is_file() and turn.seen.path not in views
+        for shot in turn.shots
+        if shot.path.is_file() and shot.path not in views
     ]
     return {
         "title": escaped(replay.title),
@@ -150,8 +151,9 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def _jpegs(turns: Iterable[Turn]) -> dict[Path, str]:
-    """The views that can be read as data: URLs, by their file; all are scaled down until they fit."""
-    views = {turn.seen.path: view for turn in turns if (view := turn.seen.load()) is not None}
+    """The images that can be read as data: URLs, by their file; all are scaled down until they fit."""
+    shots = (shot for turn in turns for shot in turn.shots)
+    views = {shot.path: image for shot in shots if (image := shot.load()) is not None}
     for width in VIEW_WIDTHS_PX:
         addresses = {path: _jpeg_address(Image.fromarray(view), width) for path, view in views.items()}
         if sum(map(len, addresses.values())) <= MOST_VIEW_BYTES:

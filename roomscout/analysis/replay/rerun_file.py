@@ -8,6 +8,7 @@ import numpy as np
 from roomscout.analysis.replay.page import MOST_FACES, Replay
 from roomscout.analysis.report.contents import QuestionContents
 from roomscout.analysis.report.pages import forced_in_words
+from roomscout.base.shots import VIEW
 from roomscout.base.text import escaped
 from roomscout.rendering.simplify import simplified
 from roomscout.runs import RunError
@@ -25,7 +26,10 @@ def require_rerun() -> None:
 
 
 def write_rerun(replay: Replay, out: Path) -> None:
-    """Write an .rrd file: scan, objects, path, cameras with views, and the conversation. `rerun FILE` opens it."""
+    """Write an .rrd file: scan, objects, path, cameras with views, further images, and the conversation.
+
+    `rerun FILE` opens it.
+    """
     import rerun
 
     turns, lens = replay.question.turns, replay.intrinsics
@@ -58,11 +62,12 @@ def write_rerun(replay: Replay, out: Path) -> None:
             camera_xyz=rerun.ViewCoordinates.RDF,
         )
         recording.log("room/camera/view", pinhole)
-        view = turn.seen.load()
-        if view is None:
-            replay.missing.append(f"The view {turn.seen.path.name} is missing or damaged.")
-        else:
-            recording.log("room/camera/view", rerun.Image(view).compress(jpeg_quality=85))
+        for shot in turn.shots:
+            if (image := shot.load()) is None:
+                replay.missing.append(f"The view {shot.path.name} is missing or damaged.")
+                continue
+            place_of_image = "room/camera/view" if shot.name == VIEW else f"images/{shot.name}"
+            recording.log(place_of_image, rerun.Image(image).compress(jpeg_quality=85))
         recording.log("room/path", rerun.LineStrips3D([path[: place + 1]], colors=[38, 99, 235]))
         recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, replay.question))))
     recording.flush()

@@ -12,8 +12,7 @@ from roomscout.analysis.report.maps import FloorPlans, map_of
 from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
-from roomscout.runs.reader import image_name
-from roomscout.runs.records import ForcedAnswer, RunFacts, Turn
+from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
 
 Link = Callable[[Path], str | None]
@@ -190,14 +189,14 @@ def hfov_deg(facts: RunFacts) -> float | None:
 def turn_values(
     turn: Turn, question: QuestionContents, run: RunContents, link: Link, missing: list[str]
 ) -> dict[str, Any]:
-    """What was seen, said and done in a turn; texts are escaped for display. A missing view is added to `missing`."""
-    view = run.reader_of(question.episode).view_file(question.episode, turn.turn)
-    if view is None:
-        missing.append(f"The view {image_name(turn.turn)} is missing.")
+    """What was seen, said and done in a turn; texts are escaped for display. A missing image is added to `missing`."""
+    missing += [f"The view {shot.path.name} is missing." for shot in turn.shots if shot.file is None]
+    view, *more = [link(file) if (file := shot.file) else None for shot in turn.shots]
     pose, reply, seconds = turn.pose, turn.reply, turn.seconds
     return {
         "turn": turn.turn,
-        "view": link(view) if view else None,
+        "view": view,
+        **({"more": list(zip(turn.see, more, strict=True))} if more else {}),
         "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
@@ -259,7 +258,7 @@ def _sight_in_words(sight: Sight | None) -> str:
 
 
 def _read_in(turn: Turn, question: QuestionContents) -> str:
-    """The text that the model read with a turn's view; with all views at once, that of the last one."""
-    shown = [(message, message.get("images", [message.get("image")])[-1]) for message in question.messages]
-    of_user = [message for message, name in shown if name == image_name(turn.turn)]
+    """The text that the model read with a turn's images; with all views at once, that of the last ones."""
+    last = turn.shots[-1].path.name
+    of_user = [message for message in question.messages if image_files(message)[-1:] == [last]]
     return escaped_text(of_user[0]["text"]) if of_user else ""

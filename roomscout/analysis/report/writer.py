@@ -160,18 +160,23 @@ def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> 
 
 
 def _embedded(pages: list[tuple[str, dict[str, Any]]], shared: Sharing) -> Iterator[tuple[str, str]]:
-    """The pages with their views as data, and the name of their floor plan in place of its file."""
+    """The pages with their images as data, and the name of their floor plan in place of its file."""
     for name, page in pages:
         texts = shared.of(page)
-        views = [turn["view"] for turn in page["turns"]]
         turns = [
-            turn | {"view": view and _data_address(Path(view), "JPEG")}
-            for turn, view in zip(texts["turns"], views, strict=True)
+            shared_turn
+            | {"view": _embedded_image(turn["view"])}
+            | ({"more": [[name, _embedded_image(path)] for name, path in turn["more"]]} if "more" in turn else {})
+            for shared_turn, turn in zip(texts["turns"], page["turns"], strict=True)
         ]
         shown = page["map"]
         if shown and shown["image"]:
             shown = shown | {"image": f"#{Path(shown['image']).stem}"}
         yield name, script_json(texts | {"turns": turns, "map": shown})
+
+
+def _embedded_image(path: str | None) -> str | None:
+    return _data_address(Path(path), "JPEG") if path else None
 
 
 def _data_address(path: Path, kind: str) -> str | None:

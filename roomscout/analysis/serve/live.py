@@ -21,7 +21,7 @@ from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
 from roomscout.runs import RunError
 from roomscout.runs.reader import journal_path
-from roomscout.runs.records import EpisodeId
+from roomscout.runs.records import EpisodeId, SavedShot
 
 BLOCKS = ("title", "about", "missing", "scores", "cautions", "plots")
 """The blocks of the template that change while a run goes on."""
@@ -115,12 +115,11 @@ class LiveRun:
             }
 
     def view(self, name: str, file: str) -> Path | None:
-        """The file of a view; None if it is not one of this run's."""
+        """The file of an image; None if it is not one of this run's."""
         run, episode = self._find(name)
-        turn = re.fullmatch(r"render_([0-9]{2,6})\.png", file)
-        if episode is None or turn is None:
+        if episode is None or not re.fullmatch(r"render_[0-9]{2,6}(_[a-z][a-z0-9]{0,39})?\.png", file):
             return None
-        return run.reader_of(episode).view_file(episode, int(turn[1]))
+        return SavedShot(file, run.folder_of(episode) / file).file
 
     def map(self, file: str) -> Path | None:
         """The file of a floor plan; None if it is not drawn."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.base.shots import Shot
 from roomscout.models import ModelOptions
-from roomscout.models.conversation import Message, View
+from roomscout.models.conversation import Message
 from roomscout.models.openai.bodies import object_at, parsed
 from roomscout.models.openai.causes import NO_MODEL, REFUSED, TOO_LONG, cause_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError
@@ -183,8 +184,8 @@ def _check(
     without images it is one turn."""
     images = endpoint.options.images if images is None else images
     system_role = endpoint.options.system_role if system_role is None else system_role
-    grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8) if images else None
-    turn = [Message("user", CHECK_TEXT, grey), Message("assistant", "Hello.")]
+    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if images else []
+    turn = [Message.of_views(CHECK_TEXT, *grey), Message("assistant", "Hello.")]
     messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
     encoded = filter(None, (encoded_message(messages, index, system_role) for index in range(len(messages))))
     return {
@@ -205,7 +206,7 @@ def encoded_message(messages: Sequence[Message], index: int, system_role: bool =
     beginning of the message after it."""
     if not system_role and index < 2:
         system = messages[0].text
-        return chat_message(messages[1].saying(f"{system}\n\n{messages[1].text}")) if index else b""
+        return chat_message(replace(messages[1], text=f"{system}\n\n{messages[1].text}")) if index else b""
     return chat_message(messages[index])
 
 
@@ -213,12 +214,12 @@ def chat_message(message: Message) -> bytes:
     """A message of a chat as JSON, the images before its text; servers refuse empty messages of the assistant."""
     empty = message.role == "assistant" and not message.text.strip()
     text = json.dumps(EMPTY_REPLY if empty else message.text).encode()
-    if not message.views:
+    if not message.shots:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
-    images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(view) for view in message.views)
+    images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(shot) for shot in message.shots)
     return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), images, text)
 
 
-def data_url(view: View) -> bytes:
-    """A view as a data URL."""
-    return b"data:image/png;base64," + base64.b64encode(view.png)
+def data_url(shot: Shot) -> bytes:
+    """An image as a data URL."""
+    return b"data:image/png;base64," + base64.b64encode(shot.png)

@@ -175,14 +175,14 @@ class ConversationEncoder:
             start = int(last.positions.max()) + 1
         added = self._tokenize(text)
         turns: list[EncodedTurn] = []
-        for count, view in enumerate((each.image for each in user.views), start=1):
+        for count, view in enumerate((each.image for each in user.shots), start=1):
             image = self._encode_image(view)
             at = added.index(self._config.image_token_id)
             ids += added[:at]
             image_start, added = len(ids), added[at + 1 :]
             ids += self._family.placeholders(self._processor, self._config, image)
             image_end = len(ids)
-            ids += added if count == len(user.views) else []
+            ids += added if count == len(user.shots) else []
             positions = self._family.positions(self._config, ids, image) + start
             of = () if turns else (before, user)
             turns.append(EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end))
@@ -191,27 +191,28 @@ class ConversationEncoder:
 
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
-        *before, last = origin.turns
+        begins = max(place for place, turn in enumerate(origin.turns) if turn.messages)
+        before, (*shared_turns, last) = origin.turns[:begins], origin.turns[begins:]
         rendered = self._render(conversation.messages)
         text = self._text_after(before[-1].rendered, rendered) if before else rendered
         added = self._tokenize(text)
-        behind = added[added.index(self._config.image_token_id) + 1 :]
+        behind = added[len(added) - added[::-1].index(self._config.image_token_id) :]
         shared = last.positions[:, : last.image_end]
         positions = torch.arange(len(behind)) + shared.max() + 1  # in every family, those of text after an image
         turn = replace(
             last,
-            messages=(last.messages[0], conversation.messages[-1]),
+            messages=tuple(conversation.messages[-2:]) if last.messages else (),
             rendered=rendered,
             ids=[*last.ids[: last.image_end], *behind],
             positions=torch.cat([shared, positions.expand(len(shared), -1)], dim=1),
         )
-        return EncodedConversation(conversation.id, conversation.key, [*before, turn], origin)
+        return EncodedConversation(conversation.id, conversation.key, [*before, *shared_turns, turn], origin)
 
     def _render(self, messages: Sequence[Message]) -> str:
         """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""
         chat = []
         for message in messages:
-            image = [{"type": "image"}] * (max(1, len(message.views)) if message.role == "user" else 0)
+            image = [{"type": "image"}] * (max(1, len(message.shots)) if message.role == "user" else 0)
             text = _REPLY if message.role == "assistant" else self._escape_added_tokens(message.text)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
         options = self._family.chat_options

@@ -140,7 +140,7 @@ class VllmBackend:
 
         Raises ModelError if the server rejects the request, sends an unexpected response, or crashes repeatedly.
         """
-        views = conversation.views
+        shots = conversation.shots
         body = {
             "token_ids": prompt_ids(encoded, self._image_id),
             "sampling_params": self._sampling(conversation, reply_format),
@@ -150,7 +150,7 @@ class VllmBackend:
         while failures < MOST_ATTEMPTS:
             server = self._server.current
             known = set() if all_images else server.images
-            body["content_parts"] = [image_part(view, view.sha256 not in known) for view in views]
+            body["content_parts"] = [image_part(shot, shot.sha256 not in known) for shot in shots]
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
@@ -163,7 +163,7 @@ class VllmBackend:
                 failures, why = failures + 1, str(error)
                 self._server.ensure_alive(server)
                 continue
-            server.images.update(view.sha256 for view in views)
+            server.images.update(shot.sha256 for shot in shots)
             self._server.replied()
             return _read_answer(response, encoded.ids, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from roomscout.base.shots import Shot
 from roomscout.models import ModelError
-from roomscout.models.conversation import View
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.internvl import INTERNVL
@@ -67,13 +67,13 @@ def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
     )
 
 
-def image_part(view: View, with_pixels: bool) -> dict[str, Any]:
+def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:
     """An image under its content hash, because vLLM takes images of the same name for the same image.
 
     Without pixels the server must have received it before.
     """
-    url = "data:image/png;base64," + base64.b64encode(view.png).decode("ascii") if with_pixels else None
-    return {"type": "image_url", "url": url, "uuid": view.sha256}
+    url = "data:image/png;base64," + base64.b64encode(shot.png).decode("ascii") if with_pixels else None
+    return {"type": "image_url", "url": url, "uuid": shot.sha256}
 
 
 def image_ends(encoded: EncodedConversation) -> list[int]:

@@ -42,9 +42,12 @@
     const view = turn.view
       ? element("img", { src: turn.view, alt: `What the camera saw in turn ${turn.turn}, at ${turn.pose}` })
       : element("p", { class: "noted" }, `The view of turn ${turn.turn} is missing or damaged.`);
+    const more = (turn.more || []).map(([name, address]) => address
+      ? element("img", { src: address, alt: `The ${name} image of turn ${turn.turn}` })
+      : element("p", { class: "noted" }, `The ${name} image of turn ${turn.turn} is missing or damaged.`));
     if (turn.view) view.style.aspectRatio = turn.place.half[0] / turn.place.half[1]; // known before the image, so that scrolling lands right
     const noted = [turn.requested && `The model asked for: ${turn.requested}`, turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)];
-    return element("li", {}, element("h2", {}, button), view,
+    return element("li", {}, element("h2", {}, button), view, ...more,
       turn.camera && element("p", { class: turn.stopped && "noted" }, `Camera: ${turn.camera}`),
       element("p", { class: "quiet" }, turn.pose),
       turn.reply && element("pre", {}, turn.reply),

@@ -363,12 +363,15 @@ const roomscout = (() => {
   }
 
   function card(turn) {
-    const gone = () => element("p", { class: "gone" }, `The view of turn ${turn.turn} is missing.`);
-    let view = gone();
-    if (turn.view) {
-      view = element("img", { src: turn.view, loading: "lazy", alt: `What the camera saw in turn ${turn.turn}, at ${turn.pose}` });
-      view.addEventListener("error", () => view.replaceWith(gone()));
-    }
+    const image = (address, name, alt) => {
+      const gone = () => element("p", { class: "gone" }, `The ${name} of turn ${turn.turn} is missing.`);
+      if (!address) return gone();
+      const made = element("img", { src: address, loading: "lazy", alt });
+      made.addEventListener("error", () => made.replaceWith(gone()));
+      return made;
+    };
+    const images = [image(turn.view, "view", `What the camera saw in turn ${turn.turn}, at ${turn.pose}`),
+      ...(turn.more || []).map(([name, address]) => image(address, `${name} image`, `The ${name} image of turn ${turn.turn}`))];
     const [prompt, reused, generated] = turn.tokens;
     const [preprocess, prefill, decode, render] = turn.seconds;
     const before = preprocess + prefill; // a server does not say how long it decoded
@@ -379,7 +382,7 @@ const roomscout = (() => {
       turn.retries ? `${turn.retries} failed requests before this reply` : "",
     ].filter(Boolean).join("; ");
     const noted = [turn.requested && `The model asked for: ${turn.requested}`, turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)].filter(Boolean);
-    const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, view, element("div", { class: "text" },
+    const made = element("li", { class: "turn", id: `turn-${turn.turn}` }, ...images, element("div", { class: "text" },
       element("h3", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action)),
       turn.camera ? element("p", { class: turn.stopped ? "noted" : null }, `Camera: ${turn.camera}`) : null,
       element("p", { class: "quiet" }, turn.pose + (turn.surface === null ? "" : `; ${turn.surface} % of the surface seen so far`)),

@@ -1,19 +1,46 @@
-"""A fast PNG encoder for views: with a general one, encoding took a quarter of a turn's CPU time."""
+"""The named images of an observation, with a fast PNG encoder."""
 
+import hashlib
 import struct
 import zlib
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+VIEW = "rgb"
+"""The name of the view, which is the first image of each observation."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _UP = 2
 """PNG's filter type Up: each byte is stored as its difference to the byte above."""
 
 
+@dataclass(frozen=True, eq=False)
+class Shot:
+    """An image with the name of its modality, (H, W, 3) uint8 RGB. Its PNG and its hash are computed on first use."""
+
+    name: str
+    image: np.ndarray
+
+    @cached_property
+    def png(self) -> bytes:
+        """The image as a PNG."""
+        return encode_png(self.image)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hexadecimal hash of the image's size and pixels: 0.6 ms for 640x480."""
+        digest = hashlib.sha256(str(self.image.shape).encode())
+        digest.update(self.image.tobytes())
+        return digest.hexdigest()
+
+
 def encode_png(image: np.ndarray) -> bytes:
     """(H, W, 3) uint8 RGB as a PNG (W3C Portable Network Graphics, third edition): 3 ms for 640x480.
 
-    Pillow takes 19 ms, most of it to choose a filter for every row; file sizes are equal.
+    Pillow takes 19 ms, a quarter of a turn's CPU time, most of it to choose a filter for every row; file sizes are
+    equal.
     """
     from isal import isal_zlib  # machines that only run models (benchmarks.gpu) may lack it
 
