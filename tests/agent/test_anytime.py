@@ -312,13 +312,13 @@ class TestAlternatives:
         ]
         assert [reply.images_encoded for reply in replies] == [0, 1, 0]
 
-    def test_only_a_message_with_one_view_can_be_replaced(self):
+    def test_only_a_user_message_can_be_replaced(self):
         conversation = begin(1)
         conversation.append(Message("assistant", "I look."))
-        with pytest.raises(ValueError, match="q1: only a user message with one view can be replaced"):
+        with pytest.raises(ValueError, match="q1: only a user message can be replaced"):
             conversation.asking_instead("Answer now.")
 
-    def test_both_share_the_png_of_the_view(self):
+    def test_both_share_the_png_of_the_image(self):
         conversation = begin(1)
         assert last_turn(conversation).shots[0] is conversation.shots[0]
 

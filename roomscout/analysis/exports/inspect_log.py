@@ -47,7 +47,7 @@ def write(run: RunContents, out: Path) -> Exported:
             summaries.append(_write_sample(condense_sample(_sample(run, answer, missing)), file))
         file.writestr("summaries.json", to_json(summaries, exclude_none=True))
     write_eval_log(_header(run, summaries), out, format="eval", header_only=True)
-    lacking = f"images that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
+    lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
     return Exported(len(summaries), (lacking,) if lacking else ())
 
 
