@@ -407,7 +407,8 @@ def forest(pair: Pair, second: str) -> str:
     if not shown:
         return ""
     edges = [edge for each in shown for edge in (*(each.interval or ()), 0.0)]
-    low, high = _padded(edges)
+    space = 0.05 * (max(edges) - min(edges))
+    low, high = min(edges) - space, max(edges) + space
     left, width, row_height, top = 196, 450, 26, 10
     bottom = top + row_height * len(shown) + 4
     drawing = Drawing(width, bottom + 44, f"Differences {second} - A with their intervals")
@@ -418,15 +419,7 @@ def forest(pair: Pair, second: str) -> str:
         middle = top + row_height * (row + 0.5)
         drawing.text(left - 8, middle + 4, escaped(_name(each, pair)), "name end")
         assert each.interval is not None
-        drawing.line(scale(each.interval[0]), middle, scale(each.interval[1]), middle, "whisker")
-        for edge in each.interval:
-            drawing.line(scale(edge), middle - 4, scale(edge), middle + 4, "whisker")
+        drawing.whisker(scale, each.interval, middle)
         about = f"{each.percent:+.1f} ({interval_in_words(each)})"
         drawing.circle(scale(each.percent), middle, 6 if each is pair.overall else 5, "dot", about)
     return drawing.svg
-
-
-def _padded(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    space = 0.05 * (high - low)
-    return low - space, high + space

@@ -8,7 +8,7 @@ from typing import Any
 
 from roomscout.analysis.report.contents import Entry, totals
 from roomscout.analysis.report.scores import interval_of, percent_by_baseline
-from roomscout.analysis.report.svg import Drawing, Scale, number, ticks, x_axis, y_axis
+from roomscout.analysis.report.svg import Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
 from roomscout.base.text import escaped
 
 WIDTH, HEIGHT = 440, 260
@@ -98,10 +98,7 @@ def _score_per_type(summary: Mapping[str, Any]) -> Plot | None:
         drawing.text(left - 8, middle + 4, escaped(name), "name end")
         drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", f"{name}: {percent:.1f} %, n = {scored}")
         if (interval := interval_of(summary, name)) is not None:
-            low, high = interval
-            drawing.line(scale(low), middle, scale(high), middle, "whisker", f"{low:.1f} to {high:.1f} %")
-            for edge in interval:
-                drawing.line(scale(edge), middle - 4, scale(edge), middle + 4, "whisker")
+            drawing.whisker(scale, interval, middle, f"{interval[0]:.1f} to {interval[1]:.1f} %")
         for key, percents in shown.items():
             if name in percents:
                 drawing.diamond(
@@ -137,9 +134,7 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
             left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted",
             f"{turn} turns: {len(of_turn) - answered} exhausted",
         )  # fmt: skip
-        if longest <= 20 or turn % 5 == 0:
-            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
-    _base(drawing, up, "turns")
+    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns")
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
     note = f"n = {len(entries)}, mean {fmean(entry.turns for entry in entries):.1f}"
     note += f"; hatched: {exhausted} exhausted." if exhausted else "; none was exhausted."
@@ -156,8 +151,6 @@ def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "mean score (%)")
     for turn in range(1, longest + 1):
         scores = [100 * entry.score for entry in entries if entry.turns == turn and entry.score is not None]
-        if longest <= 20 or turn % 5 == 0:
-            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
         if not scores:
             continue
         left, width, mean = across(turn - 0.4), across(turn + 0.4) - across(turn - 0.4), fmean(scores)
@@ -166,7 +159,7 @@ def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
             drawing.text(
                 across(turn), up(mean) - 4, f"n={len(scores)}" if longest <= 10 else f"{len(scores)}", "tick middle"
             )
-    _base(drawing, up, "turns")
+    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns")
     note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
     note += "not show what one more turn is worth."
     return Plot("Score by number of turns", drawing, note)
@@ -187,9 +180,7 @@ def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
         if each["interval"]:
             drawing.line(across(turn), up(each["interval"][0]), across(turn), up(each["interval"][1]), "axis")
         drawing.circle(across(turn), up(percent), 5, "dot", f"turn {turn}: {percent:.1f} %, {forced} forced answers")
-        if len(by_turn) <= 20 or turn % 5 == 0:
-            drawing.text(across(turn), up(0) + 16, str(turn), "tick middle")
-    _base(drawing, up, "turn")
+    steps_axis(drawing, across, _named(range(len(by_turn))), up(0), "turn")
     note = f"n = {summary['anytime']['answers']} answers. After each turn, the answer that the model gives when it has "
     note += "to; a question that has ended keeps its own. The last point is the overall of the run."
     if any(each["interval"] for each in by_turn):
@@ -221,9 +212,7 @@ def _histogram(title: str, values: Sequence[float], label: str, note: str) -> Pl
         low, high = place * width, (place + 1) * width
         about = f"{number(low)} to {number(high)} {label}: {count}"
         drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
-    for value in ticks(0, bins * width, 6):
-        drawing.text(across(value), up(0) + 16, number(value), "tick middle")
-    _base(drawing, up, label)
+    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), label)
     return Plot(title, drawing, f"n = {len(values)}, {note}")
 
 
@@ -292,10 +281,9 @@ def _whole(values: Sequence[float]) -> list[float]:
     return [value for value in values if value == int(value)]
 
 
-def _base(drawing: Drawing, up: Scale, label: str) -> None:
-    """The horizontal axis of a histogram, whose ticks are drawn already."""
-    drawing.line(LEFT, up(0), WIDTH - RIGHT, up(0), "axis")
-    drawing.text((LEFT + WIDTH - RIGHT) / 2, up(0) + 34, label, "label middle")
+def _named(turns: range) -> list[tuple[int, str]]:
+    """The turns that an axis names."""
+    return [(turn, str(turn)) for turn in turns if len(turns) <= 20 or turn % 5 == 0]
 
 
 def _counted(count: int, noun: str) -> str:

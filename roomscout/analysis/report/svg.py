@@ -1,7 +1,7 @@
 """Plots as inline SVG. Classes give colours and fonts from report.css, so that plots follow its theme."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -62,6 +62,12 @@ class Drawing:
         points = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
         self._add("polygon", css, about, points=" ".join(f"{px:g},{py:g}" for px, py in points))
 
+    def whisker(self, scale: Scale, interval: Sequence[float], y: float, about: str = "") -> None:
+        """A horizontal interval with its two ends."""
+        self.line(scale(interval[0]), y, scale(interval[1]), y, "whisker", about)
+        for edge in interval:
+            self.line(scale(edge), y - 4, scale(edge), y + 4, "whisker")
+
     def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
         """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
         turn = f' transform="rotate(-90 {x:g} {y:g})"' if turned else ""
@@ -97,3 +103,11 @@ def y_axis(drawing: Drawing, scale: Scale, values: Sequence[float], left: float,
         drawing.text(left - 6, scale(value) + 4, number(value), "tick end")
     drawing.line(left, scale.start, left, scale.end, "axis")
     drawing.text(left - 40, (scale.start + scale.end) / 2, label, "label middle", turned=True)
+
+
+def steps_axis(drawing: Drawing, scale: Scale, steps: Iterable[tuple[float, str]], y: float, label: str) -> None:
+    """A horizontal axis at `y` with the names of some values, without grid lines."""
+    for value, name in steps:
+        drawing.text(scale(value), y + 16, name, "tick middle")
+    drawing.line(scale.start, y, scale.end, y, "axis")
+    drawing.text((scale.start + scale.end) / 2, y + 34, label, "label middle")

@@ -11,7 +11,7 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
-from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis, y_axis
+from roomscout.analysis.report.svg import Drawing, Scale, steps_axis, ticks, x_axis, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.base.text import csv_cell, escaped, in_markdown
 from roomscout.runs import RunError
@@ -362,9 +362,7 @@ def _dots(results: Results) -> str:
             drawing.line(scale(estimate.percent), top - 4, scale(estimate.percent), bottom, "ideal")
         drawing.text(left - 8, middle + 4, escaped(each.cell.name), "name end")
         if estimate.interval:
-            drawing.line(scale(estimate.interval[0]), middle, scale(estimate.interval[1]), middle, "whisker")
-            for edge in estimate.interval:
-                drawing.line(scale(edge), middle - 4, scale(edge), middle + 4, "whisker")
+            drawing.whisker(scale, estimate.interval, middle)
         drawing.circle(scale(estimate.percent), middle, 5, "dot", _point_in_words(each.cell.name, estimate))
     return drawing.svg
 
@@ -377,10 +375,7 @@ def _curves(results: Results) -> str:
     across, up = Scale(-0.3, len(numbers) - 0.7, left, width - right), Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by the number of moves")
     y_axis(drawing, up, ticks(low, high), left, width - right, "overall, percent")
-    drawing.line(left, up.start, width - right, up.start, "axis")
-    for place, moves in enumerate(numbers):
-        drawing.text(across(place), up.start + 16, str(moves), "tick middle")
-    drawing.text((left + width - right) / 2, up.start + 36, "maximum number of moves", "label middle")
+    steps_axis(drawing, across, enumerate(map(str, numbers)), up.start, "maximum number of moves")
     for order, series in enumerate(dict.fromkeys(each.cell.series for each in results.cells if each.cell.series)):
         shift, style = 8 * order - 4, " outside" * order
         points = []
@@ -412,10 +407,7 @@ def _turn_curves(results: Results) -> str:
     across, up = Scale(-0.3, results.turns - 0.7, left, width - 110), Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by turn, if each were the last")
     y_axis(drawing, up, ticks(low, high), left, width - 110, "overall, percent")
-    drawing.line(left, up.start, width - 110, up.start, "axis")
-    for turn in range(results.turns):
-        drawing.text(across(turn), up.start + 16, str(turn), "tick middle")
-    drawing.text((left + width - 110) / 2, up.start + 36, "turn", "label middle")
+    steps_axis(drawing, across, enumerate(map(str, range(results.turns))), up.start, "turn")
     taken: list[float] = []
     for order, each in enumerate(cells):
         line, style = TURN_STYLES[order % len(TURN_STYLES)]
