@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from roomscout.base.files import replace_text
 from roomscout.runs import RunError
 
 
@@ -23,3 +24,12 @@ def require_free(out: Path, force: bool) -> None:
     require_outside_runs(out)
     if out.exists() and not force:
         raise RunError(f"{out} exists: choose another --out, or replace it with --force")
+
+
+def write_out(out: Path, text: str) -> None:
+    """Write a file of a verb, making its folder; raises RunError if that fails."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(out, text)
+    except OSError as error:
+        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None

@@ -11,11 +11,10 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
-from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.outputs import require_outside_runs, write_out
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
 from roomscout.analysis.run_argument import add_log_root
-from roomscout.base.files import replace_text
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
@@ -99,11 +98,7 @@ def _write(found: Comparison, out: Path) -> None:
         if kind == ".md"
         else _page(found, out)
     )
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, text)
-    except OSError as error:
-        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None
+    write_out(out, text)
 
 
 def _page(found: Comparison, out: Path) -> str:

@@ -18,10 +18,9 @@ from roomscout.analysis.compare.conditions import (
     in_words,
     known_names,
 )
-from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.outputs import require_outside_runs, write_out
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.analysis.titles import answering, controls_of
-from roomscout.base.files import replace_text
 from roomscout.base.text import csv_cell, escaped, in_markdown, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
@@ -335,7 +334,7 @@ def main(arguments: Sequence[str], prog: str = "roomscout leaderboard") -> int:
             raise RunError("; ".join(left_out) or "there is no run to list")
         tables = tables_of(standings, even_if)
         for out in given.out:
-            _write(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
+            write_out(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
     except RunError as error:
         sys.stderr.write(escaped(f"error: {error}") + "\n")
         return 2
@@ -353,11 +352,3 @@ def _runs_in(folders: Iterable[Path]) -> tuple[list[Path], set[Path]]:
         listed.update(inside)
         found += inside or [folder]
     return list(dict.fromkeys(found)), listed
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, text)
-    except OSError as error:
-        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None
