@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from roomscout.agent.config import SECTION_OF, flag
+from roomscout.agent.config import SECTION_OF
+from roomscout.base.wording import flag
 from roomscout.command.command_line import parse_command_line
 from roomscout.command.verbs import VERBS, read_verb
 from roomscout.data.boxes import read_boxes

@@ -17,7 +17,6 @@ from roomscout.agent.config import (
     ModelSettings,
     RunConfig,
     config_from_dict,
-    flag,
 )
 from roomscout.agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from roomscout.agent.planning import Plan
@@ -26,9 +25,9 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.python_words import errors_in_python_words, in_python_words
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
+from roomscout.base.wording import PYTHON, flag, named, words_of
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.options import written_options
 from roomscout.data.questions import Asked, Question, QuestionError, normalized
@@ -45,7 +44,7 @@ CALLER = 4
 """The frame of a warning: the caller of the decorated function that calls `_trajectories`."""
 
 
-@errors_in_python_words
+@words_of(PYTHON)
 def ask(
     scan: str | Path,
     question: str,
@@ -85,7 +84,7 @@ def ask(
     return _trajectories(config, asked_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
 
-@errors_in_python_words
+@words_of(PYTHON)
 def explore(
     questions: str | Path | Iterable[Question],
     *,
@@ -156,7 +155,7 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
     return most
 
 
-@errors_in_python_words
+@words_of(PYTHON)
 def load_policy(
     model: Any = ModelSettings.model, processor: Any = None, *, logprobs: bool = False, **settings: Any
 ) -> Policy:
@@ -179,7 +178,9 @@ def load_policy(
     """
     servers = SECTIONS["server"] if settings.get("engine") == "openai" else ()
     if settings.get("engine", "openai") not in ("openai", "transformers"):
-        raise ConfigError(f"--engine {settings['engine']} starts with a run: pass engine and model to ask or explore")
+        raise ConfigError(
+            f"{named(engine=settings['engine'])} starts with a run: pass engine and model to ask or explore"
+        )
     taken = {*MODEL_SETTINGS, *servers, "engine"}
     if wrong := [name for name in settings if name in _names() and name not in taken]:
         fix = 'add engine="openai"' if set(wrong) <= {*SECTIONS["server"]} else "pass it to ask or explore"
@@ -247,19 +248,14 @@ def _trajectories(
         warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
         journal = answer_in_memory(config, asked, decides, show_progress)
-        return _in_python_words(trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of))
+        return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)
     outcome = main_vsi_bench_loop(config, policy=decides, asked=asked, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:
         raise KeyboardInterrupt
     assert outcome.folder is not None, "a run that answers questions has a folder"
-    return _in_python_words(load_trajectories(outcome.folder))
-
-
-def _in_python_words(found: Sequence[Trajectory]) -> list[Trajectory]:
-    """The trajectories with errors that name arguments instead of flags."""
-    return [each if each.error is None else replace(each, error=in_python_words(each.error)) for each in found]
+    return load_trajectories(outcome.folder)
 
 
 def _config(

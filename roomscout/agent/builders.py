@@ -24,6 +24,7 @@ from roomscout.agent.policies.named import make_policy, named_policy, policy_nam
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format, without_translation
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
@@ -56,7 +57,7 @@ def asked_of(what: WhatToRun, asked: QuestionSettings) -> Asked:
         try:
             reader_of(what.ply)
         except SceneError as error:
-            raise ConfigError(f"--ply {error}") from None
+            raise ConfigError(named(scan=error)) from None
     return questions_asked(vars(what) | vars(asked), find_benchmark(asked.benchmark))
 
 
@@ -68,7 +69,7 @@ def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
     try:
         return cut(whole, part.of)[part.number - 1]
     except ValueError as error:
-        raise ConfigError(f"--shard {part}: {error}") from None
+        raise ConfigError(f"{named(shard=part)}: {error}") from None
 
 
 def camera_of(view: ViewSettings, views: RenderSettings) -> CameraSettings:
@@ -93,7 +94,7 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     if policy is None and model.policy is not None:
         policy = named_policy(model.policy, model.seed)
         if model.model not in (ModelSettings.model, policy_name(policy)):
-            raise ConfigError(f"--policy {model.policy} replaces the model: leave out --model {model.model}")
+            raise ConfigError(f"{named(policy=model.policy)} replaces the model: leave out {named(model=model.model)}")
     if policy is None:
         return None, config
     return policy, config.having(model=policy_name(policy), **policy.settings)
@@ -104,7 +105,7 @@ def control_named(model: str, seed: int) -> Policy:
     name = model.removeprefix(SCRIPTED)
     if name not in CONTROLS:
         known = ", ".join(f"{SCRIPTED}{each}" for each in CONTROLS)
-        raise ConfigError(f"--model {model}: there is no scripted policy {name!r}: use {known}")
+        raise ConfigError(f"{named(model=model)}: there is no scripted policy {name!r}: use {known}")
     return make_policy(CONTROLS[name], seed)
 
 
@@ -170,7 +171,9 @@ def server_options(config: RunConfig) -> ServerOptions:
     server = config.server
     key = os.environ.get(server.api_key_env, "").strip()
     if not key and server.api_key_env != ServerOptions.key_env:
-        raise ConfigError("--api-key-env names an environment variable that is not set: export it with the API key")
+        raise ConfigError(
+            f"{named('api_key_env')} names an environment variable that is not set: export it with the API key"
+        )
     return ServerOptions(
         server.base_url,
         key=key or None,

@@ -11,6 +11,7 @@ from roomscout.agent.console import counted
 from roomscout.agent.evaluation import Outcome
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.prepared import prepared, report_scans
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark, find_benchmark, origin_lines
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Question, QuestionError
@@ -102,5 +103,6 @@ def workers_line(config: RunConfig) -> list[str]:
     workers = "its workers" if number == "auto" else counted(number, "worker")
     divisor = "their number" if number == "auto" else f"about {number}"
     return [
-        f"With --ray: all of this is for one worker; {workers} share the questions, so divide the times by {divisor}"
+        f"With {named('ray')}: all of this is for one worker; {workers} share the questions, so divide the times by "
+        f"{divisor}"
     ]

@@ -1,7 +1,6 @@
 """The configuration of a run: all settings of runs/settings.py, from flags, YAML files, run.json or Python."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from roomscout.agent.conflicts import conflict_in
 from roomscout.base.text import argument_text
+from roomscout.base.wording import PYTHON, YAML, flag, key, named, spoken, words_of
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.runs.setting_types import TELL_NAMES
 from roomscout.runs.settings import (
@@ -32,7 +32,6 @@ from roomscout.runs.settings import (
     ServerSettings,
     VllmSettings,
     WhatToRun,
-    flag,
 )
 
 
@@ -63,7 +62,7 @@ class RunConfig:
     @classmethod
     def of(cls, **settings: Any) -> Self:
         """The configuration with these settings, by name; raises ConfigError with the flag of each invalid one."""
-        return cls(**_validated(settings, flag))
+        return cls(**_validated(settings))
 
     def having(self, **changes: Any) -> Self:
         """This configuration with these settings, by name, changed; raises ConfigError as `of` does."""
@@ -149,21 +148,14 @@ def config_from_dict(values: dict[str, Any], source: str = "") -> RunConfig:
     Raises ConfigError naming each invalid key, and `source`, if given.
     """
     try:
-        return RunConfig(**_validated(values, _key))
+        with words_of(spoken() if spoken() is PYTHON else YAML):
+            return RunConfig(**_validated(values))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if source else str(error)) from None
 
 
-def _key(name: str) -> str:
-    """A setting as a key of a YAML file."""
-    return flag(name).removeprefix("--").replace("-", "_")
-
-
-def _validated(values: dict[str, Any], shown: Callable[[str], str]) -> dict[str, Any]:
-    """The sections with these values, converted to the types of their settings.
-
-    Raises ConfigError, in which `shown` gives the name of a setting.
-    """
+def _validated(values: dict[str, Any]) -> dict[str, Any]:
+    """The sections with these values, converted to the types of their settings; raises ConfigError."""
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name in values.keys() & SECTION_OF.keys():
         value = values[name]
@@ -178,7 +170,7 @@ def _validated(values: dict[str, Any], shown: Callable[[str], str]) -> dict[str,
         except ValidationError as error:
             for problem in error.errors():
                 first.setdefault(str(problem["loc"][0]), problem)
-    problems = [_in_words(problem, name, values[name], shown) for name, problem in first.items()]
+    problems = [_in_words(problem, name, values[name]) for name, problem in first.items()]
     problems += [_unknown(name) for name in values if name not in SECTION_OF]
     if problems:
         raise ConfigError("; ".join(problems))
@@ -190,19 +182,19 @@ def _adapter(section: str) -> TypeAdapter[Any]:
     return TypeAdapter(SECTION_TYPES[section])
 
 
-def _in_words(problem: Any, name: str, value: Any, shown: Callable[[str], str]) -> str:
-    """What is wrong with a setting, in the words of the command line."""
+def _in_words(problem: Any, name: str, value: Any) -> str:
+    """What is wrong with a setting."""
     if problem["type"] == "value_error":  # raised by a function of runs/setting_types.py
-        return f"{shown(name)} {problem['msg'].removeprefix('Value error, ')}"
+        return f"{named(name)} {problem['msg'].removeprefix('Value error, ')}"
     takes = "a finite number" if problem["type"] == "finite_number" else accepted(HINTS[name])
     got = " ".join(map(str, value)) if isinstance(value, tuple) else value
-    return f"{shown(name)} takes {takes}, got {got if shown is flag else repr(value)}"
+    return f"{named(name)} takes {takes}, got {got if spoken().form is flag else repr(value)}"
 
 
 def _unknown(name: str) -> str:
     """Says that there is no such setting, and suggests a similar name."""
-    near = get_close_matches(_key(name), map(_key, SECTION_OF), n=1)
-    return f"there is no setting {_key(name)}; " + (f"did you mean {near[0]}?" if near else "--help lists all of them")
+    near = get_close_matches(key(name), map(key, SECTION_OF), n=1)
+    return f"there is no setting {key(name)}; " + (f"did you mean {near[0]}?" if near else "--help lists all of them")
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from roomscout.base.wording import Worded, named
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.runs.setting_types import EXAMPLE_URL
-from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of, flag
+from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of
 
 Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
@@ -15,154 +16,156 @@ Given = Any
 CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (
         lambda s: s.batch and s.question is not None and Path(s.question).suffix in QUESTION_FILES,
-        "--question asks one question; did you mean --questions {question}?",
+        "{question} asks one question; did you mean {questions} {s.question}?",
     ),
-    (lambda s: s.ply is None and s.question is not None, "--question needs a scan to ask about: add --ply FILE"),
-    (lambda s: s.ply is None and s.interactive, "--interactive needs a scan to ask about: add --ply FILE"),
+    (lambda s: s.ply is None and s.question is not None, "{question} needs a scan to ask about: add {ply=FILE}"),
+    (lambda s: s.ply is None and s.interactive, "{interactive} needs a scan to ask about: add {ply=FILE}"),
     (
         lambda s: s.ply is not None and s.question is None and not s.interactive,
-        "--ply needs a question to ask: add --question TEXT, or --interactive to type it",
+        "{ply} needs a question to ask: add {question=TEXT}, or {interactive} to type it",
     ),
     (
         lambda s: s.prompts is not None and (s.policy is not None or s.scripted),
-        "--prompts are the words that a model reads: leave it out without a model",
+        "{prompts} are the words that a model reads: leave it out without a model",
     ),
     (
         lambda s: s.refill and s.max_batched_turns != "all",
-        "--refill keeps the batch full at every turn: it needs --max-batched-turns all",
+        "{refill} keeps the batch full at every turn: it needs {max_batched_turns=all}",
     ),
     (
         lambda s: (s.renderer == "blind" or s.demo) and s.first_view == "sharpness",
-        "--first-view sharpness cannot choose among grey views: leave it out with --renderer blind and --demo",
+        "{first_view=sharpness} cannot choose among grey views: leave it out with {renderer=blind} and {demo}",
     ),
-    (lambda s: s.compile and s.attention == "eager", "--compile does not work with --attention eager: use sdpa"),
+    (lambda s: s.compile and s.attention == "eager", "{compile} does not work with {attention=eager}: use sdpa"),
     (
         lambda s: s.moves_of is not None and s.moves != "model",
-        "--moves {moves} and --moves-of both say who moves the camera: choose one",
+        "{moves=} and {moves_of} both say who moves the camera: choose one",
     ),
     (
         lambda s: s.at_once and s.model_moves,
-        "--present once does not work with {mover}, since the model cannot move before it has seen a view: add --moves "
-        "spin, random or coverage, or --moves-of RUN",
+        "{present=once} does not work with {mover}, since the model cannot move before it has seen a view: add {moves} "
+        "spin, random or coverage, or {moves_of=RUN}",
     ),
     (
         lambda s: s.at_once and s.moves == "none",
-        "--present once does not work with {mover}, since there is one view only: add --moves spin, random or "
-        "coverage, or --moves-of RUN",
+        "{present=once} does not work with {mover}, since there is one view only: add {moves=spin}, random or "
+        "coverage, or {moves_of=RUN}",
     ),
     (
         lambda s: s.min_turns and not s.model_moves,
-        "with {mover} only the answer in the last turn counts: leave out --min-turns",
+        "with {mover} only the answer in the last turn counts: leave out {min_turns}",
     ),
     (
         lambda s: s.min_turns > s.steps,
-        "--min-turns {min_turns} is after the last turn, which is turn {steps}: make it smaller, or --steps larger",
+        "{min_turns=} is after the last turn, which is turn {s.steps}: make it smaller, or {steps} larger",
     ),
     (
         lambda s: s.anytime and s.only_turn,
-        "--anytime asks after each turn but the last, and with {only_turn} there is one only: leave it out",
+        "{anytime} asks after each turn but the last, and with {only_turn} there is one only: leave it out",
     ),
     (
         lambda s: not s.translation and (s.moves in ("spin", "none") or s.moves_of is not None),
-        "--no-translation has no effect with {mover}: leave it out",
+        "{translation=False} has no effect with {mover}: leave it out",
     ),
     (
         lambda s: s.check_data and (s.plan or s.ply is not None),
-        "--check-data checks the scans of a benchmark: leave it out with --plan and with --ply",
+        "{check_data} checks the scans of a benchmark: leave it out with {plan} and with {ply}",
     ),
-    (lambda s: s.plan and s.resumes, "--plan describes a run before it begins: leave it out with --continue"),
-    (lambda s: s.plan_device and not s.plan, "--plan-device selects the GPU to plan for: it needs --plan"),
+    (lambda s: s.plan and s.resumes, "{plan} describes a run before it begins: leave it out with {continue_from}"),
+    (lambda s: s.plan_device and not s.plan, "{plan_device} selects the GPU to plan for: it needs {plan}"),
     (
         lambda s: s.plan_device and (s.device != "auto" or s.dtype == "float32"),
-        "--plan-device plans for that GPU in bfloat16: leave out --device and --dtype float32",
+        "{plan_device} plans for that GPU in bfloat16: leave out {device} and {dtype=float32}",
     ),
-    (lambda s: s.plan_device and s.scripted, "--plan-device plans for a model on a GPU: {model} needs none"),
+    (lambda s: s.plan_device and s.scripted, "{plan_device} plans for a model on a GPU: {s.model} needs none"),
     (
         lambda s: s.engine == "openai" and not s.base_url,
-        f"--engine openai asks a server: it needs --base-url, such as {EXAMPLE_URL}",
+        "{engine=openai} asks a server: it needs {base_url}, such as " + EXAMPLE_URL,
     ),
-    (lambda s: s.engine == "openai" and s.scripted, "--engine openai asks a server: leave it out with --model {model}"),
+    (lambda s: s.engine == "openai" and s.scripted, "{engine=openai} asks a server: leave it out with {model=}"),
     (
         lambda s: s.engine == "openai" and s.plan_device,
-        "--plan-device cannot plan for a server: leave it out with --engine openai",
+        "{plan_device} cannot plan for a server: leave it out with {engine=openai}",
     ),
-    (lambda s: s.engine == "openai" and s.unused, "leave out {unused} with --engine openai: the server controls that"),
+    (lambda s: s.engine == "openai" and s.unused, "leave out {unused} with {engine=openai}: the server controls that"),
     (
         lambda s: s.engine == "vllm" and s.scripted,
-        "--engine vllm serves a checkpoint: leave it out with --model {model}",
+        "{engine=vllm} serves a checkpoint: leave it out with {model=}",
     ),
     (
         lambda s: s.engine == "vllm" and s.plan_device,
-        "--plan-device plans for --engine transformers: leave it out with --engine vllm",
+        "{plan_device} plans for {engine=transformers}: leave it out with {engine=vllm}",
     ),
-    (lambda s: s.engine == "vllm" and s.unused, "leave out {unused} with --engine vllm: vLLM controls that"),
-    (lambda s: s.only_vllm, "{only_vllm} configure a vLLM server: add --engine vllm, or leave them out"),
-    (lambda s: s.only_server, "{only_server} needs --engine openai: add that, or leave it out"),
+    (lambda s: s.engine == "vllm" and s.unused, "leave out {unused} with {engine=vllm}: vLLM controls that"),
+    (lambda s: s.only_vllm, "{only_vllm} configure a vLLM server: add {engine=vllm}, or leave them out"),
+    (lambda s: s.only_server, "{only_server} needs {engine=openai}: add that, or leave it out"),
     (
         lambda s: s.judge is None and s.of_judge,
-        "{of_judge} is about a judge of answers in free text: add --judge MODEL, or leave it out",
+        "{of_judge} is about a judge of answers in free text: add {judge=MODEL}, or leave it out",
     ),
     (
         lambda s: s.retry_failed and not s.resumes,
-        "--retry-failed retries failed questions of an earlier run: it needs --continue",
+        "{retry_failed} retries failed questions of an earlier run: it needs {continue_from}",
     ),
     (
         lambda s: [s.batch, s.demo, s.ply is not None].count(True) > 1,
-        "choose one of --batch, --demo and --ply with --question",
+        "choose one of {batch}, {demo} and {ply} with {question}",
     ),
     (
         lambda s: s.ply is not None and s.filters and s.resumes,
-        "the run asks one question, given with --ply: leave out --questions and its filters",
+        "the run asks one question, given with {ply}: leave out {questions} and its filters",
     ),
-    (lambda s: s.ply is not None and s.filters, "--ply asks one question: leave out --questions and its filters"),
+    (lambda s: s.ply is not None and s.filters, "{ask} asks one question: leave out {questions} and its filters"),
     (
         lambda s: s.demo and s.questions is not None,
-        "--demo makes its own questions: leave out --questions, or use --batch",
+        "{demo} makes its own questions: leave out {questions}, or use {batch}",
     ),
     (
         lambda s: s.question is None and (s.options or s.question_type or s.ground_truth),
-        "--options, --question-type and --ground-truth need --ply with --question",
+        "{options}, {question_type} and {ground_truth} need {ply} with {question}",
     ),
     (
         lambda s: s.interactive and (s.plan or s.resumes),
-        "--interactive asks about --ply: leave it out with --plan and --continue",
+        "{interactive} asks about {ply}: leave it out with {plan} and {continue_from}",
     ),
     (
         lambda s: s.name is not None and (s.demo or s.interactive),
-        "--name names one run: leave it out with --demo and --interactive, which make several",
+        "{name} names one run: leave it out with {demo} and {interactive}, which make several",
     ),
     (
         lambda s: s.interactive and s.moves_of is not None,
-        "--moves-of repeats the moves of questions asked before: leave it out with --interactive",
+        "{moves_of} repeats the moves of questions asked before: leave it out with {interactive}",
     ),
-    (lambda s: s.shard is not None and not s.batched, "--shard is for --batch: leave it out with --ply and --demo"),
-    (lambda s: s.ray and not s.batched, "--ray is for --batch: leave it out with --ply and --demo"),
-    (lambda s: s.ray and s.shard is not None, "--ray splits the run into parts itself: leave out --shard"),
-    (lambda s: s.ray and s.device.startswith("cuda:"), "--ray gives each worker a GPU: leave out --device {device}"),
+    (lambda s: s.shard is not None and not s.batched, "{shard} is for {batch}: leave it out with {ask_or_demo}"),
+    (lambda s: s.ray and not s.batched, "{ray} is for {batch}: leave it out with {ask_or_demo}"),
+    (lambda s: s.ray and s.shard is not None, "{ray} splits the run into parts itself: leave out {shard}"),
+    (lambda s: s.ray and s.device.startswith("cuda:"), "{ray} gives each worker a GPU: leave out {device=}"),
     (
         lambda s: not s.ray and not s.resumes and (s.ray_address is not None or s.replicas != "auto"),
-        "--ray-address and --replicas need --ray",
+        "{ray_address} and {replicas} need {ray}",
     ),
 )
-"""Settings that conflict, and the message, which may name their values in braces. The first one is reported."""
+"""Settings that conflict, and the message, a template for `Worded` with all settings in `s`. The first is reported."""
 
 
 def conflict_in(settings: Mapping[str, Any]) -> str | None:
     """The message of the first conflict between these settings; None if there is none."""
     given = SimpleNamespace(**settings, **_described(settings))
-    return next((why.format(**vars(given)) for conflicts, why in CONFLICTS if conflicts(given)), None)
+    facts = Worded(_described(settings) | {"s": given}, settings)
+    return next((why.format_map(facts) for conflicts, why in CONFLICTS if conflicts(given)), None)
 
 
 def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What several conflicts ask about the settings."""
     s, engine = SimpleNamespace(**settings), settings["engine"]
-    mover = f"--moves-of {s.moves_of}" if s.moves_of is not None else f"--moves {s.moves}"
+    mover = named(moves=s.moves) if s.moves_of is None else named(moves_of=s.moves_of)
     at_once = s.present == "once"
-    only_turn = "--present once" if at_once else mover if s.moves == "none" else "--steps 0" if s.steps == 0 else ""
+    only_turn = named(present="once") if at_once else mover if s.moves == "none" else ""
+    only_turn = only_turn or (named(steps=0) if s.steps == 0 else "")
     of_engine = {name: each.engines for name, each in SETTINGS.items() if each.engines and engine not in each.engines}
 
     def changed(names: Sequence[str]) -> list[str]:
-        return [flag(name) for name in names if settings[name] != default_of(name)]
+        return [named(name) for name in names if settings[name] != default_of(name)]
 
     return {
         "scripted": s.model.startswith("scripted:"),

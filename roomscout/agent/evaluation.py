@@ -28,6 +28,7 @@ from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.wording import named
 from roomscout.data.questions import Asked
 from roomscout.data.scans import scene_order
 from roomscout.data.sources import source_of
@@ -171,7 +172,7 @@ def finished_outcome(run_log: RunWriter) -> Outcome:
     log.info("Nothing to do: every question of %s is finished", run_log.folder)
     outcome = report(run_log)
     if outcome.status:
-        log.info("Some questions failed; to retry them, add --retry-failed")
+        log.info("Some questions failed; to retry them, add %s", named("retry_failed"))
     return outcome
 
 

@@ -23,6 +23,7 @@ from roomscout.agent.timing import (
     sent_tokens,
     time_lines,
 )
+from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from roomscout.models.engines import checkpoint_of
@@ -132,8 +133,9 @@ def plan_for_vllm(
     first = conversation.first_text_tokens + conversation.image_tokens + conversation.reply_tokens
     if vllm.max_model_len is not None and vllm.max_model_len < first:
         raise ConfigError(
-            f"--max-model-len {vllm.max_model_len} is too short for one turn, which takes {first} tokens (question "
-            f"{conversation.first_text_tokens}, view {conversation.image_tokens}, reply {conversation.reply_tokens}): "
+            f"{named(max_model_len=vllm.max_model_len)} is too short for one turn, which takes {first} tokens "
+            f"(question {conversation.first_text_tokens}, view {conversation.image_tokens}, reply "
+            f"{conversation.reply_tokens}): "
             f"use {conversation.tokens} for {conversation.turns} turns, or leave it out"
         )
     longest = max(conversation.tokens, vllm.max_model_len or 0)
@@ -162,7 +164,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     if config.views.image_size == "auto" and own_view_settings(model.model) is None:
         view = replace(view, image_size=family.default_view)
     if reason := family.why_not(*view.image_size):
-        raise ConfigError(f"--image-size: {reason}")
+        raise ConfigError(f"{named('image_size')}: {reason}")
     planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
     return config.having(**_as_settings(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
 
@@ -225,7 +227,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
     return (
         f"{name} needs {as_bytes(model.weight_bytes)} for its weights and {model.device} has "
         f"{as_bytes(model.free_bytes)} free: the model must fit on one GPU; use a smaller checkpoint, a larger GPU, or "
-        "--device cpu"
+        f"{named(device='cpu')}"
     )
 
 

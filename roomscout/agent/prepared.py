@@ -11,6 +11,7 @@ from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
@@ -90,8 +91,8 @@ def require_sampling(policy: Policy | None, config: RunConfig) -> None:
     temperature = model.temperature if policy is None else policy.settings.get("temperature")
     if samples > 1 and temperature == 0:
         raise ConfigError(
-            f"--samples {samples} would repeat one answer {samples} times, since replies at --temperature 0 are always "
-            "the same: add --temperature, such as 0.7"
+            f"{named(samples=samples)} would repeat one answer {samples} times, since replies at "
+            f"{named(temperature=0)} are always the same: add {named('temperature')}, such as 0.7"
         )
 
 
@@ -99,15 +100,15 @@ def require_answers(policy: Policy | None, config: RunConfig) -> None:
     """Raise ConfigError if --anytime asks for answers that a policy cannot give; any model can, also `policy` None."""
     if config.controls.anytime and policy is not None and policy.answer_now([]) is None:
         raise ConfigError(
-            f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: leave "
-            "out --anytime, or give the policy a method answer_now"
+            f"{named('anytime')} asks a model for an answer after each turn, and {policy_name(policy)} cannot be "
+            f"asked: leave out {named('anytime')}, or give the policy a method answer_now"
         )
 
 
 def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
     """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
     if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
-        raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+        raise ConfigError(f"{named('judge')} marks answers in free text, and no question has one: leave it out")
 
 
 def require_scan_root_used(config: RunConfig) -> None:
@@ -116,7 +117,7 @@ def require_scan_root_used(config: RunConfig) -> None:
     record = find_benchmark(asked.benchmark)
     makes_them = record.folder is not None and not Path(asked.benchmark).is_dir()
     if makes_them and asked.questions is None and root.absolute() != RenderSettings.scan_root.absolute():
-        raise ConfigError(f"--benchmark {asked.benchmark} has its own scans: leave out --scan-root {root}")
+        raise ConfigError(f"{named(benchmark=asked.benchmark)} has its own scans: leave out {named(scan_root=root)}")
 
 
 def report_scans(
@@ -131,7 +132,7 @@ def report_scans(
     table = scan_table(questions, missing)
     if required and not any(row.scenes_with_scan for row in table):
         raise ScanNotFound(
-            f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
+            f"{scan_root} has no scan of {counted(len(missing), 'scene')} asked about: {named('scan_root')} takes the "
             f"folder with the scans. {next(iter(missing.values()))}"
         )
     if brief and not missing:

@@ -13,9 +13,9 @@ from roomscout.agent.config import (
     RunConfig,
     config_from_dict,
     config_to_dict,
-    flag,
 )
 from roomscout.base.text import on_disk
+from roomscout.base.wording import flag, named
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EMBEDDED
 from roomscout.runs.settings import ANSWER_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, earlier
@@ -74,7 +74,7 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
 
 def changed_flags(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> list[str]:
     """The flags of those named settings that differ between two configurations."""
-    return [flag(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
+    return [named(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
 
 
 def _as_compared(name: str, config: RunConfig) -> Any:
@@ -120,7 +120,7 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in settings.items():
         if name not in ("continue_from", "log_root", "name"):
-            switch = flag(name) if value is not False else flag(f"no_{name}")
+            switch = flag(name, value if isinstance(value, bool) else None)
             given = value if isinstance(value, list) else [value]
             words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
     return words

@@ -12,6 +12,7 @@ from roomscout.agent.resuming import (
     resume_command,
     with_absolute_paths,
 )
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.parts import Part
 from roomscout.data.questions import Question, fingerprint
@@ -88,7 +89,9 @@ def run_to_resume(config: RunConfig) -> Path | None:
     part = Part.parse(shard)
     folder = find_part(log_root, part.number, part.of, config.output.name)
     if folder is None and not what.batch:
-        raise RunError(f"--continue recent: no run of --shard {part} below {log_root}; begin it with --batch")
+        raise RunError(
+            f"{named('resume')}: no run of {named(shard=part)} below {log_root}; begin it with {named('batch')}"
+        )
     return folder
 
 

@@ -28,6 +28,7 @@ from roomscout.agent.prepared import Prepared
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import VIEW_THREADS, Run
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.envs.library import SceneLibrary
 from roomscout.models.transformers.source import existing_source
@@ -137,9 +138,9 @@ def warn_of_short_replies(config: RunConfig) -> None:
         return
     if NAMES_OF_REASONERS.search(Path(model.model).name):
         log.warning(
-            "%s seems to reason before it replies, and replies end after %d tokens: add --max-new-tokens %d, or its "
+            "%s seems to reason before it replies, and replies end after %d tokens: add %s, or its "
             "thoughts leave no room for a reply",
-            model.model, config.view.max_new_tokens, TOKENS_FOR_THOUGHTS,
+            model.model, config.view.max_new_tokens, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
         )  # fmt: skip
 
 

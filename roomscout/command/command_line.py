@@ -23,8 +23,9 @@ from roomscout.agent.config import (
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text
+from roomscout.base.wording import flag
 from roomscout.data.question_files import QUESTION_FILES
-from roomscout.runs.settings import FILTERS, HINTS, SECTION_OF, SECTION_TYPES, SETTINGS, flag
+from roomscout.runs.settings import FILTERS, HINTS, SECTION_OF, SECTION_TYPES, SETTINGS
 
 EXAMPLES = (
     '--ply room.ply --question "How many chair(s) are in this room?" --model embedded',

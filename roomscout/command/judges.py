@@ -7,20 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roomscout.base.wording import words_of, words_of_judge
+
 if TYPE_CHECKING:
     from roomscout.agent.config import JudgeSettings
     from roomscout.data.judged import Ask
 
 log = logging.getLogger(__name__)
-
-OF_JUDGE = {
-    "--base-url": "--judge-url",
-    "--api-key-env": "--judge-key-env",
-    "--model": "--judge",
-    "ask fewer questions at a time with --concurrency, and ": "",
-    "resume with --continue and --retry-failed": "ask for the missing marks again",
-}
-"""What errors of servers say of an engine, and what is so for a judge."""
 
 
 def open_judge(model: str, url: str, key_env: str) -> "Ask":
@@ -33,14 +26,6 @@ def open_judge(model: str, url: str, key_env: str) -> "Ask":
     options = ModelOptions(max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=SEED)
     key = os.environ.get(key_env, "").strip() or None
     return Judge(model, options, ServerOptions((url,), key, key_env)).ask
-
-
-def in_words(error: Exception) -> str:
-    """What went wrong with a judge, with its own flags."""
-    words = str(error)
-    for of_engine, of_judge in OF_JUDGE.items():
-        words = words.replace(of_engine, of_judge)
-    return f"the judge: {words}"
 
 
 def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
@@ -59,12 +44,13 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
     where = ["--judge", settings.judge, "--judge-url", settings.judge_url, "--judge-key-env", settings.judge_key_env]
     again = shlex.join([sys.executable, "-m", "roomscout", "rescore", str(folder), *where])
     try:
-        ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
-        log.info("%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
+        with words_of(words_of_judge()):
+            ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
+            log.info("%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
         reader = RunReader(folder)
         for line in format_summary(reader.summary or {}, reader.benchmark):
             log.info("%s", line)
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
     except (RunError, BenchmarkError, ModelError) as error:
-        log.warning("Not every answer is scored: %s. The run is complete; to try again: %s", in_words(error), again)
+        log.warning("Not every answer is scored: the judge: %s. The run is complete; to try again: %s", error, again)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from roomscout import SCRIPT
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts
+from roomscout.base.wording import words_of, words_of_verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,73 +28,72 @@ def main(argv: list[str]) -> int:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = ()
-    try:
-        with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from roomscout.agent.config import ConfigError, RunConfig
-            from roomscout.command.command_line import parse_command_line
-            from roomscout.command.verbs import EXAMPLES, overview, read_verb
-        refusals += (ConfigError,)
-        if not argv and Path(sys.argv[0]).name != SCRIPT.name:
-            print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
-            return 2
-        flags, command = read_verb(argv)
-        if command is not None:
-            return command(flags)
-        given = parse_command_line(flags, overview(), EXAMPLES)
-        config = given.over(RunConfig())
-        if not config.what_to_run.has_work:
-            config.checked()  # names the flag that another one needs
-            raise ConfigError(
-                "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
-                "--continue; roomscout help has examples"
-            )
+    with words_of(words_of_verb(argv)):
+        try:
+            with deferred_interrupts():  # in the midst of an import they would end in a traceback
+                from roomscout.agent.config import ConfigError, RunConfig
+                from roomscout.command.command_line import parse_command_line
+                from roomscout.command.verbs import EXAMPLES, overview, read_verb
+            refusals += (ConfigError,)
+            if not argv and Path(sys.argv[0]).name != SCRIPT.name:
+                print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
+                return 2
+            flags, command = read_verb(argv)
+            if command is not None:
+                return command(flags)
+            given = parse_command_line(flags, overview(), EXAMPLES)
+            config = given.over(RunConfig())
+            if not config.what_to_run.has_work:
+                config.checked()  # names the flag that another one needs
+                raise ConfigError(
+                    "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
+                    "--continue; roomscout help has examples"
+                )
 
-        with deferred_interrupts():
-            from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
-            from roomscout.agent.terminal_views import first_look
-            from roomscout.command.reports import finish
-            from roomscout.data.questions import QuestionError
-            from roomscout.data.scans import ScanNotFound
-            from roomscout.models import ModelError
-            from roomscout.rendering.renderers import RenderError
-            from roomscout.runs import RunError
-        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-        log_to_console()
-        if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
-            config.checked()  # before anything is drawn
-        with first_look(config) as views:
-            what = config.what_to_run
-            if (what.demo or what.interactive) and what.continue_from is None:
-                return answer_several(config, given, views)
-            answer, config = answering(config, given, views)
-            return finish(answer(), config)
-    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
-        from roomscout.agent.console import discard_output
-
-        discard_output()
-        return 0
-    except KeyboardInterrupt:
-        print("Interrupted before the run began; to start it, run the same command again.")
-        return 130
-    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
-        if isinstance(error, refusals):
-            return refuse(error, argv)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
+            with deferred_interrupts():
+                from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
+                from roomscout.agent.terminal_views import first_look
+                from roomscout.command.reports import finish
+                from roomscout.data.questions import QuestionError
+                from roomscout.data.scans import ScanNotFound
+                from roomscout.models import ModelError
+                from roomscout.rendering.renderers import RenderError
+                from roomscout.runs import RunError
+            refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
+            log_to_console()
+            if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
+                config.checked()  # before anything is drawn
+            with first_look(config) as views:
+                what = config.what_to_run
+                if (what.demo or what.interactive) and what.continue_from is None:
+                    return answer_several(config, given, views)
+                answer, config = answering(config, given, views)
+                return finish(answer(), config)
+        except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
             from roomscout.agent.console import discard_output
 
             discard_output()
-            return refuse(
-                OSError(f"the disk is full ({error}): free some space, then run the same command again"), argv
-            )
-        import traceback
+            return 0
+        except KeyboardInterrupt:
+            print("Interrupted before the run began; to start it, run the same command again.")
+            return 130
+        except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
+            if isinstance(error, refusals):
+                return refuse(error)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
+                from roomscout.agent.console import discard_output
 
-        from roomscout.base.text import escaped_lines
+                discard_output()
+                return refuse(OSError(f"the disk is full ({error}): free some space, then run the same command again"))
+            import traceback
 
-        sys.stderr.write(escaped_lines(traceback.format_exc()))
-        return 3
-    finally:  # a second signal would change the exit status
-        for each in INTERRUPTS:
-            signal.signal(each, signal.SIG_IGN)
+            from roomscout.base.text import escaped_lines
+
+            sys.stderr.write(escaped_lines(traceback.format_exc()))
+            return 3
+        finally:  # a second signal would change the exit status
+            for each in INTERRUPTS:
+                signal.signal(each, signal.SIG_IGN)
 
 
 def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple[Callable[[], Outcome], RunConfig]":
@@ -153,12 +153,11 @@ def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionS
     return None if config.views.renderer == "blind" else views.show
 
 
-def refuse(error: Exception, argv: list[str]) -> int:
-    """Print why the command cannot run, in the words of its verb."""
+def refuse(error: Exception) -> int:
+    """Print why the command cannot run."""
     from roomscout.base.text import escaped_lines
-    from roomscout.command.verbs import in_words_of_verb
 
-    print(escaped_lines(f"error: {in_words_of_verb(str(error), argv)}"), file=sys.stderr)
+    print(escaped_lines(f"error: {error}"), file=sys.stderr)
     return 2
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.builders import questions_of
-from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict, flag
+from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict
 from roomscout.agent.resuming import COMMAND, changed_settings, flags_of, with_absolute_paths
 from roomscout.analysis.study.cells import Given
+from roomscout.base.wording import named
 from roomscout.command.command_line import parse_command_line
 from roomscout.command.demo import demo_config, demo_defaults
 from roomscout.data.parts import Part
@@ -25,7 +26,7 @@ class StudiedCommand:
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
         given = parse_command_line(list(flags))
-        if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
+        if unused := [named(name) for name in given.settings if SETTINGS[name].study == "never"]:
             raise ConfigError(
                 f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
             )

@@ -1,6 +1,5 @@
 """The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
 
-import re
 import shlex
 import shutil
 import sys
@@ -190,14 +189,16 @@ def _boxes(arguments: Sequence[str]) -> int:
 def _rescore(arguments: Sequence[str]) -> int:
     from roomscout.agent.policies.replies import parse_action
     from roomscout.analysis.rescore import main
-    from roomscout.command.judges import in_words, open_judge
+    from roomscout.base.wording import words_of, words_of_judge
+    from roomscout.command.judges import open_judge
     from roomscout.command.reports import renew_report
     from roomscout.models import ModelError
 
     try:
-        return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
+        with words_of(words_of_judge()):
+            return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
     except ModelError as error:
-        sys.stderr.write(escaped(f"error: {in_words(error)}") + "\n")
+        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
         return 2
 
 
@@ -446,20 +447,6 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
         return [], lambda _: show_help(name)
     verb = VERBS[name]
     return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
-
-
-WORDS = {
-    "ask": ((r"^--ply (?=/)", ""), (r"^--ply asks", "ask asks")),
-    "resume": ((r"^--continue(?: recent)?", "resume"),),
-}
-"""What the messages of a verb begin with, a pattern, and what its user typed instead."""
-
-
-def in_words_of_verb(message: str, argv: Sequence[str]) -> str:
-    """A message without the flags that the command line's verb stands for."""
-    for flags, typed in WORDS.get(argv[0], ()) if argv else ():
-        message = re.sub(flags, typed, message)
-    return message
 
 
 def _unknown(word: str) -> str:

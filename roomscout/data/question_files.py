@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.text import escaped
+from roomscout.base.wording import named
 
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""
@@ -100,7 +101,7 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
             f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run "
-            f"`{_download(dataset)}`, then pass the file with --questions FILE"
+            f"`{_download(dataset)}`, then pass the file with {named(questions='FILE')}"
         ) from error
     _require_each_once(table, dataset)
     yield from enumerate(table.select_columns([each for each in columns if each in table.column_names]), start=1)
@@ -116,7 +117,7 @@ def _require_each_once(table: Any, dataset: HubDataset) -> None:
         raise QuestionError(
             f"{dataset.repository} on the Hugging Face hub has {len(twice)} questions several times in {where}, such "
             f"as {listed(map(str, twice), 1)}, so its files have changed: run `{_download(dataset)}`, then pass the "
-            "file with --questions FILE"
+            f"file with {named(questions='FILE')}"
         )
 
 
@@ -166,9 +167,9 @@ def file_rows(
         fix = f"; did you mean {inside[0]}?" if inside else ""
         if (path / "dataset_info.json").is_file():  # as save_to_disk writes it
             fix = "; save the dataset with to_parquet, and name that file"
-        raise QuestionError(f"{path} is a folder; --questions takes a file{fix}")
+        raise QuestionError(f"{path} is a folder; {named('questions')} takes a file{fix}")
     if path.suffix.lower() not in _READERS:
-        raise QuestionError(f"{path}: unknown extension {path.suffix!r}; --questions takes {listed(_READERS)}")
+        raise QuestionError(f"{path}: unknown extension {path.suffix!r}; {named('questions')} takes {listed(_READERS)}")
     known = (*columns, *KIND_COLUMNS, *OWN_COLUMNS)
     names: dict[str, None] = {}
     reader = _READERS[path.suffix.lower()]
@@ -186,7 +187,7 @@ def file_rows(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from error
     except OSError as error:
-        raise QuestionError(f"cannot read {path}: {error.strerror or error}; check --questions") from error
+        raise QuestionError(f"cannot read {path}: {error.strerror or error}; check {named('questions')}") from error
     _warn_of_unknown(path, names, known)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 from roomscout import UpAxis
 from roomscout.base.text import escaped, on_disk
+from roomscout.base.wording import named
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import DEFAULT, RESERVED, Benchmark, find_benchmark
 from roomscout.data.options import (
@@ -232,9 +233,12 @@ class QuestionSource:
         elif benchmark.source is not None:
             name, rows = benchmark.source.repository, list(hub_rows(benchmark.source, benchmark.all_columns))
         else:
-            origin, how = benchmark.questions_from, "give its questions with --questions FILE"
+            origin, how = benchmark.questions_from, f"give its questions with {named(questions='FILE')}"
             if origin is not None:
-                how = f"get {origin.file or 'its questions'} from {origin.url}, and pass the file with --questions FILE"
+                how = (
+                    f"get {origin.file or 'its questions'} from {origin.url}, and pass the file with "
+                    f"{named(questions='FILE')}"
+                )
             raise QuestionError(f"{benchmark.title} has no source to download: {how}")
         rows = list(_rows_asked(rows, name, benchmark))
         questions = _parse_all(rows, name, benchmark)
@@ -253,13 +257,13 @@ class QuestionSource:
     ) -> list[Question]:
         """The questions that pass all filters, as `load_questions` returns them; raises QuestionError."""
         if num_questions is not None and num_questions < 1:
-            raise QuestionError(f"--num-questions must be at least 1, got {num_questions}")
+            raise QuestionError(f"{named('num_questions')} must be at least 1, got {num_questions}")
         kept = list(self.questions)
         for flag, wanted, column in (
-            ("--datasets", datasets, "dataset"),
-            ("--question-types", question_types, "question_type"),
-            ("--scenes", scenes, "scene_name"),
-            ("--ids", ids, "id"),
+            (named("datasets"), datasets, "dataset"),
+            (named("question_types"), question_types, "question_type"),
+            (named("scenes"), scenes, "scene_name"),
+            (named("ids"), ids, "id"),
         ):
             if wanted:
                 _require_present(self.questions, flag, wanted, column, self.name)
@@ -268,8 +272,8 @@ class QuestionSource:
         kept = _without_excluded(kept, question_types, self.as_given, benchmark)
         if not kept:
             excluded = ", ".join(sorted(benchmark.excluded))
-            unless = f" ({excluded} is excluded unless --question-types names it)" if excluded else ""
-            filters = "--datasets, --question-types, --scenes and --ids"
+            unless = f" ({excluded} is excluded unless {named('question_types')} names it)" if excluded else ""
+            filters = f"{named('datasets')}, {named('question_types')}, {named('scenes')} and {named('ids')}"
             raise QuestionError(f"{self.name}: no question passes all of {filters}{unless}; relax a filter")
         return kept[:num_questions]
 
@@ -458,26 +462,26 @@ def ask_one(
     Raises QuestionError if question, type, options and ground truth do not fit together.
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
-    read = _options(options, "--options")
+    read = _options(options, named("options"))
     lettered = read.lettered
     name = question_type or benchmark.type_of_wording(question, bool(lettered)).name
     known = benchmark.type_of(name)
     if known is None:
-        raise QuestionError(f"--question-type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
+        raise QuestionError(f"{named('question_type')} {name!r} is unknown: the types are {listed(benchmark.by_name)}")
     asked = Question("asked", "asked", scene_name, name, question, lettered, None, known.kind)
     if asked.kind.takes_options and len(lettered) < 2:
-        raise QuestionError(f"--options: a multiple-choice question needs at least two, got {len(lettered)}")
+        raise QuestionError(f"{named('options')}: a multiple-choice question needs at least two, got {len(lettered)}")
     if lettered and not asked.kind.takes_options:
-        raise QuestionError(f"--options: a question of type {name} takes none")
-    _check_content(asked, "--options" if lettered and question.strip() else "--question")
+        raise QuestionError(f"{named('options')}: a question of type {name} takes none")
+    _check_content(asked, named("options") if lettered and question.strip() else named("question"))
     if ground_truth is None:
         return asked
     try:
         truth = asked.kind.read_truth(ground_truth, read)
     except ValueError as error:
-        raise QuestionError(f"--ground-truth {ground_truth!r} is {error}") from None
+        raise QuestionError(f"{named('ground_truth')} {ground_truth!r} is {error}") from None
     if wrong := asked.kind.wrong_truth(truth, asked.letters):
-        raise QuestionError(f"--ground-truth {ground_truth!r} is {wrong}; a question of type {name} needs it")
+        raise QuestionError(f"{named('ground_truth')} {ground_truth!r} is {wrong}; a question of type {name} needs it")
     if truth.upper() != ground_truth.strip().upper():
         logger.info("Ground truth %r is %s%s", ground_truth, "option " if lettered else "", truth)
     return replace(asked, ground_truth=truth)
@@ -511,10 +515,11 @@ def _without_excluded(
             kept = [each for each in questions if each.question_type != name or each.id in as_given]
             if len(kept) < len(questions):
                 logger.info(
-                    "Excluded all %s questions (%d): %s; to include them, name the type with --question-types",
+                    "Excluded all %s questions (%d): %s; to include them, name the type with %s",
                     name,
                     len(questions) - len(kept),
                     reason,
+                    named("question_types"),
                 )
             questions = kept
     return questions

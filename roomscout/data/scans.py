@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.base.text import escaped, on_disk
+from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import of_another_machine
 
@@ -177,7 +178,9 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
 
 def _require_root(scan_root: Path, layouts: Layouts) -> None:
     if not scan_root.is_dir() and not layouts.get(OWN_ROOTS):
-        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder with the scans")
+        raise ScanNotFound(
+            f"scan root {scan_root} is not a folder; {named('scan_root')} takes the folder with the scans"
+        )
 
 
 def _require_plain(what: str, name: str) -> None:

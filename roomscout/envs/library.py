@@ -12,6 +12,7 @@ import numpy as np
 
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW, Shot
+from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
@@ -95,7 +96,9 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
         return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
     except MemoryError as error:
         size = " x ".join(map(str, camera.image_size))
-        raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error
+        raise RenderError(
+            f"a view of {size} pixels does not fit into memory: use a smaller {named('image_size')}"
+        ) from error
 
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:

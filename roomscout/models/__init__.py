@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from roomscout.base.wording import named
 from roomscout.models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
@@ -127,11 +128,11 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
-            raise ValueError(f"--max-new-tokens is {self.max_new_tokens}: it takes 1 or more")
+            raise ValueError(f"{named('max_new_tokens')} is {self.max_new_tokens}: it takes 1 or more")
         if self.temperature < 0:
-            raise ValueError(f"--temperature is {self.temperature}: it takes 0 (greedy) or more")
+            raise ValueError(f"{named('temperature')} is {self.temperature}: it takes 0 (greedy) or more")
         if self.compile and self.attention == "eager":
-            raise ValueError("--compile does not work with --attention eager: use sdpa")
+            raise ValueError(f"{named('compile')} does not work with {named(attention='eager')}: use sdpa")
 
 
 @dataclass(frozen=True)

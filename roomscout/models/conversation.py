@@ -7,6 +7,7 @@ from typing import Literal, Self
 import numpy as np
 
 from roomscout.base.shots import VIEW, Shot
+from roomscout.base.wording import named
 
 Role = Literal["system", "user", "assistant"]
 
@@ -82,8 +83,10 @@ def why_too_long(turns: int, tokens: int, takes: str, larger: str = "") -> str:
 
     `larger` is a setting that allows more, if there is one, with a comma.
     """
-    what, fewer = ("the first turn", "a shorter question") if turns == 1 else ("the conversation", "fewer --steps")
+    what, fewer = (
+        ("the first turn", "a shorter question") if turns == 1 else ("the conversation", f"fewer {named('steps')}")
+    )
     return (
-        f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller --image-size or "
-        "fewer --max-new-tokens"
+        f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
+        f"{named('image_size')} or fewer {named('max_new_tokens')}"
     )

@@ -30,13 +30,13 @@ RENDERERS = {
     "pyrender": RendererEntry(
         "pyrender_egl:PyrenderPainter",
         True,
-        "apt-get install libegl1 libgl1-mesa-dri, or use --renderer raycast",
+        "apt-get install libegl1 libgl1-mesa-dri",
         "raycast",
     ),
     "open3d": RendererEntry(
         "open3d_filament:FilamentPainter",
         True,
-        "apt-get install libvulkan1 mesa-vulkan-drivers, or use --renderer raycast",
+        "apt-get install libvulkan1 mesa-vulkan-drivers",
         "raycast",
     ),
     "blind": RendererEntry("blind:BlindRenderer"),

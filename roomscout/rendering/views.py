@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 from roomscout.rendering.renderers.base import Renderer
@@ -51,9 +52,10 @@ def first_view(
     position = start_position(scene, camera_height_m)
     if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
         _log.warning(
-            "%s: the camera starts %.2f m above the floor, not at --camera-height %g: %g %% of the scanned surface is "
+            "%s: the camera starts %.2f m above the floor, not at %s: %g %% of the scanned surface is "
             "lower than %.2f m",
-            scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
+            scene.name, eye_m, named(camera_height=camera_height_m), BOUNDS_PERCENTILES[1],
+            scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     if criterion == "visibility":

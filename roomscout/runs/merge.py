@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.data.answers import AnswerKind
 from roomscout.runs import RunError
 from roomscout.runs.baselines import same_protocol
@@ -39,7 +40,7 @@ class FoundPart:
         reader = RunReader(folder)
         facts = reader.facts
         if facts.part is None:
-            raise RunError(f"{folder} is not a part: it was begun without --shard")
+            raise RunError(f"{folder} is not a part: it was begun without {named('shard')}")
         rows = {row.episode: row for row in reader.recorded_rows}
         return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
 

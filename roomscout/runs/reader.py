@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from roomscout.base.shots import VIEW
 from roomscout.base.text import on_disk
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.sources import Source, named_by, source_of_earlier
@@ -335,9 +336,9 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
             newest_run(log_root, batched_only) if continue_from == NEWEST else named_run(Path(continue_from), log_root)
         )
     except RunError as error:
-        raise RunError(f"--continue: {error}") from None
+        raise RunError(f"{named('resume')}: {error}") from None
     if not (folder / "run.json").is_file():
-        raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
+        raise RunError(f"{named(resume=folder)}: this is not a run folder, it has no run.json")
     return folder
 
 

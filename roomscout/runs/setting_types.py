@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BeforeValidator
 
+from roomscout.base.wording import named
 from roomscout.data.parts import Part
 from roomscout.models.views import TellName
 from roomscout.runs import NEWEST
@@ -25,18 +26,18 @@ SECRET_FIELD = re.compile(
 )
 """The same of a request's body, which has keys of caches and limits of tokens."""
 SET_ELSEWHERE = {
-    "model": "that is --model",
+    "model": "model",
     "messages": "a run makes them",
-    "temperature": "that is --temperature",
-    "seed": "that is --seed",
-    "max_tokens": "that is --max-new-tokens",
-    "max_completion_tokens": "that is --max-new-tokens",
-    "response_format": "that is --constrained",
-    "n": "that is --samples",
+    "temperature": "temperature",
+    "seed": "seed",
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "response_format": "constrained",
+    "n": "samples",
     "stream": "replies are read whole",
     "stream_options": "replies are read whole",
 }
-"""Parameters of requests that a run sets, and how."""
+"""Parameters of requests that a run sets, and the setting, or how."""
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -52,9 +53,9 @@ def _part(text: str) -> str:
     return text
 
 
-def _server_url(url: str, key_flag: str) -> str:
+def _server_url(url: str, key_setting: str) -> str:
     """The root of an API without blanks around it; raises ValueError, which never shows the URL: it may hold a key."""
-    url, key = url.strip(), f"a key belongs in the environment variable of {key_flag}"
+    url, key = url.strip(), f"a key belongs in the environment variable of {named(key_setting)}"
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise ValueError(f"takes URLs without user names and passwords; {key}")
     try:
@@ -91,11 +92,13 @@ def _extra_body(value: Any) -> str:
     if not text:
         raise ValueError("takes a JSON object in quotes, such as '{\"enable_thinking\": false}'")
     if mine := [name for name in SET_ELSEWHERE if name in body]:
-        raise ValueError(f"cannot set {mine[0]}: {SET_ELSEWHERE[mine[0]]}")
+        how = SET_ELSEWHERE[mine[0]]
+        raise ValueError(f"cannot set {mine[0]}: {how if ' ' in how else f'that is {named(how)}'}")
     names = re.findall(r'"((?:[^"\\]|\\.)*)": ', text)
     if any(map(SECRET_FIELD.search, names)) or re.search(r'"(sk-|Bearer )', text):
         raise ValueError(
-            "takes no keys, since run folders record it: a key belongs in the environment variable of --api-key-env"
+            "takes no keys, since run folders record it: a key belongs in the environment variable of "
+            f"{named('api_key_env')}"
         )
     return text
 
@@ -138,8 +141,8 @@ Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Gt(0), Lt(1)]
 Device = Annotated[str, AfterValidator(_device)]
 PartName = Annotated[str, AfterValidator(_part)]
-ServerUrl = Annotated[str, AfterValidator(partial(_server_url, key_flag="--api-key-env"))]
-JudgeUrl = Annotated[str, AfterValidator(partial(_server_url, key_flag="--judge-key-env"))]
+ServerUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="api_key_env"))]
+JudgeUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="judge_key_env"))]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
 RunName = Annotated[str, AfterValidator(_run_name)]

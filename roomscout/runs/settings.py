@@ -92,8 +92,6 @@ class Setting:
     """Whether its "auto" is resolved when a run begins, and saved as resolved."""
     earlier: Any = None
     """What runs of versions without it ran with, as a JSON value, if that is not its default."""
-    flag: str = ""
-    """Its flag, if that is not its name."""
 
 
 def setting(default: Any, role: Role, values: str = "", **more: Any) -> Any:
@@ -130,7 +128,7 @@ class WhatToRun(Section):
     """Answer the questions of --questions, or those of the benchmark without it."""
     demo: bool = setting(False, QUESTION, study="call")
     """Compare the included small model, with and without sight, on generated rooms."""
-    continue_from: str | None = setting(None, CALL, "recent|FOLDER", study="never", flag="--continue")
+    continue_from: str | None = setting(None, CALL, "recent|FOLDER", study="never")
     """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: bool = setting(False, CALL, study="call")
     """With --continue, also retry failed questions."""
@@ -459,9 +457,3 @@ def earlier(name: str) -> Any:
         return None
     value = default_of(name) if SETTINGS[name].earlier is None else SETTINGS[name].earlier
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-
-
-def flag(name: str) -> str:
-    """The command-line flag of a setting."""
-    given = SETTINGS[name].flag if name in SETTINGS else ""
-    return given or "--" + name.replace("_", "-")

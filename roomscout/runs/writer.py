@@ -21,6 +21,7 @@ from typing import Any
 
 from roomscout.base.shots import Shot
 from roomscout.base.text import csv_cell
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
@@ -76,7 +77,7 @@ class RunWriter:
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
-        self.resume_command = resume_command or f"--continue {folder}"
+        self.resume_command = resume_command or named(continue_from=folder)
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[dict[str, Any]] = []
@@ -384,10 +385,10 @@ def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> lis
     if not given_away:
         return []
     if templates.get("extent"):
-        told, flag = "the room's extent, which nearly gives away", "--tell"
+        told, flag = "the room's extent, which nearly gives away", named("tell")
     elif re.search(r"\{[xy][:}]", templates.get("position", "")):
         # The first view is near the middle of the room, and many scans have a corner at 0, 0.
-        told, flag = "the camera's position in the scan's coordinates, which often gives away", "--prompts"
+        told, flag = "the camera's position in the scan's coordinates, which often gives away", named("prompts")
     else:
         return []
     return [f"The prompts told {told} {', '.join(given_away)}: compare it only with runs that told it too ({flag})"]
@@ -398,7 +399,7 @@ def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None)
     folder = log_root / f"{name}{_of_part(part)}"
     if os.path.lexists(folder):
         fix = f", or continue it with roomscout resume {folder}" if (folder / "run.json").exists() else ""
-        raise RunError(f"--name {name}: {folder} exists already: choose another name{fix}")
+        raise RunError(f"{named(name=name)}: {folder} exists already: choose another name{fix}")
     return folder
 
 
@@ -423,7 +424,7 @@ def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None =
                 time.sleep(0.1)
     except OSError as error:
         why = "it is a file" if log_root.is_file() else error.strerror
-        raise RunError(f"--log-root {log_root}: cannot make a folder there ({why})") from None
+        raise RunError(f"{named('log_root')} {log_root}: cannot make a folder there ({why})") from None
 
 
 def _of_part(part: tuple[int, int] | None) -> str:

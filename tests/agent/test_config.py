@@ -18,9 +18,9 @@ from roomscout.agent.config import (
     RunConfig,
     config_from_dict,
     config_to_dict,
-    flag,
 )
 from roomscout.agent.resuming import changed_flags, with_absolute_paths
+from roomscout.base.wording import flag
 from roomscout.command.command_line import Given, parse_command_line, resumed
 from roomscout.command.demo import demo_defaults
 from roomscout.data.benchmarks import benchmark_names

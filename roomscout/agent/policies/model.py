@@ -18,6 +18,7 @@ from roomscout.agent.policies.prompts import (
 from roomscout.agent.policies.replies import action_format, parse_action, without_translation
 from roomscout.agent.policies.thoughts import outside_thoughts
 from roomscout.agent.state import QuestionState
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.models import Backend, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
@@ -87,8 +88,8 @@ class ModelPolicy(Policy):
                 self._warned = True
                 log.warning(
                     "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
-                    "--max-new-tokens, in a new run, leaves room for both",
-                    self.name, reply.generated_tokens,
+                    "%s, in a new run, leaves room for both",
+                    self.name, reply.generated_tokens, named("max_new_tokens"),
                 )  # fmt: skip
                 return
 

@@ -15,6 +15,7 @@ from string import Formatter
 from typing import Any, ClassVar
 
 from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
@@ -376,7 +377,7 @@ def model_prompts(model: ModelSettings) -> Prompts:
     try:
         return load_prompts(model.prompts) if model.prompts else checkpoint_prompts(model.model)
     except ValueError as error:
-        raise ConfigError(f"--prompts {error}" if model.prompts else str(error)) from None
+        raise ConfigError(f"{named('prompts')} {error}" if model.prompts else str(error)) from None
 
 
 def prompts_of(model: ModelSettings, benchmark: str) -> Prompts:

@@ -9,6 +9,7 @@ from roomscout.agent.config import ConfigError, RunConfig, config_to_dict
 from roomscout.agent.policies.movers import Move, Mover, environment
 from roomscout.agent.resuming import flags_of
 from roomscout.agent.state import QuestionState
+from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import RunReader
@@ -40,14 +41,14 @@ class RecordedMoves(Mover):
         Raises ConfigError if it is not a run, has drawn other views or has not finished one of the questions.
         """
         if not (folder / "run.json").is_file():
-            raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
+            raise ConfigError(f"{named(moves_of=folder)}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
         facts = reader.facts
         ours = config_to_dict(config)
         theirs = {name: facts.setting(name) for name in VIEW_SETTINGS}
         if other := {name: value for name, value in theirs.items() if value != ours[name]}:
             raise ConfigError(
-                f"--moves-of {folder} has drawn its views with other settings: add {' '.join(flags_of(other))}"
+                f"{named(moves_of=folder)} has drawn its views with other settings: add {' '.join(flags_of(other))}"
             )
         known = {question.id: number for number, question in enumerate(reader.questions, start=1)}
         moves = cls(folder, known, reader.rows, facts.samples)
@@ -59,23 +60,26 @@ class RecordedMoves(Mover):
         for question in questions:
             there = recorded.get(question.id)
             if there is None:
-                raise ConfigError(f"--moves-of {self._folder} has no question {question.id}: ask only its questions")
+                raise ConfigError(
+                    f"{named(moves_of=self._folder)} has no question {question.id}: ask only its questions"
+                )
             if (there.scene, there.question) != (question.scene, question.question):
                 raise ConfigError(
-                    f"--moves-of {self._folder} asks something else as question {question.id}: ask its questions"
+                    f"{named(moves_of=self._folder)} asks something else as question {question.id}: ask its questions"
                 )
             for sample in range(1, config.questions.samples + 1):
                 row = self._rows.get(self._episode(question, sample))
                 if row is None or row.failed:
                     how = "has failed at" if row is not None else "has not finished"
-                    retry = " --retry-failed" if row is not None else ""
+                    retry = f" {named('retry_failed')}" if row is not None else ""
                     raise ConfigError(
-                        f"--moves-of {self._folder} {how} question {question.id}: resume it with --continue "
-                        f"{self._folder}{retry}, or leave the question out"
+                        f"{named(moves_of=self._folder)} {how} question {question.id}: resume it with "
+                        f"{named(continue_from=self._folder)}{retry}, or leave the question out"
                     )
         most, steps = max((self._made(self._episode(each, 1)) for each in questions), default=0), config.schedule.steps
         if most > steps:
-            log.info("--steps %d repeats only the first %d of up to %d moves of %s", steps, steps, most, self._folder)
+            repeats = named(steps=steps)
+            log.info("%s repeats only the first %d of up to %d moves of %s", repeats, steps, most, self._folder)
 
     def _episode(self, question: Question, sample: int) -> EpisodeId:
         return EpisodeId(self._numbers[question.id], min(sample, self._samples))
@@ -94,7 +98,7 @@ class RecordedMoves(Mover):
         other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
         if other_scan or turns[0].pose != state.observations[0].pose:
             raise SceneError(
-                f"--moves-of {self._folder} has seen {state.question.scene_name} in another scan than "
+                f"{named(moves_of=self._folder)} has seen {state.question.scene_name} in another scan than "
                 f"{file.path if file else 'this one'}: use the scan {scan.file if scan else 'of that run'}"
             )
         self._turns[state.question.id, state.sample] = turns

@@ -15,11 +15,12 @@ from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.base.files import replace_text
 from roomscout.base.processes import environment
 from roomscout.base.text import escaped
+from roomscout.base.wording import flag
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS, flag
+from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS
 
 log = logging.getLogger(__name__)
 

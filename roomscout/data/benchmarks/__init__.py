@@ -17,6 +17,7 @@ from string import Formatter
 
 from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.base.text import on_disk
+from roomscout.base.wording import named
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row, listed
@@ -367,18 +368,18 @@ def find_benchmark(name: str) -> Benchmark:
         try:
             return _of_folder(folder, read_benchmark_yaml(folder))
         except (InvalidYaml, ValueError) as error:
-            raise BenchmarkError(f"--benchmark {name}: {error}") from None
+            raise BenchmarkError(f"{named(benchmark=name)}: {error}") from None
     if not is_code(name):
         raise BenchmarkError(
-            f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name your "
-            f"own as path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}"
+            f"{named(benchmark=name)}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name "
+            f"your own as path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}"
         )
     try:
         found = load_attribute(name)
     except NotLoadable as error:
-        raise BenchmarkError(f"--benchmark {name}: {error}") from error
+        raise BenchmarkError(f"{named(benchmark=name)}: {error}") from error
     if not isinstance(found, Benchmark):
-        raise BenchmarkError(f"--benchmark {name}: {type(found).__name__} is not a Benchmark")
+        raise BenchmarkError(f"{named(benchmark=name)}: {type(found).__name__} is not a Benchmark")
     _loaded_code[name] = found
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.models import ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
@@ -130,10 +131,12 @@ class OpenAIBackend:
             log.warning(
                 "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
                 "of conversations that are longer than its context and to answer without those views; give it a longer "
-                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller --image-size or fewer --steps",
+                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller %s or fewer %s",
                 endpoint.url,
                 tokens_before,
                 views_before,
                 tokens,
                 views,
+                named("image_size"),
+                named("steps"),
             )

@@ -9,15 +9,15 @@ REFUSED = (400, 404, 405, 415, 422, 500, 501)
 """Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
 OUT_OF_CREDIT = (
     "has no quota or credit left for this API key ({status}: {said}): add credit to the account, or name another key "
-    "with --api-key-env, then resume with --continue and --retry-failed"
+    "with {api_key_env}, then {retry}"
 )
 TOO_LONG = (
     "finds this conversation too long ({status}: {said}): give the server a longer context, or run with a smaller "
-    "--image-size, fewer --steps or a lower --max-new-tokens"
+    "{image_size}, fewer {steps} or a lower {max_new_tokens}"
 )
 NO_MODEL = (
-    "does not have {model} ({status}: {said}): give the name under which the server has it with --model, or correct "
-    "--base-url, which usually ends in /v1"
+    "does not have {model_name} ({status}: {said}): give the name under which the server has it with {model}, or "
+    "correct {base_url}, which usually ends in /v1"
 )
 
 
@@ -68,13 +68,13 @@ CAUSES = (
     ),
     Cause(
         REFUSED,
-        "wants another setting for its thinking ({status}: {said}): give it with --extra-body, such as "
+        "wants another setting for its thinking ({status}: {said}): give it with {extra_body}, such as "
         "'{{\"enable_thinking\": false}}'",
         (r"enable_thinking", r"thinking_budget", r"reasoning_effort", r"thinking.{0,40}non-?stream"),
     ),
     Cause(
         REFUSED,
-        "answers only as a stream ({status}: {said}): choose another --model or server, since replies are read whole",
+        "answers only as a stream ({status}: {said}): choose another {model} or server, since replies are read whole",
         (
             r"only supports? (the )?stream",
             r"enable the stream parameter",
@@ -86,7 +86,7 @@ CAUSES = (
     ),
     Cause(
         REFUSED,
-        "does not take a system message ({status}: {said}): add --no-system-role, which puts it at the beginning of "
+        "does not take a system message ({status}: {said}): add {system_role=False}, which puts it at the beginning of "
         "the first user message",
         (
             r"system[ _\"'`]*(role|message|prompt|instruction)s?\b.{0,40}"
@@ -103,7 +103,7 @@ CAUSES = (
     Cause(
         REFUSED,
         "takes fewer images in a conversation ({status}: {said}): raise its limit (vLLM: --limit-mm-per-prompt), or "
-        "run with fewer --steps",
+        "run with fewer {steps}",
         (
             r"at most \d+ (image|multimodal)",
             r"too many (image|media)|multiple images|more than (one|\d+) image",
@@ -115,8 +115,8 @@ CAUSES = (
     ),
     Cause(
         REFUSED,
-        "does not take images for {model} ({status}: {said}): name a vision-language model with --model, or start the "
-        "server with its image encoder (llama.cpp: --mmproj)",
+        "does not take images for {model_name} ({status}: {said}): name a vision-language model with {model}, or start "
+        "the server with its image encoder (llama.cpp: --mmproj)",
         (
             r"not a multimodal",
             r"(not|n't) (support|accept|process|have).{0,40}(image|vision|multimodal)",
@@ -144,7 +144,7 @@ CAUSES = (
     ),
     Cause(
         REFUSED,
-        "does not take a view of this size ({status}: {said}): choose another --image-size",
+        "does not take a view of this size ({status}: {said}): choose another {image_size}",
         (
             r"(image|height|width|pixel|resolution|dimension).{0,60}"
             r"(must|should|larger|smaller|at least|exceed|too (small|large|big))",
@@ -153,7 +153,7 @@ CAUSES = (
     ),
     Cause(
         (400, 403, 422, 451),
-        "does not reply because of its content filter ({status}: {said}): relax the filter, or choose another --model",
+        "does not reply because of its content filter ({status}: {said}): relax the filter, or choose another {model}",
         (
             r"content[ _-]?(filter|management|policy)",
             r"data_?inspection|inappropriate content|responsible ?ai|moderation|flagged",
@@ -162,7 +162,7 @@ CAUSES = (
     ),
     Cause(
         (400, 422),
-        "refuses the temperature ({status}: {said}): choose another --temperature, or leave it out",
+        "refuses the temperature ({status}: {said}): choose another {temperature}, or leave it out",
         (r"\btemperature\b",),
     ),
     Cause(

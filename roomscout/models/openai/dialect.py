@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from roomscout.base.shots import Shot
+from roomscout.base.wording import named
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
 from roomscout.models.openai.bodies import object_at, parsed
@@ -119,7 +120,7 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
         near = get_close_matches(endpoint.model, names, len(names), cutoff=0)[:NAMES_SHOWN]
         more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
         return endpoint.error(
-            f"does not have {endpoint.model} {said}: give one of its models with --model: "
+            f"does not have {endpoint.model} {said}: give one of its models with {named('model')}: "
             f"{endpoint.quoted(', '.join(near))}{more}"
         )
 
@@ -134,16 +135,16 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
     if images > 1 and taken(images=1):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            "or run with fewer --steps: a question has one image more than steps"
+            f"or run with fewer {named('steps')}: a question has one image more than steps"
         )
     if endpoint.options.system_role and taken(images=1, system_role=False):
         return endpoint.error(
-            f"does not take a system message {said}: add --no-system-role, which puts it at the beginning of the first "
-            "user message"
+            f"does not take a system message {said}: add {named(system_role=False)}, which puts it at the beginning of "
+            "the first user message"
         )
     if any(taken(images=0, system_role=each) for each in {endpoint.options.system_role, False}):
         return endpoint.error(
-            f"does not take images for {endpoint.model} {said}: name a vision-language model with --model"
+            f"does not take images for {endpoint.model} {said}: name a vision-language model with {named('model')}"
         )
     return error
 
@@ -168,7 +169,7 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
         said = error.text
     if set(parsed(said) or ()) != {"ready"}:
         raise endpoint.error(
-            f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave out --constrained"
+            f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave out {named('constrained')}"
         )
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 

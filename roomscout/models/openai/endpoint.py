@@ -16,6 +16,7 @@ import httpx2
 import openai
 from openai._types import RequestOptions
 
+from roomscout.base.wording import Worded
 from roomscout.models import ModelError, ServerOptions
 from roomscout.models.openai.bodies import code_of, explanation, page_in_words, parsed, reported_failure
 from roomscout.models.openai.failures import (
@@ -265,25 +266,26 @@ class Endpoint:
         )  # fmt: skip
 
     def _error_of(self, failure: Failure, attempts: int) -> ServerError:
-        """The error for a failure, with the flag to change."""
+        """The error for a failure, with the setting to change."""
         options = self.options
         times = f", {attempts} times in a row" if attempts > 1 else ""
         if failure.passes and failure.asked_s is not None:
             times += f", and asks for a delay of {_in_seconds(failure.asked_s)}"
         advice = advice_on(failure, has_key=options.key is not None)
         around = AROUND_PROXY if self._route.proxy and failure.reason is not NoResponse.PROXY else ""
-        message = (advice + around).format(
-            said=self.quoted(failure.said),
-            status=failure.status,
-            times=times,
-            kind=self.quoted(failure.kind),
-            variable=options.key_env,
-            proxy=self._route.variable,
-            host=self._route.host,
-            model=self.model,
-            timeout_s=options.timeout_s,
-            largest_mib=options.largest_response / 2**20,
-        )
+        facts = {
+            "said": self.quoted(failure.said),
+            "status": failure.status,
+            "times": times,
+            "kind": self.quoted(failure.kind),
+            "variable": options.key_env,
+            "proxy": self._route.variable,
+            "host": self._route.host,
+            "model_name": self.model,
+            "timeout_s": options.timeout_s,
+            "largest_mib": options.largest_response / 2**20,
+        }
+        message = (advice + around).format_map(Worded(facts))
         kind = Unreachable if failure.reason is NoResponse.UNREACHABLE else ServerError
         return kind(f"{self.url} {message}", failure.status, self.redacted(failure.said), attempts)
 

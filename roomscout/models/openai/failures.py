@@ -71,50 +71,48 @@ class Failure:
         return None if isinstance(self.reason, NoResponse) else 200
 
 
-REDIRECTED = "redirects to {said} ({status}): give the URL of the API itself with --base-url"
-NO_KEY = "asks for an API key (401): set the environment variable {variable}, or name another one with --api-key-env"
+REDIRECTED = "redirects to {said} ({status}): give the URL of the API itself with {base_url}"
+NO_KEY = "asks for an API key (401): set the environment variable {variable}, or name another one with {api_key_env}"
 AROUND_PROXY = "; it is asked through the proxy in {proxy}: to go around that, add {host} to NO_PROXY"
 OTHER_REFUSAL = (
-    "refuses requests ({status}{times}: {said}): fix what it names; --extra-body sends further parameters, --base-url "
-    "and --model name the server and the model"
+    "refuses requests ({status}{times}: {said}): fix what it names; {extra_body} sends further parameters, {base_url} "
+    "and {model} name the server and the model"
 )
-OTHER_FAILURE = "failed ({status}{times}: {said}): once it works again, resume with --continue and --retry-failed"
+OTHER_FAILURE = "failed ({status}{times}: {said}): once it works again, {retry}"
 ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     **dict.fromkeys((301, 302, 303, 307, 308), REDIRECTED),
     401: "does not accept the API key in {variable} (401: {said}): name the variable that holds the right one with "
-    "--api-key-env",
-    403: "denies access to {model} (403: {said}): name the variable that holds a key with access with --api-key-env, "
-    "or another model with --model",
+    "{api_key_env}",
+    403: "denies access to {model_name} (403: {said}): name the variable that holds a key with access with "
+    "{api_key_env}, or another model with {model}",
     404: NO_MODEL,
     407: "is behind a proxy that refuses requests (407: {said}): put a user name and a password into the proxy's URL, "
     "http://USER:PASSWORD@HOST:PORT",
-    413: "takes no request as large as this conversation (413: {said}): run with a smaller --image-size or fewer "
-    "--steps",
-    429: "takes no more requests for now (429{times}: {said}): ask fewer questions at a time with --concurrency, and "
-    "resume with --continue and --retry-failed",
-    NoResponse.UNREACHABLE: "cannot be reached ({said}): start the server, or correct --base-url",
-    NoResponse.LATE: "did not answer within {timeout_s:g} s{times}: ask fewer questions at a time with --concurrency, "
-    "or wait longer with --request-timeout",
-    NoResponse.BROKEN: "broke the connection{times} ({said}): check that the server still runs, then resume with "
-    "--continue and --retry-failed",
+    413: "takes no request as large as this conversation (413: {said}): run with a smaller {image_size} or fewer "
+    "{steps}",
+    429: "takes no more requests for now (429{times}: {said}): {slower}{retry}",
+    NoResponse.UNREACHABLE: "cannot be reached ({said}): start the server, or correct {base_url}",
+    NoResponse.LATE: "did not answer within {timeout_s:g} s{times}: ask fewer questions at a time with {concurrency}, "
+    "or wait longer with {request_timeout}",
+    NoResponse.BROKEN: "broke the connection{times} ({said}): check that the server still runs, then {retry}",
     NoResponse.UNTRUSTED: "has a certificate that this machine does not trust ({said}): correct the host in "
-    "--base-url, or set SSL_CERT_FILE (not REQUESTS_CA_BUNDLE) to a PEM file with the certificate of the server or of "
+    "{base_url}, or set SSL_CERT_FILE (not REQUESTS_CA_BUNDLE) to a PEM file with the certificate of the server or of "
     "its issuer",
-    NoResponse.PLAIN: "does not speak https: write http://, or correct the port in --base-url",
-    NoResponse.ENCRYPTED: "speaks https: write https:// in --base-url",
+    NoResponse.PLAIN: "does not speak https: write http://, or correct the port in {base_url}",
+    NoResponse.ENCRYPTED: "speaks https: write https:// in {base_url}",
     NoResponse.PROXY: "cannot be reached through the proxy in {proxy} ({said}): correct that variable, or add {host} "
     "to NO_PROXY",
     NoResponse.OTHER: "cannot be asked: {said}",
     Unusable.TOO_LARGE: "sent a response of more than {largest_mib:g} MiB: chat completions are far smaller, so check "
-    "what listens at --base-url",
+    "what listens at {base_url}",
     Unusable.NOT_DECODABLE: "sent a response that cannot be decompressed ({said}): check the server and the proxies "
     "before it",
-    Unusable.NOT_JSON: "answered with {kind} that is not a JSON object ({said!r}): --base-url takes the root of an "
+    Unusable.NOT_JSON: "answered with {kind} that is not a JSON object ({said!r}): {base_url} takes the root of an "
     "OpenAI-compatible API, which usually ends in /v1",
     Unusable.STREAMED: "answered with a stream, although none was asked for ({said!r}): turn streaming off in the "
     "server or in the proxy before it",
 }  # fmt: skip
-"""What an error says of a failure, after the URL, with the flag to change. Other statuses: `advice_on`."""
+"""What an error says of a failure, after the URL, with the setting to change. Other statuses: `advice_on`."""
 
 
 def advice_on(failure: Failure, has_key: bool) -> str:

@@ -13,6 +13,7 @@ from urllib.request import getproxies
 
 import httpx2
 
+from roomscout.base.wording import named
 from roomscout.models import ModelError
 
 log = logging.getLogger(__name__)
@@ -40,19 +41,19 @@ def route_to(url: str) -> Route:
     try:
         target = httpx2.URL(url)
     except httpx2.InvalidURL:
-        raise ModelError("--base-url is not a valid URL: write it like http://localhost:8000/v1") from None
+        raise ModelError(f"{named('base_url')} is not a valid URL: write it like http://localhost:8000/v1") from None
     local = _is_loopback(target.host)
     proxy, variable = (None, "") if local else _proxy_of(target)
     try:
-        named = _certificates_named()
+        trusted = _certificates_named()
     except ModelError as error:
         if "https" in (target.scheme, proxy and proxy.url.scheme):
             raise
         log.log(logging.DEBUG if local else logging.WARNING, "%s; %s needs none", error, url)
-        named = None
-    if named is None and target.scheme == "https":
-        named = httpx2.create_ssl_context(trust_env=False)
-    return Route(target.host, named or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), proxy, variable)
+        trusted = None
+    if trusted is None and target.scheme == "https":
+        trusted = httpx2.create_ssl_context(trust_env=False)
+    return Route(target.host, trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), proxy, variable)
 
 
 def speaks_tls(url: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.models import Reply
 from roomscout.models.openai.bodies import object_at
 from roomscout.models.openai.endpoint import Answer, Endpoint
@@ -21,13 +22,14 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     content = text_of(message.get("content"))
     if reason == "content_filter":
         raise endpoint.error(
-            "withheld a reply (finish_reason 'content_filter'): relax its content filter, or choose another --model",
+            "withheld a reply (finish_reason 'content_filter'): relax its content filter, or choose another "
+            f"{named('model')}",
             200,
         )
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
-            "before they reply need a higher --max-new-tokens, in a new run",
+            f"before they reply need a higher {named('max_new_tokens')}, in a new run",
             200,
         )
     require_reply(message, endpoint)
@@ -85,5 +87,5 @@ def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
     choices = answer.body.get("choices")
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
         said = endpoint.quoted(answer.text)
-        raise endpoint.error(f"sent no choices ({said}): --base-url takes a server of chat completions", 200)
+        raise endpoint.error(f"sent no choices ({said}): {named('base_url')} takes a server of chat completions", 200)
     return choices[0]

