@@ -75,7 +75,7 @@ def replies(folder: Path) -> dict[EpisodeId, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("kv_reuse", [True, False])
+@pytest.mark.parametrize("kv_reuse", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_run_is_the_same_with_and_without_it(rooms: RoomScans, checkpoint: str, tmp_path: Path, kv_reuse: bool):
     settings = {"steps": 3, "batch_size": 3, "max_batched_turns": 2, "concurrency": 2}
     without = run_in_process(rooms.config(tmp_path / "1", **settings), tiny(checkpoint, kv_reuse=kv_reuse))

@@ -433,6 +433,7 @@ def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
     assert asked.turns[0].view.shape == (31, 50, 3)
 
 
+@pytest.mark.slow
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -174,6 +174,7 @@ def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause
     assert said.splitlines()[-1].endswith(f"--continue {only_run(tmp_path)}")
 
 
+@pytest.mark.slow
 def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     moved = tmp_path / "moved"
     shutil.copytree(rooms.root, moved)

@@ -111,6 +111,7 @@ def _searched(row: Any) -> str:
     return " ".join(given).lower()
 
 
+@pytest.mark.slow
 def test_a_click_on_a_heading_sorts_and_the_address_keeps_it(one_run: Path, reported: Path, opened: Any):
     shown = opened(reported)
     for _ in range(2):  # ascending, then descending
@@ -136,6 +137,7 @@ def test_a_question_page_shows_what_was_asked_seen_said_and_done(one_run: Path, 
     shown.until(f"{width} === 160")
 
 
+@pytest.mark.slow
 def test_arrow_keys_go_to_the_wrong_questions_and_escape_back_to_the_table(one_run: Path, reported: Path, opened: Any):
     wrong = [row.folder for row in rows_of(one_run) if row.score < 1]
     shown = opened(reported, f"#{wrong[0]}")

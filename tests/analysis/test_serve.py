@@ -138,6 +138,7 @@ def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: A
     assert "2 of 21 pending" in shown.page.inner_text("header")
 
 
+@pytest.mark.slow
 def test_a_page_goes_on_after_a_change_without_a_changed_answer(unfinished: Unfinished, serve: Any, opened: Any):
     shown = opened(serve(unfinished.folder))
     until_said(shown, "18 of 21")
@@ -148,6 +149,7 @@ def test_a_page_goes_on_after_a_change_without_a_changed_answer(unfinished: Unfi
     until_said(shown, "19 of 21")
 
 
+@pytest.mark.slow
 def test_filter_sorting_and_scrolling_stay(unfinished: Unfinished, serve: Any, opened: Any):
     shown = opened(serve(unfinished.folder), viewport={"width": 1200, "height": 500})
     shown.page.fill("input[name=to]", "8")
@@ -217,6 +219,7 @@ def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: P
     assert live.question(answered[0])["turns"][0]["view"] == f"views/{answered[0]}/render_00.png"
 
 
+@pytest.mark.slow
 def test_an_answer_of_a_part_that_begins_later_appears(
     six_rooms: RoomScans, one_run: Path, tmp_path: Path, serve: Any, opened: Any
 ):

@@ -240,6 +240,7 @@ def _placed(result: Any, cell: Cell) -> Any:
     return type(result)(**{**vars(result), "cell": cell})
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Path, rooms: RoomScans, tmp_path: Path):
     folder = tmp_path / "motion"
     given = ["study", "motion", str(folder), *flags(rooms)]
@@ -256,6 +257,7 @@ def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Pat
     assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_parts_of_a_study_make_the_table_of_the_whole(
     studied: Path, rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -40,7 +40,9 @@ def scan(rooms: RoomScans) -> Path:
     return min(rooms.root.rglob("*.ply"))
 
 
-@pytest.mark.parametrize("policy", ["Answers", "Fails", "Breaks"])
+@pytest.mark.parametrize(
+    "policy", ["Answers", *(pytest.param(each, marks=pytest.mark.slow) for each in ("Fails", "Breaks"))]
+)
 def test_what_a_model_says_reaches_neither_the_terminal_nor_the_log_unescaped(scan: Path, tmp_path: Path, policy: str):
     (tmp_path / "hostile.py").write_text(POLICY, encoding="utf-8")
     printed = on_a_terminal(

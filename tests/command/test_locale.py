@@ -31,6 +31,7 @@ def test_a_scan_named_outside_ascii_is_found_and_may_be_a_filter(kitchen: RoomSc
     assert r"h\xe4user" in ended.stdout
 
 
+@pytest.mark.slow
 def test_a_run_resumes_in_another_locale(kitchen: RoomScans, tmp_path: Path):
     log_root = tmp_path / "läufe"
     assert run_command(kitchen.command(log_root), env=ASCII).returncode == 0

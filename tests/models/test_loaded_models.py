@@ -230,6 +230,7 @@ class TestFromPython:
             [(turn.pose, turn.reply.text, turn.action, turn.move) for turn in found.turns],
         ]
 
+    @pytest.mark.slow
     def test_a_loaded_model_gives_the_trajectory_of_its_checkpoint(self, rooms: RoomScans, explorer):
         expected = self.asked(rooms, model="embedded", steps=3)
         assert self.asked(rooms, policy=load_policy(*explorer), steps=3) == expected

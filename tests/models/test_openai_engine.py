@@ -249,7 +249,11 @@ def test_a_server_that_is_not_there_is_named_at_once():
     assert time.monotonic() - started < 20, "8 retries would take 30 s"
 
 
-@pytest.mark.parametrize("fault", ["hang", Response(429, b"{}", {"Retry-After": "99"})], ids=["hang", "wait"])
+@pytest.mark.parametrize(
+    "fault",
+    ["hang", pytest.param(Response(429, b"{}", {"Retry-After": "99"}), marks=pytest.mark.slow)],
+    ids=["hang", "wait"],
+)
 def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path, fault: str | Response
 ):

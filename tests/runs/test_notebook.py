@@ -51,6 +51,7 @@ def filmstrips(notebook: nbformat.NotebookNode) -> list[list[str]]:
     return [views for text in shown if (views := FILMSTRIP.findall(text))]
 
 
+@pytest.mark.slow
 def test_a_cell_shows_a_bar_unless_it_is_told_not_to(rooms: RoomScans, tmp_path: Path):
     explored = (
         f"from roomscout import explore\nfound = explore({str(rooms.questions)!r}, scan_root={str(rooms.root)!r}, "
@@ -79,7 +80,7 @@ def test_the_stored_example_is_small_and_shows_filmstrips():
             assert (opened.format, opened.width) == ("JPEG", 240)
 
 
-@pytest.mark.slow  # first_hour.py, which every test run executes, takes the same steps
+@pytest.mark.slow  # first_hour.py takes the same steps
 def test_the_example_runs(tmp_path: Path):
     stored = nbformat.read(EXAMPLE, as_version=4)
     notebook = executed(nbformat.read(EXAMPLE, as_version=4), tmp_path).nb

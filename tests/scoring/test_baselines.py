@@ -110,6 +110,7 @@ def test_the_best_constant_letter_is_the_most_frequent_one():
     assert best_answer("route_planning", ("B", "A", "A", "C")) == "A"
 
 
+@pytest.mark.slow
 def test_counting_answers_in_other_rooms_finds_one_of_each_type():
     by_type, by_category = frequent_answers(1)
     known = find_benchmark("rooms").frequent_answers

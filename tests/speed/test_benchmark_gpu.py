@@ -114,6 +114,7 @@ def test_cudnn_attention_is_allowed_inside_a_call_only(lab):
 class TestTestsFail:
     """Each test for GPUs fails if what it tests is broken."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("dtype", "alone", "test", "arguments"),
         [

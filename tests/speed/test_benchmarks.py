@@ -68,6 +68,7 @@ def test_compiled_schedules_are_added_for_selected_ones_only():
     assert len(names(*turns.SCHEDULES)) == 6
 
 
+@pytest.mark.slow
 def test_the_report_of_a_large_run_is_measured(tmp_path):
     arguments = ["--questions", "30", "--rooms", "1", "--image-size", "64", "48", "--keep", str(tmp_path / "run")]
     command = [sys.executable, "-m", "roomscout.speed.report", *arguments]  # Chromium starts once in a process

@@ -293,7 +293,7 @@ class LimitedPupil(ScriptedBackend):
         return super().generate(conversations, reply_format)
 
 
-@pytest.mark.parametrize("most", [26, 8])
+@pytest.mark.parametrize("most", [pytest.param(26, marks=pytest.mark.slow), 8])
 def test_a_pupil_that_answers_early_gets_the_same_corrections_in_any_memory(most):
     lessons = pupil_episodes(7, 0, LimitedPupil(most))
     assert transcripts_sha256(lessons) == "94407e918f28aa8c688d5de9df62b5f8529f63d4d2928f932c5892d1ae5b7666"
@@ -657,6 +657,7 @@ def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
     assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
 
 
+@pytest.mark.slow
 def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_path, capsys):
     demos, run = tmp_path / "demos", tmp_path / "run"
     demos.mkdir()
@@ -675,6 +676,7 @@ def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_pat
     assert "--lesson-steps" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluation_and_diagnosis_print_tables(tmp_path, capsys):
     assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
