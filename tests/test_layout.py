@@ -25,7 +25,7 @@ ALLOWED = {
 FREE = {"training", "speed", "command"}
 """Packages that may import anything, and that no other may import."""
 OURS = {*ALLOWED, *FREE}
-GPU_BENCHMARK = "speed.gpu.__main__"
+GPU_MEASUREMENT = "speed.gpu.__main__"
 ON_A_GPU_MACHINE = {
     *("torch", "transformers", "numpy", "PIL", "pydantic", "rich", "pytest"),  # docs/development/speed.md
     *("huggingface_hub", "safetensors", "yaml", "annotated_types"),  # which these bring
@@ -87,8 +87,8 @@ def test_a_package_of_an_engine_imports_no_library_before_it_is_used(engine: str
     assert imports(ROOT / "models" / engine / "__init__.py") <= {"dataclasses", "pathlib"}
 
 
-def test_the_gpu_benchmark_imports_only_the_libraries_that_it_names():
-    waiting, ours, others = [GPU_BENCHMARK], set(), set()
+def test_the_gpu_measurements_import_only_the_libraries_that_it_names():
+    waiting, ours, others = [GPU_MEASUREMENT], set(), set()
     while waiting:
         path = file_of(waiting.pop())
         ours.add(path)

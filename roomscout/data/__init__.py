@@ -1,1 +1,1 @@
-"""Questions, scans on disk, procedural rooms and scoring."""
+"""Questions, answer kinds, benchmarks, and scans on disk."""

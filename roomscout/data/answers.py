@@ -99,7 +99,7 @@ class AnswerKind(Protocol):
     def read_truth(self, value: object, options: Options) -> str:
         """A ground truth of a question file in plain form; by default a text without blanks around it, or a number.
 
-        What `wrong_truth` has nothing against stays as it is. `options` are those of the question. Raises ValueError
+        A value that `wrong_truth` accepts is unchanged. `options` are those of the question. Raises ValueError
         for a value that may mean several answers or none, with why it cannot be one.
         """
         if isinstance(value, list) and len(value) == 1:

@@ -1,1 +1,1 @@
-"""Benchmark commands, run as `python -m roomscout.speed.NAME`."""
+"""Measurements of speed and memory, run as `python -m roomscout.speed.NAME`."""

@@ -1,4 +1,4 @@
-"""The benchmarks run and compare what they claim; nothing here depends on timing."""
+"""The measurements run, and compare what they claim; nothing here depends on timing."""
 
 import json
 import sys
@@ -11,11 +11,11 @@ from roomscout.speed import renderers, turns
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs a benchmark with arguments; returns its output."""
+    """Runs a measurement with arguments; returns its output."""
 
-    def run(benchmark, arguments):
-        monkeypatch.setattr("sys.argv", ["benchmark", *arguments.split()])
-        benchmark.main()
+    def run(measurement, arguments):
+        monkeypatch.setattr("sys.argv", ["measurement", *arguments.split()])
+        measurement.main()
         return capsys.readouterr().out
 
     return run
