@@ -40,7 +40,7 @@ from roomscout.rooms.placement import LOOKALIKES
 from roomscout.rooms.sight import EYE_M, standing_points
 
 COARSE = ScanStyle(resolution_m=0.5)
-SEED, ROOMS = 5, 10
+SEED, ROOMS = 5, 16
 MANY = dict.fromkeys(QUESTIONS_PER_TYPE, 6)
 Row = dict[str, Any]
 
