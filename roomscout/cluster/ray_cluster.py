@@ -8,23 +8,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from multiprocessing import Pipe
-from typing import Any, Self
+from multiprocessing.connection import Connection
+from typing import IO, Any
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.processes import environment
-from roomscout.cluster.ray_worker import POLL_S, Result
 from roomscout.models import watchdog
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
+POLL_S = 1.0
+"""How often Ray's process tells that the cluster is alive."""
 CONNECT_WITHIN_S = 10.0
 START_WITHIN_S = 100.0
 """How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
@@ -61,138 +61,109 @@ class Replicas:
 
 
 class Cluster:
-    """The cluster at --ray-address, or one that is started on this machine for the duration of a `with` block.
+    """A connected cluster; its methods raise ClusterLost once no live node can hold a worker, or Ray has ended."""
 
-    Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit.
-    All workers end with the block. A cluster on this machine ends even if this process is killed. Entering the block
-    raises ConfigError or ClusterError; the methods raise ClusterLost once no node could hold a worker for
-    `no_node_for_s` seconds, or as soon as Ray's process has ended.
-    """
+    def __init__(self, connection: Connection, output: IO[bytes], no_node_for_s: float):
+        self._connection, self._output, self._no_node_for_s = connection, output, no_node_for_s
 
-    def __init__(self, config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S):
-        self._config, self._no_node_for_s = config, no_node_for_s
-        self._numbers = count()
-
-    def __enter__(self) -> Self:
-        address = self._config.cluster.ray_address
-        if address is None:
-            log.info("RAY: starting a cluster on this machine")
-        else:
-            require_listening(address)
-        self._launch()
+    def begin(self, config: RunConfig) -> None:
+        """Wait for the connection, and set `replicas`; raises ConfigError or ClusterError."""
         try:
-            self.replicas = replicas_of(self._connected(), self._config)
-        except BaseException:  # also on an interrupt, so that Ray's processes end before this one
-            self._close()
-            raise
-        self._node_seen = time.monotonic()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close()
-
-    def start(self, method: str, *arguments: Any) -> int:
-        """Call a method of a new `Worker`, which waits for free resources; returns the call's number."""
-        call = next(self._numbers)
-        try:
-            self._connection.send((call, self.replicas.cpus, self.replicas.gpus, method, arguments))
-        except OSError:
-            raise self._ended() from None
-        return call
-
-    def results(self) -> list[Result]:
-        """The outcomes of calls that have ended since the last time; waits half a second for the first."""
-        results = []
-        for message in self._messages(POLL_S):
-            if isinstance(message, Result):
-                results.append(message)
-            elif any(map(self.replicas.fit_on, message)):
-                self._node_seen = time.monotonic()
-        if not results and time.monotonic() - self._node_seen > self._no_node_for_s:
-            raise ClusterLost(
-                f"the Ray cluster has had no live node that can hold a worker for {self._no_node_for_s:.0f} seconds"
-            )
-        return results
-
-    def result(self, call: int) -> Result:
-        """The outcome of the only call that is in progress."""
-        while not (results := self.results()):
-            pass
-        (result,) = results
-        assert result.call == call
-        return result
-
-    def _launch(self) -> None:
-        address, replicas = self._config.cluster.ray_address, self._config.cluster.replicas
-        cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
-        driver = [sys.executable, "-P", "-m", "roomscout.cluster.ray_driver"]
-        self._connection, theirs = Pipe()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        with theirs:
-            # The watchdog ends all of Ray's processes on this machine. In its new session, no Ctrl-C reaches them.
-            self._process = subprocess.Popen(
-                [sys.executable, "-S", watchdog.__file__, *driver, str(theirs.fileno()), address or "", str(cpus)],
-                pass_fds=[theirs.fileno()],
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=self._output,
-                stderr=self._output,
-                start_new_session=True,
-            )
-
-    def _connected(self) -> list[Mapping[str, Any]]:
-        """Wait for the connection; returns the nodes."""
-        try:
-            messages = self._messages(START_WITHIN_S)
-            problem = f"it took more than {START_WITHIN_S:.0f} seconds" if not messages else messages[0]
+            nodes = self._message(START_WITHIN_S) or f"it took more than {START_WITHIN_S:.0f} seconds"
         except ClusterLost as error:
-            problem = str(error)
-        if not isinstance(problem, str):
-            return problem
-        address = self._config.cluster.ray_address
-        if address is None:
+            nodes = str(error)
+        address = config.cluster.ray_address
+        if not isinstance(nodes, str):
+            self.replicas = replicas_of(nodes, config)
+        elif address is None:
             raise ClusterError(
-                f"--ray: Ray could not start a cluster on this machine ({problem}): free memory and /tmp, and check "
+                f"--ray: Ray could not start a cluster on this machine ({nodes}): free memory and /tmp, and check "
                 "the package with `ray start --head`"
             )
-        raise ConfigError(
-            f"--ray-address {address}: cannot join a Ray cluster there ({problem}); check that Ray and Python have the "
-            "cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
-            "~/.ray/auth_token to this machine"
-        )
+        else:
+            raise ConfigError(
+                f"--ray-address {address}: cannot join a Ray cluster there ({nodes}); check that Ray and Python have "
+                "the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
+                "~/.ray/auth_token to this machine"
+            )
 
-    def _messages(self, within_s: float) -> list[Any]:
-        """All messages that have arrived; waits `within_s` seconds for the first."""
-        messages: list[Any] = []
+    def outcomes(
+        self, function: Callable[..., Any], arguments: Mapping[Any, tuple[Any, ...]]
+    ) -> Iterator[dict[Any, Any]]:
+        """Call a function on a worker for each key; yields values and errors by key as calls end.
+
+        Also yields once a second meanwhile. At most `replicas.count` calls are in progress at a time.
+        """
         try:
-            while self._connection.poll(0.0 if messages else within_s):
-                messages.append(self._connection.recv())
+            self._connection.send((function, arguments, self.replicas))
+        except OSError:
+            raise self._ended() from None
+        left = len(arguments)
+        while left:
+            ended = self._message(self._no_node_for_s)
+            if ended is None:
+                limit = f"{self._no_node_for_s:.0f} seconds"
+                raise ClusterLost(f"the Ray cluster has had no live node that can hold a worker for {limit}")
+            left -= len(ended)
+            yield ended
+
+    def _message(self, within_s: float) -> Any:
+        """The next message of Ray's process; None if there is none within so many seconds."""
+        try:
+            return self._connection.recv() if self._connection.poll(within_s) else None
         except (EOFError, OSError):
-            if not messages:
-                raise self._ended() from None
-        return messages
+            raise self._ended() from None
 
     def _ended(self) -> ClusterLost:
         """The error of a Ray process that has ended; quotes the last line that it printed."""
         self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        log.debug("output of Ray's process:\n%s", "\n".join(lines))
-        return ClusterLost("Ray ended unexpectedly" + (f": {last}" if last else ""))
+        output = self._output.read().decode(errors="replace").strip()
+        log.debug("output of Ray's process:\n%s", output)
+        return ClusterLost("Ray ended unexpectedly" + (f": {output.splitlines()[-1].strip()}" if output else ""))
 
-    def _close(self) -> None:
-        with ignored_interrupts():
-            self._connection.close()  # has Ray disconnect
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(DISCONNECT_WITHIN_S)
-            assert self._process.stdin is not None
-            self._process.stdin.close()  # has the watchdog end what is left
-            try:
-                self._process.wait(END_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-            self._output.close()
+
+@contextmanager
+def cluster_of(config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S) -> Iterator[Cluster]:
+    """The cluster at --ray-address, or one that is started on this machine for the duration of the `with` block.
+
+    Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit: without a live
+    node for a worker, for `no_node_for_s` seconds. All workers end with the block. A cluster on this machine ends even
+    if this process is killed. Raises ConfigError or ClusterError.
+    """
+    address, replicas = config.cluster.ray_address, config.cluster.replicas
+    if address is None:
+        log.info("RAY: starting a cluster on this machine")
+    else:
+        require_listening(address)
+    cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
+    driver = [sys.executable, "-P", "-m", "roomscout.cluster.ray_driver"]
+    connection, theirs = Pipe()
+    with tempfile.TemporaryFile() as output:
+        # The watchdog ends all of Ray's processes on this machine. In its new session, no Ctrl-C reaches them.
+        process = subprocess.Popen(
+            [sys.executable, "-S", watchdog.__file__, *driver, str(theirs.fileno()), address or "", str(cpus)],
+            pass_fds=[theirs.fileno()],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            cluster = Cluster(connection, output, no_node_for_s)
+            cluster.begin(config)
+            yield cluster
+        finally:
+            with ignored_interrupts():
+                connection.close()  # has Ray disconnect
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(DISCONNECT_WITHIN_S)
+                try:
+                    process.communicate(timeout=END_WITHIN_S)  # has the watchdog end what is left
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:

@@ -21,7 +21,7 @@ from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.cluster.ray_cluster import replicas_of, require_listening
 from roomscout.cluster.ray_run import Parts, Watch, number_of_parts
-from roomscout.cluster.ray_worker import SharedFolderProbe, Worker
+from roomscout.cluster.ray_worker import answer_part, require_visible
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
@@ -298,14 +298,11 @@ def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Pat
 
 
 def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
-    probe = SharedFolderProbe(tmp_path / "probe", "this run")
-    for seen in (None, "another folder's"):
-        if seen is not None:
-            probe.path.write_text(seen)
-        with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
-            probe.require_visible(within_s=0.0)
-    probe.path.write_text(probe.content)
-    probe.require_visible(within_s=0.0)
+    probe = tmp_path / "probe"
+    with pytest.raises(RunError, match=f"--log-root {tmp_path} is not the same folder on"):
+        require_visible(probe, within_s=0.0)
+    probe.touch()
+    require_visible(probe, within_s=0.0)
 
 
 def test_a_worker_waits_until_a_lost_one_releases_its_part(
@@ -313,11 +310,9 @@ def test_a_worker_waits_until_a_lost_one_releases_its_part(
 ):
     (part,) = copies(parts[:1], tmp_path / "parts")
     keep_rows(part, 1)
-    probe = SharedFolderProbe(tmp_path / "probe", "this run")
-    probe.path.write_text(probe.content)
     lost = RunWriter(part)
     with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(Worker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), probe)
+        answering = pool.submit(answer_part, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), tmp_path)
         while "Waiting: " not in caplog.text and not answering.done():
             time.sleep(0.01)
         lost.close()
@@ -351,7 +346,7 @@ def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
         facts = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
     with Progress(1, (), shown=False) as progress:
-        Watch(on_workers, progress)(far)
+        Watch(on_workers.run_log, progress)()
     (warning,) = caplog.messages  # one for both parts
     assert warning.startswith("Workers on far run with git_revision another instead of ")
 
