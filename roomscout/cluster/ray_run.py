@@ -6,7 +6,9 @@ the cluster ends the command with what the parts have, to be resumed.
 """
 
 import logging
+import socket
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +23,7 @@ from roomscout.agent.evaluation import (
     finished_outcome,
     interrupted,
     is_finished,
+    main_vsi_bench_loop,
     open_or_name,
     report,
 )
@@ -28,14 +31,22 @@ from roomscout.agent.planning import LARGEST_BATCH
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
+from roomscout.agent.startup import resolve
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, cluster_of, require_ray
-from roomscout.cluster.ray_worker import answer_part, resolved
+from roomscout.cluster.ray_cluster import (
+    NO_NODE_FOR_S,
+    POLL_S,
+    Cluster,
+    ClusterError,
+    ClusterLost,
+    cluster_of,
+    require_ray,
+)
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question
 from roomscout.data.scans import missing_scans
-from roomscout.runs import RunError
+from roomscout.runs import RunError, RunInUse
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
@@ -48,6 +59,10 @@ log = logging.getLogger(__name__)
 
 MOST_ROUNDS = 4
 """The most parts per replica. With several, the last part of a slow replica is a small share of the run."""
+VISIBLE_WITHIN_S = 10.0
+"""How long a network file system may take to show a new file on another machine."""
+UNLOCKED_WITHIN_S = 180.0
+"""How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 
 
 def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: float = NO_NODE_FOR_S) -> Outcome:
@@ -286,3 +301,43 @@ class Watch:
                 if row.episode not in self._seen and not self.run_log.is_done(row.id, row.sample):
                     self._progress.finished(row)
                 self._seen.add(row.episode)
+
+
+# What a worker does, on whichever machine of the cluster it runs:
+
+
+def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
+    """Raise RunError if this machine does not see a new file below --log-root within `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while not probe.exists():
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"--log-root {probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: "
+                "use a file system that all machines of the cluster share"
+            )
+        time.sleep(POLL_S)
+
+
+def resolved(config: RunConfig, probe: Path) -> RunConfig:
+    """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
+    require_visible(probe)
+    with ExitStack() as stack:
+        return resolve(prepared(config), run_prompts(config), stack).config
+
+
+def answer_part(config: RunConfig, probe: Path) -> int:
+    """Begin or resume the part that `config` names; returns the status and raises the errors of `main_vsi_bench_loop`.
+
+    Waits while a lost worker still holds the lock of the part's folder.
+    """
+    require_visible(probe)
+    part = Part.parse(str(config.cluster.shard))
+    deadline = time.monotonic() + UNLOCKED_WITHIN_S
+    while True:
+        try:
+            return main_vsi_bench_loop(config, find_part(config.output.log_root, part.number, part.of)).status
+        except RunInUse as error:
+            if time.monotonic() > deadline:
+                raise
+            log.info("Waiting: %s", error)
+            time.sleep(POLL_S)

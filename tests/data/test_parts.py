@@ -20,8 +20,7 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.cluster.ray_cluster import replicas_of, require_listening
-from roomscout.cluster.ray_run import Parts, Watch, number_of_parts
-from roomscout.cluster.ray_worker import answer_part, require_visible
+from roomscout.cluster.ray_run import Parts, Watch, answer_part, number_of_parts, require_visible
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
