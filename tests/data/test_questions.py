@@ -3,9 +3,6 @@
 import csv
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -415,101 +412,6 @@ def test_a_question_describes_its_answer() -> None:
     assert [questions[number].kind.unit for number in ("4606", "4952", "3560", "4969")] == ["objects", "m", "cm", ""]
 
 
-# The user's own question
-
-
-@pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
-def test_the_benchmarks_wording_gives_the_type(asked: Question) -> None:
-    assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
-
-
-WORDINGS = [
-    ("How many chairs are in this room?", (), "object_counting"),
-    ("how many chairs are there in the room", (), "object_counting"),
-    ("How many chairs are in this room?", ("two", "three"), "open_choice"),
-    (
-        "What is the size of this room (in square meters)? If multiple rooms are shown, estimate the size of the "
-        "combined space.",
-        (),
-        "room_size_estimation",
-    ),
-    (
-        "Measuring from the closest point of each object, which of these objects (bed, sofa) is the closest to the tv?",
-        ("bed", "sofa"),
-        "object_rel_distance",
-    ),
-    (
-        "If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?",
-        ("left", "right"),
-        "object_rel_direction_easy",
-    ),
-    (
-        "If I am standing by the bed and facing the tv, is the sofa to my left, right, or back? An object is to my "
-        "back if I would have to turn at least 135 degrees in order to face it.",
-        ("left", "right", "back"),
-        "object_rel_direction_medium",
-    ),
-    (
-        "What will be the first-time appearance order of the following categories in the video: bed, sofa, tv?",
-        ("A. bed, sofa, tv", "B. tv, sofa, bed"),
-        "obj_appearance_order",
-    ),
-    ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
-    ("What colour is the sofa?", (), "open"),
-    ("What colour is the sofa?", ("red", "blue"), "open_choice"),
-    ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
-]
-
-
-@pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
-def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
-    assert ask_one(text, "s", options).question_type == question_type
-
-
-def test_options_without_letters_get_them() -> None:
-    assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
-
-
-def test_options_with_letters_keep_them() -> None:
-    assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
-
-
-@pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
-def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
-    assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter
-    assert ask_one("Where?", "s", ["A. left", "B. right"], ground_truth=truth).ground_truth == letter
-
-
-def test_an_open_question_takes_any_text() -> None:
-    asked = ask_one("What colour is the sofa?", "s")
-    assert (asked.kind.name, asked.letters, asked.kind.unit) == ("text", (), "")
-
-
-def test_type_and_ground_truth_can_be_given() -> None:
-    asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
-    assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"question": " "}, "^--question: .*empty"),
-        ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
-        ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
-        ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
-        ({"options": ["A. red", "blue"]}, "^--options: .*letter"),
-        ({"options": ["red"]}, "^--options: .* at least two, got 1"),
-        ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
-        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of the letters A, B"),
-        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many' is not a finite number"),
-        ({"ground_truth": ""}, "^--ground-truth '' is empty"),
-    ],
-)
-def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:
-    with pytest.raises(QuestionError, match=message):
-        ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
-
-
 # Question objects
 
 
@@ -597,91 +499,6 @@ def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
     first, *others = load_questions(SAMPLE)
     changes: dict[str, Any] = {field: "changed"}
     assert fingerprint([replace(first, **changes), *others]) != fingerprint([first, *others])
-
-
-# In a separate process
-
-
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env={**os.environ, **environment}, capture_output=True, text=True
-    )
-
-
-@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
-def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: dict[str, str]) -> None:
-    code = (
-        "from roomscout.data.questions import QuestionError, load_questions\n"
-        "try: load_questions(None)\n"
-        "except QuestionError as error: print(error)"
-    )
-    done = run_python(code, HF_HOME=str(tmp_path), **environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "--questions FILE" in done.stdout
-    assert "hf download nyu-visionx/VSI-Bench" in done.stdout
-    assert done.stdout.count("\n") == 1
-
-
-@pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is read from a dataset like VSI-Bench's on the hub: ids, or the error, by how its rows are chosen.
-
-    Its configuration full also matches a file of a single type.
-    """
-    hub = tmp_path_factory.mktemp("hub")
-    folder = hub / "owner" / "dataset"
-    folder.mkdir(parents=True)
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n- config_name: full\n  default: true\n  data_files:\n  - split: test\n"
-        '    path: "test*.parquet"\n---\n'
-    )
-    rows = pd.DataFrame([{**COUNTING, "id": 1}, {**COUNTING, "id": 2}, {**ROUTE, "id": 3}, {**ROUTE, "id": 4}])
-    rows[rows.id % 2 == 1].to_parquet(folder / "test_debiased.parquet", index=False)
-    rows[rows.id % 2 == 0].to_parquet(folder / "test_pruned.parquet", index=False)
-    rows[rows.question_type == "object_counting"].to_parquet(folder / "test_object_counting.parquet", index=False)
-    code = (
-        "import json\n"
-        "from roomscout.data.question_files import HubDataset, QuestionError, hub_rows\n"
-        "def read(**chosen):\n"
-        "    dataset = HubDataset('owner/dataset', 'test', 'test.jsonl', **chosen)\n"
-        "    try: return [row['id'] for _, row in hub_rows(dataset)]\n"
-        "    except QuestionError as error: return str(error)\n"
-        "print(json.dumps({\n"
-        "    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),\n"
-        "    'absent file': read(files=('test_absent.parquet',)),\n"
-        "    'full': read(config='full'), 'absent': read(config='all_frame')}))"
-    )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "HF_HOME": str(hub / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": root}
-    done = subprocess.run([sys.executable, "-c", code], cwd=hub, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(read: dict[str, Any]) -> None:
-    assert read["files"] == [1, 3, 2, 4]
-
-
-def test_a_configuration_that_matches_several_files_of_a_question_is_refused(read: dict[str, Any]) -> None:
-    assert "has 2 questions several times in configuration full, such as 1 and 1 more" in read["full"]
-
-
-def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:
-    assert "test_absent.parquet" in read["absent file"] and "test.jsonl --repo-type dataset" in read["absent file"]
-
-
-def test_a_configuration_that_the_hub_lacks_is_not_replaced_by_another(read: dict[str, Any]) -> None:
-    assert read["absent"].startswith("cannot load ") and "all_frame" in read["absent"]
-
-
-def test_importing_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.scoring.summary\n"
-        "heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    assert run_python(code).stdout == "[]\n"
 
 
 def test_saved_questions_are_read_exactly_as_they_were(tmp_path: Path) -> None:

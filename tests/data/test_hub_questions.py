@@ -1,0 +1,94 @@
+"""Questions of the hub, read in new processes: with its files, without them, and without loading more."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_questions import COUNTING, ROUTE
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
+def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: dict[str, str]) -> None:
+    code = (
+        "from roomscout.data.questions import QuestionError, load_questions\n"
+        "try: load_questions(None)\n"
+        "except QuestionError as error: print(error)"
+    )
+    done = run_python(code, HF_HOME=str(tmp_path), **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--questions FILE" in done.stdout
+    assert "hf download nyu-visionx/VSI-Bench" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is read from a dataset like VSI-Bench's on the hub: ids, or the error, by how its rows are chosen.
+
+    Its configuration full also matches a file of a single type.
+    """
+    hub = tmp_path_factory.mktemp("hub")
+    folder = hub / "owner" / "dataset"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: full\n  default: true\n  data_files:\n  - split: test\n"
+        '    path: "test*.parquet"\n---\n'
+    )
+    rows = pd.DataFrame([{**COUNTING, "id": 1}, {**COUNTING, "id": 2}, {**ROUTE, "id": 3}, {**ROUTE, "id": 4}])
+    rows[rows.id % 2 == 1].to_parquet(folder / "test_debiased.parquet", index=False)
+    rows[rows.id % 2 == 0].to_parquet(folder / "test_pruned.parquet", index=False)
+    rows[rows.question_type == "object_counting"].to_parquet(folder / "test_object_counting.parquet", index=False)
+    code = (
+        "import json\n"
+        "from roomscout.data.question_files import HubDataset, QuestionError, hub_rows\n"
+        "def read(**chosen):\n"
+        "    dataset = HubDataset('owner/dataset', 'test', 'test.jsonl', **chosen)\n"
+        "    try: return [row['id'] for _, row in hub_rows(dataset)]\n"
+        "    except QuestionError as error: return str(error)\n"
+        "print(json.dumps({\n"
+        "    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),\n"
+        "    'absent file': read(files=('test_absent.parquet',)),\n"
+        "    'full': read(config='full'), 'absent': read(config='all_frame')}))"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "HF_HOME": str(hub / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, "-c", code], cwd=hub, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(read: dict[str, Any]) -> None:
+    assert read["files"] == [1, 3, 2, 4]
+
+
+def test_a_configuration_that_matches_several_files_of_a_question_is_refused(read: dict[str, Any]) -> None:
+    assert "has 2 questions several times in configuration full, such as 1 and 1 more" in read["full"]
+
+
+def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:
+    assert "test_absent.parquet" in read["absent file"] and "test.jsonl --repo-type dataset" in read["absent file"]
+
+
+def test_a_configuration_that_the_hub_lacks_is_not_replaced_by_another(read: dict[str, Any]) -> None:
+    assert read["absent"].startswith("cannot load ") and "all_frame" in read["absent"]
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.scoring.summary\n"
+        "heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert run_python(code).stdout == "[]\n"

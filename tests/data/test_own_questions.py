@@ -1,0 +1,101 @@
+"""A question in the user's own words: its type, its options and its ground truth."""
+
+from pathlib import Path
+
+import pytest
+
+from roomscout.data.questions import Question, QuestionError, ask_one, load_questions
+
+SAMPLE = Path(__file__).parents[1] / "fixtures" / "vsi_bench_sample.jsonl"
+
+
+@pytest.mark.parametrize("asked", load_questions(SAMPLE), ids=lambda asked: asked.id)
+def test_the_benchmarks_wording_gives_the_type(asked: Question) -> None:
+    assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
+
+
+WORDINGS = [
+    ("How many chairs are in this room?", (), "object_counting"),
+    ("how many chairs are there in the room", (), "object_counting"),
+    ("How many chairs are in this room?", ("two", "three"), "open_choice"),
+    (
+        "What is the size of this room (in square meters)? If multiple rooms are shown, estimate the size of the "
+        "combined space.",
+        (),
+        "room_size_estimation",
+    ),
+    (
+        "Measuring from the closest point of each object, which of these objects (bed, sofa) is the closest to the tv?",
+        ("bed", "sofa"),
+        "object_rel_distance",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?",
+        ("left", "right"),
+        "object_rel_direction_easy",
+    ),
+    (
+        "If I am standing by the bed and facing the tv, is the sofa to my left, right, or back? An object is to my "
+        "back if I would have to turn at least 135 degrees in order to face it.",
+        ("left", "right", "back"),
+        "object_rel_direction_medium",
+    ),
+    (
+        "What will be the first-time appearance order of the following categories in the video: bed, sofa, tv?",
+        ("A. bed, sofa, tv", "B. tv, sofa, bed"),
+        "obj_appearance_order",
+    ),
+    ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
+    ("What colour is the sofa?", (), "open"),
+    ("What colour is the sofa?", ("red", "blue"), "open_choice"),
+    ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
+def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
+    assert ask_one(text, "s", options).question_type == question_type
+
+
+def test_options_without_letters_get_them() -> None:
+    assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
+
+
+def test_options_with_letters_keep_them() -> None:
+    assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
+
+
+@pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
+def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
+    assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter
+    assert ask_one("Where?", "s", ["A. left", "B. right"], ground_truth=truth).ground_truth == letter
+
+
+def test_an_open_question_takes_any_text() -> None:
+    asked = ask_one("What colour is the sofa?", "s")
+    assert (asked.kind.name, asked.letters, asked.kind.unit) == ("text", (), "")
+
+
+def test_type_and_ground_truth_can_be_given() -> None:
+    asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
+    assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": " "}, "^--question: .*empty"),
+        ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
+        ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
+        ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
+        ({"options": ["A. red", "blue"]}, "^--options: .*letter"),
+        ({"options": ["red"]}, "^--options: .* at least two, got 1"),
+        ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
+        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of the letters A, B"),
+        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many' is not a finite number"),
+        ({"ground_truth": ""}, "^--ground-truth '' is empty"),
+    ],
+)
+def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(QuestionError, match=message):
+        ask_one(**{"question": "What colour is the sofa?", "scene_name": "s", **arguments})
