@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from roomscout.agent.config import (
     ConfigError,
+    ControlSettings,
     ModelSettings,
     QuestionSettings,
     RenderSettings,
@@ -16,7 +17,6 @@ from roomscout.agent.config import (
 )
 from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
-from roomscout.agent.policies.controlled import Controlled
 from roomscout.agent.policies.controls import CONTROLS, SCRIPTED
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import MOVERS, Mover
@@ -24,13 +24,14 @@ from roomscout.agent.policies.named import make_policy, named_policy, policy_nam
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format, without_translation
+from roomscout.agent.state import Rules
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts
 from roomscout.envs.library import CameraSettings, ScanLibrary
-from roomscout.models import Backend, ModelOptions, ServerOptions
+from roomscout.models import Backend, ModelOptions, ReplyFormat, ServerOptions
 from roomscout.models.engines import make_backend
 from roomscout.models.views import ViewSettings
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
@@ -111,9 +112,13 @@ def control_named(model: str, seed: int) -> Policy:
 
 def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
     """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
-    controls, form = config.controls, action_format(config.model.constrained)
+    return ModelPolicy(backend_of(config, plan), action_format(config.model.constrained), prompts)
+
+
+def rules_of(controls: ControlSettings, prompts: Prompts, form: ReplyFormat, mover: Mover | None) -> Rules:
+    """The rules of a run's questions for a model that reads `prompts` and replies in this form."""
     form = form if controls.translation else without_translation(form)
-    return ModelPolicy(backend_of(config, plan), form, prompts, controls.at_once)
+    return Rules(prompts, form, mover, controls.at_once, controls.min_turns, controls.translation)
 
 
 def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
@@ -128,14 +133,6 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
         return None
     camera = camera_of(config.view, config.views).intrinsics
     return MOVERS[controls.moves](config.model.seed, camera, controls.translation)
-
-
-def under_controls(policy: Policy, config: RunConfig, mover: Mover | None) -> Policy:
-    """The policy under the controls of the configuration; unchanged without controls."""
-    controls = config.controls
-    if mover is None and controls.translation and not controls.min_turns:
-        return policy
-    return Controlled(policy, controls, mover)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:

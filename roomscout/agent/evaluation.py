@@ -34,7 +34,7 @@ from roomscout.data.scans import scene_order
 from roomscout.data.sources import source_of
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
-from roomscout.runs.journal import MemoryJournal, pending_samples
+from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.reader import image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
@@ -87,7 +87,7 @@ def main_vsi_bench_loop(
             run_log = begin_or_resume(asking, run_log, started.config, started.prompts, stack)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log, partial(_show, show_view, run_log.folder) if show_view else lambda state: None)
-            scheduler = schedule(asking, run, started.plan.batch_size)
+            scheduler = schedule(asking, started, run_log)
             session = Session(run, scheduler)
             try:
                 answer_questions(scheduler, run, asking.episodes, show_progress, asking.benchmark)
@@ -112,7 +112,7 @@ def answer_in_memory(
             asking.report_scans()
         started = start(asking, stack)
         run = started.run(journal)
-        scheduler = schedule(asking, run, started.plan.batch_size)
+        scheduler = schedule(asking, started, journal)
         answer_questions(scheduler, run, asking.episodes, show_progress, asking.benchmark)
     return journal
 
@@ -233,17 +233,18 @@ def report(run_log: RunWriter, session: dict[str, Any] | None = None) -> Outcome
     return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
 
 
-def schedule(asking: Prepared, run: Run, batch_size: int) -> Scheduler:
+def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:
     """A scheduler of the unfinished episodes, grouped by scan; the samples of a question are neighbours.
 
     Questions are numbered by their position among those of all parts.
     """
-    settings, policy = asking.config.schedule, run.policy
+    settings, policy, rules = asking.config.schedule, started.policy, started.rules
     number = {question.id: position for position, question in enumerate(asking.asked.questions, start=1)}
+    moves = (policy if rules.mover is None else rules.mover).moves
     states = [
-        QuestionState(number[question.id], question, policy.moves(question, sample, settings.steps), sample)
+        QuestionState(number[question.id], question, moves(question, sample, settings.steps), sample, rules)
         for question in scene_order(asking.questions)
-        for sample in pending_samples(run.log, question.id, asking.config.questions.samples)
+        for sample in pending_samples(journal, question.id, asking.config.questions.samples)
     ]
-    few = None if settings.concurrency == "auto" else settings.concurrency
-    return Scheduler(states, batch_size, settings.last_batched_turn + 1, settings.refill or policy.concurrent, few)
+    few, refill = None if settings.concurrency == "auto" else settings.concurrency, settings.refill or policy.concurrent
+    return Scheduler(states, started.plan.batch_size, settings.last_batched_turn + 1, refill, few)

@@ -15,22 +15,21 @@ from roomscout.agent.builders import (
     library_of,
     model_policy,
     mover_of,
+    rules_of,
     server_options,
-    under_controls,
 )
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
 from roomscout.agent.policies import Policy
-from roomscout.agent.policies.controlled import prompts_read
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.prepared import Prepared
 from roomscout.agent.run_folder import saved_prompts
-from roomscout.agent.state import QuestionState
+from roomscout.agent.state import QuestionState, Rules
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.envs.library import SceneLibrary
+from roomscout.models import ReplyFormat
 from roomscout.models.transformers.source import existing_source
 from roomscout.models.views import own_view_settings
 from roomscout.rendering.renderers import Renderer, RendererStart
@@ -60,12 +59,13 @@ class Started:
     plan: Plan
     library: SceneLibrary
     policy: Policy
+    rules: Rules
     pool: Executor
 
     @property
     def prompts(self) -> Prompts | None:
         """The prompts that the policy's model reads; None without a model."""
-        return prompts_read(self.policy)
+        return self.rules.prompts if isinstance(self.policy, ModelPolicy) else None
 
     def run(self, journal: Journal, turn_begins: Callable[[QuestionState], None] = lambda state: None) -> Run:
         """The run, recorded in a journal."""
@@ -119,13 +119,14 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
     elif isinstance(policy, ModelPolicy):
-        policy = policy.under(config.controls, config.view.tell, find_benchmark(config.questions.benchmark))
-    policy = under_controls(policy, config, mover)
+        prompts = policy.prompts.with_advice_of(asking.benchmark).under(config.controls, config.view.tell)
+    form = policy.reply_format if isinstance(policy, ModelPolicy) else ReplyFormat()
+    rules = rules_of(config.controls, prompts, form, mover)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     if asking.makes_scans:
         asking.make_scans()
         asking.report_scans()
-    return Started(config, plan, library, policy, pool)
+    return Started(config, plan, library, policy, rules, pool)
 
 
 def warn_of_short_replies(config: RunConfig) -> None:

@@ -1,13 +1,26 @@
-"""The state of one question: its observations, turns, status and answer."""
+"""One question in progress: what a model is asked, what its replies do, and what came of them."""
 
+import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.prompts import Prompts, message_of_all_turns, system_message, turn_message
+from roomscout.agent.policies.replies import parse_action
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
+from roomscout.envs.library import SceneLibrary
+from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
-from roomscout.runs.records import EpisodeId, Turn
+from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn, TurnSeconds
+
+if TYPE_CHECKING:
+    from roomscout.agent.policies.movers import Mover
+
+
+TURNS_ONLY = "rotation_angle_degrees"
 
 
 class Status(StrEnum):
@@ -28,20 +41,39 @@ class Failure:
     message: str
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a model reads and how it replies, who moves the camera, and which moves and answers count.
+
+    With a `mover`, the camera makes its moves, and only the answer in the last turn counts; the policy sees every view
+    as it comes, or `at_once` all of them in the last turn. Without one, the policy moves the camera, and its answers
+    count from turn `min_turns` on. Without `translation`, the camera only turns, whoever moves it.
+    """
+
+    prompts: Prompts = field(default_factory=Prompts)
+    form: ReplyFormat = field(default_factory=ReplyFormat)
+    mover: "Mover | None" = None
+    at_once: bool = False
+    min_turns: int = 0
+    translation: bool = True
+
+
 @dataclass
 class QuestionState:
-    """A question in progress, one episode. Observation i belongs to turn i, as do its images in
-    the conversation.
+    """A question in progress, one episode: `reset`, then `messages` and `step` until it `is_final`, then `score`.
 
-    `number` is the position in the question list and `sample` counts the question's answers, both from 1. `steps` moves
-    are allowed, so turns are 0..steps. `env` is set from `begin` to `close`. The policy owns the conversation, which
-    stays empty without a model; its id differs between samples, so that randomness seeded by it differs too.
+    Observation i belongs to turn i, as do its images in the conversation. `number` is the position in the question
+    list and `sample` counts the question's answers, both from 1. `steps` moves are allowed, so turns are 0..steps.
+    `env` is set from `begin` to `close`. The conversation stays empty without a model; its id differs between samples,
+    so that randomness seeded by it differs too. Policies without a model decide themselves: see `allowed` and
+    `carry_out`.
     """
 
     number: int
     question: Question
     steps: int
     sample: int = 1
+    rules: Rules = Rules()
     env: ExplorationEnv | None = None
     observations: list[Observation] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -102,11 +134,127 @@ class QuestionState:
         """The question's share of the wall seconds of its turns: those of a batched call, divided by its questions."""
         return sum(turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
 
+    @property
+    def asks(self) -> bool:
+        """Whether a policy decides in this turn."""
+        return self.is_last_turn or not self.rules.at_once
+
+    def reset(self, library: SceneLibrary) -> None:
+        """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
+        env = ExplorationEnv(library, self.steps)
+        env.reset(self.question)
+        self.begin(env)
+
     def begin(self, env: ExplorationEnv) -> None:
-        """Start in an environment that has been reset."""
+        """Start in an environment that has been reset; raises SceneError if the mover cannot move in this scan."""
         self.env = env
         self.observations.append(env.observation)
         self.status = Status.ACTIVE
+        if self.rules.mover is not None:
+            self.rules.mover.begin(self)
+
+    def messages(self) -> Conversation:
+        """The conversation that ends with the current turn's message, to which a model replies."""
+        if not self.rules.at_once:
+            self._ask(self.turn)
+        elif not self.conversation.messages:
+            prompts, question = self.rules.prompts, self.question
+            self.conversation.append(system_message(prompts, question, self.observations[0]))
+            self.conversation.append(message_of_all_turns(prompts, question, self.observations, self.turns))
+        seen = [shot for observation in self.observations for shot in observation.images]
+        assert self.conversation.shots == seen, f"{self.label}: the images of turn i must belong to observation i"
+        return self.conversation
+
+    def messages_if_last(self) -> Conversation:
+        """The same with the current turn's message as if no moves were left; the conversation stays as it is."""
+        last, previous = replace(self.observation, moves_left=0), self.turns[-1] if self.turns else None
+        return self.conversation.asking_instead(turn_message(self.rules.prompts, self.question, last, previous).text)
+
+    def recall(self) -> None:
+        """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
+        for turn in self.turns if not self.rules.at_once else ():
+            self._ask(turn.turn)
+            self.conversation.append(turn.reply.message)
+
+    def _ask(self, turn: int) -> None:
+        """Append a turn's message, in turn 0 after the system message, unless it is there."""
+        if not self.conversation.messages:
+            self.conversation.append(system_message(self.rules.prompts, self.question, self.observations[0]))
+        if self.conversation.messages[-1].role != "user":
+            previous, observation = self.turns[turn - 1] if turn else None, self.observations[turn]
+            self.conversation.append(turn_message(self.rules.prompts, self.question, observation, previous))
+
+    def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
+        """Parse a reply, by default as one to the current turn; the model is going to read that it was truncated."""
+        last_turn = self.is_last_turn if last_turn is None else last_turn
+        parsed = parse_action(reply.text, self.question, last_turn)
+        if parsed.error is not None and reply.finish_reason == "length":
+            truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
+            parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
+        return Decision(parsed.action, reply, parsed.clamped, parsed.error)
+
+    def step(self, reply: Reply) -> Turn:
+        """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
+        return self.carry_out(self.allowed(self.read(reply)))
+
+    def score(self) -> float | None:
+        """The official score of the answer, 0 to 1; None without a ground truth."""
+        return self.question.score(self.answer)
+
+    def allowed(self, decision: Decision) -> Decision:
+        """A decision with the move that the rules make of it; `requested` then keeps what was asked for."""
+        rules, wanted, move = self.rules, decision.action, None
+        if self.is_last_turn or (rules.mover is None and wanted.done and self.turn >= rules.min_turns):
+            return decision
+        if rules.mover is not None:
+            move = rules.mover.next_move(self)
+        action = move.action if move is not None else wanted.unanswered if wanted.done else wanted
+        outcome = decision.outcome if move is None else move.outcome
+        if not rules.translation and action != action.turns_alone:
+            action, outcome = action.turns_alone, None
+        requested = wanted if self.asks and decision.error is None and action != wanted else decision.requested
+        clamped = tuple(each for each in decision.clamped if rules.translation or each.startswith(TURNS_ONLY))
+        return replace(
+            decision,
+            action=action,
+            outcome=outcome,
+            requested=requested,
+            clamped=clamped,
+        )
+
+    def carry_out(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
+        """Move, render the next view, and append the turn, unless the decision ends the question; raises RenderError.
+
+        The decision must be `allowed`. `batch` are the ids of the questions that were decided together, by default
+        this one; `forced` is what would have been answered if this were the last turn.
+        """
+        assert self.env is not None, "an active question has an environment"
+        started, after, reply, here = time.perf_counter(), None, decision.reply, self.observation
+        if not self.ends_with(decision.action):
+            outcome = decision.outcome
+            after = self.env.step(decision.action) if outcome is None else self.env.resume(outcome)
+        turn = Turn(
+            turn=self.turn,
+            pose=here.pose,
+            action=decision.action,
+            clamped=decision.clamped,
+            parse_error=decision.error,
+            move=None if after is None else after.move,
+            reply=reply,
+            batch=batch or (self.question.id,),
+            seconds=TurnSeconds(
+                preprocess=round(reply.preprocess_seconds, 4),
+                prefill=round(reply.prefill_seconds, 4),
+                decode=round(reply.decode_seconds, 4),
+                render=0.0 if after is None else round(time.perf_counter() - started, 4),
+            ),
+            requested=decision.requested,
+            forced=forced,
+            see=tuple(shot.name for shot in here.images[1:]),
+            shots=here.images,
+        )
+        self.record(turn, after)
+        return turn
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""
@@ -133,6 +281,8 @@ class QuestionState:
 
     def close(self) -> None:
         """Release the scan and the images, once the result is written."""
+        if self.rules.mover is not None:
+            self.rules.mover.forget(self)
         self.env = None
         self.observations = []
         self.turns = [replace(turn, shots=()) for turn in self.turns]

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -13,18 +12,17 @@ from threading import Event
 from typing import Any
 
 from roomscout.agent.policies import Decision, Policy, PolicyError
-from roomscout.agent.policies.controlled import Controlled
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import LIMITS, CameraAction
-from roomscout.envs.environment import ExplorationEnv, Observation
+from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import ForcedAnswer, Turn, TurnSeconds
+from roomscout.runs.records import ForcedAnswer, Turn
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +72,12 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
     first view cannot be rendered.
     """
     with failing(state):
-        env, recorded = ExplorationEnv(run.library, state.steps), run.log.turns_of(state.episode)
+        recorded = run.log.turns_of(state.episode)
         if not recorded:
-            env.reset(state.question)
-            state.begin(env)
+            state.reset(run.library)
             run.policy.begin(state)
             return
+        env = ExplorationEnv(run.library, state.steps)
         env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].shots)
         state.begin(env)
         run.policy.begin(state)
@@ -99,19 +97,22 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """
     for state in states:
         run.turn_begins(state)
-    with policy_errors(run.policy, "decide", states):
-        decisions = run.policy.decide(states)
-    require_decisions(decisions, run.policy, "decide", states, final=False)
+    asked = [state for state in states if state.asks]
+    with policy_errors(run.policy, "decide", asked):
+        found = run.policy.decide(asked) if asked else []
+    require_decisions(found, run.policy, "decide", asked)
+    found_of = dict(zip((state.episode for state in asked), found, strict=True))
+    decisions = [state.allowed(found_of.get(state.episode) or Decision(CameraAction())) for state in states]
+    require_answers(decisions, run.policy, "decide", states)
     forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
     pending = [
-        run.pool.submit(copy_context().run, act, state, decision)
-        for state, decision in zip(states, decisions, strict=True)
+        run.pool.submit(copy_context().run, state.carry_out, decision, batch, answer)
+        for state, decision, answer in zip(states, decisions, forced, strict=True)
     ]
-    for state, decision, answer, future in zip(states, decisions, forced, pending, strict=True):
+    for state, future in zip(states, pending, strict=True):
         with failing(state):
-            after, render_s = future.result()
-            turn = finish_turn(state, decision, after, batch, render_s, answer)
+            turn = future.result()
             record_turn(run.log, state, run.library)
             run.turn_taken()
             log_turn(state, turn)
@@ -131,8 +132,9 @@ def forced_answers(
         return [None] * len(states)
     with policy_errors(run.policy, "answer_now", continuing):
         found = run.policy.answer_now(continuing)
-    require_decisions(found, run.policy, "answer_now", continuing, final=True)
+    require_decisions(found, run.policy, "answer_now", continuing)
     assert found is not None, "a run begins only with a policy that can answer"
+    require_answers(found, run.policy, "answer_now", continuing, final=True)
     batch = tuple(state.question.id for state in continuing)
     answers = {state.episode: _forced(state, each, batch) for state, each in zip(continuing, found, strict=True)}
     return [answers.get(state.episode) for state in states]
@@ -177,41 +179,35 @@ def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) 
         raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
 
 
-def require_decisions(
-    decisions: object, policy: Policy, method: str, states: Sequence[QuestionState], final: bool
-) -> None:
-    """Raise PolicyError unless a policy's method returned one valid decision per question.
-
-    With `final`, each must be valid as one that ends its question, whatever turn it is.
-    """
-    if wrong := _what_is_wrong(decisions, states, final):
+def require_decisions(decisions: object, policy: Policy, method: str, states: Sequence[QuestionState]) -> None:
+    """Raise PolicyError unless a policy's method returned one decision per question, of the types that runs record."""
+    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
+        wrong = f"{_shown(decisions)} instead of a list with a Decision for each question"
+    elif len(decisions) != len(states):
+        wrong = f"{len(decisions)} decisions for {len(states)} questions"
+    else:
+        found = ((_why_not(each), state.label) for each, state in zip(decisions, states, strict=True))
+        wrong = next((f"{why} for {label}" for why, label in found if why), "")
+    if wrong:
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
+
+
+def require_answers(
+    decisions: Sequence[Decision], policy: Policy, method: str, states: Sequence[QuestionState], final: bool = False
+) -> None:
+    """Raise PolicyError if a decision that ends its question has an invalid answer; with `final`, all end theirs."""
+    for state, decision in zip(states, decisions, strict=True):
+        if wrong := _why_no_answer(decision.action, state, final or state.ends_with(decision.action)):
+            where = source_of_decisions(policy, method, states)
+            raise PolicyError(f"{where}, returned {wrong} for {state.label}")
 
 
 def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionState]) -> str:
     """The method that was called and the first questions of its batch, for error messages."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
-    decider = policy.policy if isinstance(policy, Controlled) else policy
-    where = f"{type(decider).__name__}.{method}, asked about {shown}"
+    where = f"{type(policy).__name__}.{method}, asked about {shown}"
     more = len(states[QUESTIONS_NAMED:])
     return f"{where} and {more} more" if more else where
-
-
-def _what_is_wrong(decisions: object, states: Sequence[QuestionState], final: bool) -> str:
-    """What a policy returned instead of one valid decision per question, in words; empty if they are valid.
-
-    With `final`, all decisions end their questions.
-    """
-    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
-        return f"{_shown(decisions)} instead of a list with a Decision for each question"
-    if len(decisions) != len(states):
-        return f"{len(decisions)} decisions for {len(states)} questions"
-    for state, decision in zip(states, decisions, strict=True):
-        if wrong := _why_not(decision) or _why_no_answer(
-            decision.action, state, final or state.ends_with(decision.action)
-        ):
-            return f"{wrong} for {state.label}"
-    return ""
 
 
 def _why_not(decision: object) -> str:
@@ -258,51 +254,3 @@ def complete_question_sequentially(state: QuestionState, run: Run, stop: Event |
     with failing(state):
         while not state.is_final and not (stop and stop.is_set()):
             run_batched_turn([state], run)
-
-
-def act(state: QuestionState, decision: Decision) -> tuple[Observation | None, float]:
-    """Carry out a decision; returns the next observation and the seconds taken. Raises RenderError.
-
-    Returns (None, 0) without moving if the decision ends the question.
-    """
-    if state.ends_with(decision.action):
-        return None, 0.0
-    assert state.env is not None, "an active question has an environment"
-    started = time.perf_counter()
-    env, outcome = state.env, decision.outcome
-    after = env.step(decision.action) if outcome is None else env.resume(outcome)
-    return after, round(time.perf_counter() - started, 4)
-
-
-def finish_turn(
-    state: QuestionState,
-    decision: Decision,
-    after: Observation | None,
-    batch: tuple[str, ...],
-    render_s: float,
-    forced: ForcedAnswer | None = None,
-) -> Turn:
-    """Append the turn to the question's state; `after` is the observation that follows, if any."""
-    reply = decision.reply
-    turn = Turn(
-        turn=state.turn,
-        pose=state.observation.pose,
-        action=decision.action,
-        clamped=decision.clamped,
-        parse_error=decision.error,
-        move=None if after is None else after.move,
-        reply=reply,
-        batch=batch,
-        seconds=TurnSeconds(
-            preprocess=round(reply.preprocess_seconds, 4),
-            prefill=round(reply.prefill_seconds, 4),
-            decode=round(reply.decode_seconds, 4),
-            render=render_s,
-        ),
-        requested=decision.requested,
-        forced=forced,
-        see=tuple(shot.name for shot in state.observation.images[1:]),
-        shots=state.observation.images,
-    )
-    state.record(turn, after)
-    return turn

@@ -11,10 +11,10 @@ from roomscout.agent.builders import camera_of
 from roomscout.agent.config import RunConfig
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.model import ModelPolicy, ask, read
+from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import explorer_prompts
 from roomscout.agent.policies.replies import parse_action
-from roomscout.agent.state import QuestionState
+from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
 from roomscout.envs.library import OneSceneLibrary, draw_first_view
@@ -100,9 +100,9 @@ class TeacherPolicy(Policy):
         return [self._decision(state) for state in states]
 
     def _decision(self, state: QuestionState) -> Decision:
-        ask(state, explorer_prompts())
+        state.messages()
         reply = self._teachers[state.question.id].reply(state)
-        decision = read(Reply(reply), state, explorer_prompts())
+        decision = state.read(Reply(reply))
         assert decision.error is None and not decision.clamped, f"invalid action: {reply}"
         return decision
 
@@ -211,7 +211,8 @@ def _lessons(seed: int, index: int, config: RunConfig) -> tuple[Scene, list[Less
         overlooked = {str(rng.choice(names))} if overlooks else set()
         walk_turns = int(rng.integers(VIEWS_AROUND)) if rng.random() < FIXED_WALK_SHARE else None
         teacher = Teacher(room, is_blind, overlooked, walk_turns)
-        lessons.append(Lesson(QuestionState(number, question, steps), start, teacher))
+        state = QuestionState(number, question, steps, rules=Rules(explorer_prompts()))
+        lessons.append(Lesson(state, start, teacher))
     return scene, lessons
 
 
